@@ -1,0 +1,154 @@
+"""Gradients and updates by layer and head: do the top layers change more because they receive larger gradients?"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.results.run import TRAINING, Run
+from bertsecrets.results.table import HeadTable
+
+MEASURE = "gradient_flow"
+COLUMNS = ("gradient_norm", "update_ratio")
+
+
+class GradientFlow(pl.Callback):
+    """Records, through training, the gradient's norm and the update's size for each layer and head.
+
+    ``gradient_norm`` is the L2 norm of the gradient before clipping; ``update_ratio`` is the norm of one step's
+    change over the norm of the weights, |dW| / |W|. A layer's numbers cover all its weights. A head's cover what
+    belongs to it alone: its rows of the query, key and value projections and its columns of the output projection.
+    Layers that share their weights (ALBERT) share their numbers.
+
+    Between its steps it costs nothing; on them it keeps one copy of the encoder's weights.
+
+    Args:
+        run: Where the numbers go: measure ``gradient_flow`` of the head table.
+        points: About how many steps of the training to record, spread evenly; the first step is always one.
+
+    Raises:
+        UserError: If ``points`` is not positive, or the weights are sharded over processes.
+    """
+
+    def __init__(self, run: Run, points: int = 100) -> None:
+        if points < 1:
+            raise UserError(f"callbacks.gradient_flow.points is {points}; expected a number from 1.")
+        self.run = run
+        self.points = points
+        self._encoder: Encoder | None = None
+        self._every = 1
+        self._before: dict[int, Tensor] = {}
+        self._gradients: tuple[Tensor, Tensor] | None = None
+        self._rows: list[HeadTable] = []
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        if type(trainer.strategy).__name__ in ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"):
+            raise UserError(
+                "The gradient_flow callback needs whole weights, and this strategy shards them; leave it out with "
+                "'~callbacks.gradient_flow'."
+            )
+        self._encoder = describe(pl_module.model)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        if not trainer.is_global_zero or trainer.global_step % self._every:
+            return
+        assert self._encoder is not None
+        self._gradients = norms(self._encoder, lambda parameter: parameter.grad)
+        self._before = {
+            id(parameter): parameter.detach().clone()
+            for layer in self._encoder.layers
+            for parameter in layer.parameters()
+            if parameter.requires_grad
+        }
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._gradients is None:
+            return
+        assert self._encoder is not None
+        before = self._before
+        change_L, change_LH = norms(
+            self._encoder,
+            lambda parameter: parameter.detach() - before[id(parameter)] if id(parameter) in before else None,
+        )
+        weight_L, weight_LH = norms(self._encoder, lambda parameter: parameter.detach())
+        gradient_L, gradient_LH = self._gradients
+        # The step that the gradients were of: the counter has moved on.
+        step = trainer.global_step - 1
+        self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
+        self._keep(step, gradient_LH, change_LH / weight_LH, whole_layers=False)
+        self._gradients, self._before = None, {}
+
+    def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> None:
+        value_LHC = torch.stack((gradient_LH, ratio_LH), dim=-1)
+        grid = HeadGrid(
+            MEASURE,
+            COLUMNS,
+            value_LHC,
+            torch.full_like(value_LHC, math.nan),
+            torch.ones_like(value_LHC),
+            whole_layers=whole_layers,
+        )
+        self._rows.append(self.run.rows(grid, TRAINING, step))
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # What precedes a checkpoint must be on disk: a run resumed from it does not compute it again.
+        self._flush()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._flush()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self.run.add(*rows)
+
+
+@torch.no_grad()
+def norms(encoder: Encoder, of: Callable[[nn.Parameter], Tensor | None]) -> tuple[Tensor, Tensor]:
+    """L2 norms of something that goes with each parameter, by layer ``[L]`` and by head ``[L, H]``, float64 on the CPU.
+
+    Args:
+        encoder: Whose layers and heads.
+        of: Parameter -> tensor of its shape, or None where there is nothing (a frozen parameter's gradient).
+    """
+    layer_squares: list[Tensor] = []
+    head_squares: list[Tensor] = []
+    device = next(encoder.base.parameters()).device
+    for layer, site in zip(encoder.layers, encoder.sites, strict=True):
+        total = torch.zeros((), device=device)
+        for parameter in layer.parameters():
+            tensor = of(parameter)
+            if tensor is not None:
+                total = total + tensor.float().square().sum()
+        layer_squares.append(total)
+        by_head_H = torch.zeros(encoder.num_heads, device=device)
+        if encoder.family is None:
+            by_head_H = by_head_H + math.nan
+        else:
+            for parameter, shape, dimension in encoder.family.head_weights(site, encoder.num_heads):
+                tensor = of(parameter)
+                if tensor is not None:
+                    squares = tensor.float().view(shape).square()
+                    by_head_H = by_head_H + squares.sum([d for d in range(len(shape)) if d != dimension])
+        head_squares.append(by_head_H)
+    return torch.stack(layer_squares).sqrt().double().cpu(), torch.stack(head_squares).sqrt().double().cpu()

@@ -1,0 +1,142 @@
+"""Takes measures of every head at validation time."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import WandbLogger
+from torch import nn
+from transformers import PreTrainedModel
+
+from bertsecrets.callbacks.stage import current_step, stage_of
+from bertsecrets.data.module import TaskData
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Measure, Need
+from bertsecrets.measures.runner import check_needs, measure_pass
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.results import wandb as tracking
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+
+MakeMeasure = Callable[[int, int], Measure]
+
+
+class MeasureHeads(pl.Callback):
+    """Feeds any number of measures in one pass over the development set, at every validation.
+
+    Nothing of the training is touched: the model goes back to its mode, and a training step's random numbers do not
+    depend on what happens between steps. Under any number of processes the grids are those of one.
+
+    Args:
+        measures: Name -> factory taking the numbers of layers and heads.
+        run: Where the grids go.
+        reference: Model to compare with. None: the model as it was before its first training step.
+        evaluation: Evaluation set to measure on; None for the task's first.
+        every_n_validations: Measure at each n-th validation (and at the last).
+        head_scalars: Columns whose every head is logged to W&B as a scalar of its own.
+
+    Raises:
+        UserError: If ``evaluation`` does not exist, or a measure needs what there is not.
+    """
+
+    def __init__(
+        self,
+        measures: Mapping[str, MakeMeasure],
+        run: Run,
+        reference: PreTrainedModel | None = None,
+        evaluation: str | None = None,
+        every_n_validations: int = 1,
+        head_scalars: tuple[str, ...] = ("cosine",),
+    ) -> None:
+        if every_n_validations < 1:
+            raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1.")
+        self.makers = dict(measures)
+        self.run = run
+        self.reference = reference
+        self.evaluation = evaluation
+        self.every_n_validations = every_n_validations
+        self.head_scalars = tuple(head_scalars)
+        self.measures: list[Measure] = []
+        self.grids: list[HeadGrid] = []
+        self._validations = 0
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        encoder = describe(pl_module.model)
+        self.measures = [make(encoder.num_layers, encoder.num_heads) for make in self.makers.values()]
+        if self.reference is None and any(Need.REFERENCE in measure.needs for measure in self.measures):
+            # Before a checkpoint is restored, so that a resumed run has the same reference.
+            self.reference = deepcopy(pl_module.model).requires_grad_(False)
+        check_needs(self.measures, self.reference)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.reference is not None:
+            self.reference = trainer.precision_plugin.convert_module(self.reference).to(pl_module.device)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        self._validations += 1
+        if self._validations % self.every_n_validations and not _is_last(trainer):
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        step, stage = current_step(trainer, pl_module), stage_of(trainer)
+        self.grids = self.take(trainer, pl_module.model)
+        self.run.add(*(self.run.rows(grid, stage, step) for grid in self.grids))
+        means = {
+            f"{grid.measure}/{column}/mean": grid.column(column).nanmean().item()
+            for grid in self.grids
+            for column in grid.columns
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(means, step=step)
+        if trainer.is_global_zero:
+            for logger in trainer.loggers:
+                if isinstance(logger, WandbLogger):
+                    for grid in self.grids:
+                        tracking.log_grid(logger.experiment, grid, step=step, head_scalars=self.head_scalars)
+
+    def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
+        """The grids of all measures on the evaluation set, one pass for each way of feeding them."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        name = self.evaluation or data.evaluation_names[0]
+        if name not in data.evaluation_names:
+            raise UserError(
+                f"Evaluation set '{name}' does not exist; task '{data.task.name}' has {', '.join(data.evaluation_names)}."
+            )
+        grids: dict[int, HeadGrid] = {}
+        for feed in dict.fromkeys(measure.feed for measure in self.measures):
+            chosen = [i for i, measure in enumerate(self.measures) if measure.feed == feed]
+            loader = data.evaluation_loader(
+                name, max_examples=feed.max_examples, max_length=feed.max_length, pad_to=feed.pad_to, seed=feed.seed
+            )
+            with progress_over(len(loader), "heads", visible=trainer.is_global_zero) as advance:
+                taken = measure_pass(
+                    model,
+                    [self.measures[i] for i in chosen],
+                    loader,
+                    reference=self.reference,
+                    context=trainer.precision_plugin.forward_context,
+                    progress=advance,
+                )
+            grids.update(zip(chosen, taken, strict=True))
+        return [grids[i] for i in range(len(self.measures))]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"validations": self._validations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._validations = state_dict["validations"]
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(measures=sorted(self.makers), evaluation=self.evaluation)
+
+
+def _is_last(trainer: pl.Trainer) -> bool:
+    total = trainer.estimated_stepping_batches if trainer.training else 0
+    return trainer.global_step >= total

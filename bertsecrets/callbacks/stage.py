@@ -1,0 +1,17 @@
+"""Which stage and step a callback's numbers belong to."""
+
+import pytorch_lightning as pl
+from pytorch_lightning.trainer.states import TrainerFn
+
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.results.run import CHECKPOINT, TRAINING
+
+
+def stage_of(trainer: pl.Trainer) -> str:
+    """``training`` inside ``trainer.fit``, ``checkpoint`` when a finished model is validated."""
+    return TRAINING if trainer.state.fn == TrainerFn.FITTING else CHECKPOINT
+
+
+def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:
+    """Optimiser steps that the model has behind it; for a finished checkpoint those of its own training."""
+    return trainer.global_step if stage_of(trainer) == TRAINING else int(module.record.get("step", 0))

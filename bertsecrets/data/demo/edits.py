@@ -1,0 +1,205 @@
+"""Changes to an event: some keep it true, some contradict it, some say something else.
+
+Each edit takes a sampler and an event and returns the changed event, or None where it does not apply.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bertsecrets.data.demo.frames import BY_VERB, FRAMES
+from bertsecrets.data.demo.lexicon import BY_CATEGORY, HYPERNYMS
+from bertsecrets.data.demo.meaning import Event, Participant
+from bertsecrets.data.demo.modifiers import ADJECTIVES_FOR, OPPOSITE
+from bertsecrets.data.demo.sampling import Sampler, accepts
+from bertsecrets.data.demo.sentence import NUMERALS
+
+Edit = Callable[[Sampler, Event], Event | None]
+
+
+def swap_roles(sampler: Sampler, event: Event) -> Event | None:
+    """Agent and patient change places: the same words, another event."""
+    agent, patient = event.agent, event.patient
+    if not accepts(event.frame, patient, agent) or patient.owner or patient.count > 1:
+        return None
+    if event.companion or event.background or event.negation == "any":
+        return None
+    return replace(event, agent=patient, patient=agent)
+
+
+def flip_negation(sampler: Sampler, event: Event) -> Event | None:
+    """What happened did not happen, or the other way round."""
+    if event.negation:
+        return replace(event, negation="")
+    if event.manner is not None or (event.companion is not None and not _denies_well(event)):
+        return None
+    negation = sampler.negation(event.patient)
+    return replace(event, negation="not" if event.time and negation == "never" else negation)
+
+
+def opposite_verb(sampler: Sampler, event: Event) -> Event | None:
+    """The verb becomes its contrary: loved, hated."""
+    if not event.frame.opposite or event.third or event.companion:
+        return None
+    frame = BY_VERB[event.frame.opposite]
+    manner = event.manner if event.manner is not None and set(event.manner.suits) & set(frame.manner) else None
+    return replace(event, frame=frame, manner=manner)
+
+
+def opposite_adjective(sampler: Sampler, event: Event) -> Event | None:
+    """The adjective of the patient becomes its contrary: old, new."""
+    adjective = event.patient.adjective
+    return None if adjective is None else _with_patient(event, replace(event.patient, adjective=OPPOSITE[adjective]))
+
+
+def opposite_manner(sampler: Sampler, event: Event) -> Event | None:
+    """The adverb becomes its contrary: quickly, slowly."""
+    return None if event.manner is None else replace(event, manner=OPPOSITE[event.manner])
+
+
+def other_count(sampler: Sampler, event: Event) -> Event | None:
+    """Another number of patients."""
+    if event.patient.count == 1:
+        return None
+    count = sampler.rng.choice([count for count in NUMERALS if count != event.patient.count])
+    return _with_patient(event, replace(event.patient, count=count))
+
+
+def other_owner(sampler: Sampler, event: Event) -> Event | None:
+    """The patient belongs to somebody else."""
+    if event.patient.owner is None:
+        return None
+    return _with_patient(event, replace(event.patient, owner=sampler.owner(event)))
+
+
+def other_agent(sampler: Sampler, event: Event) -> Event | None:
+    """Somebody else did it."""
+    if event.companion or event.background or event.patient.owner is event.agent:
+        return None
+    agent = sampler.participant(event.frame.agent.categories, event.patient)
+    if agent.noun in (event.agent.noun, event.third and event.third.noun):
+        return None
+    return replace(event, agent=replace(agent, definite=event.agent.definite))
+
+
+def other_patient(sampler: Sampler, event: Event) -> Event | None:
+    """It was done to another person or thing of the same class."""
+    patient = event.patient
+    noun = sampler.rng.choice(BY_CATEGORY[patient.noun.category])
+    if patient.noun.proper or noun in (patient.noun, event.agent.noun) or noun.countable != patient.noun.countable:
+        return None
+    fresh = sampler.individual(noun)
+    if event.companion is not None and fresh.pronouns == event.agent.pronouns:
+        return None
+    return _with_patient(event, replace(patient, noun=noun, key=fresh.key, gender=fresh.gender))
+
+
+def other_verb(sampler: Sampler, event: Event) -> Event | None:
+    """The agent did something else, neither implied nor excluded, to the same patient."""
+    frame = sampler.rng.choice(FRAMES)
+    fits = accepts(frame, event.agent, event.patient)
+    related = frame.name == event.frame.name or frame.opposite == event.frame.verbs[0].base
+    bare = not (event.third or event.manner or event.companion or event.place)
+    if not (fits and bare) or related or (event.time and not frame.places):
+        return None
+    return replace(event, frame=frame)
+
+
+def other_time(sampler: Sampler, event: Event) -> Event | None:
+    """It happened on another day."""
+    return replace(event, time=sampler.time(event)) if event.time else None
+
+
+def add_time(sampler: Sampler, event: Event) -> Event | None:
+    """A day that the event did not have."""
+    if event.time or event.companion or not event.frame.places:
+        return None
+    return replace(event, time=sampler.time(event))
+
+
+def add_place(sampler: Sampler, event: Event) -> Event | None:
+    """A place that the event did not have."""
+    if event.place or event.companion or not event.frame.places or event.patient.noun.category in ("building", "room"):
+        return None
+    return replace(event, place=sampler.place(event.frame))
+
+
+def add_third(sampler: Sampler, event: Event) -> Event | None:
+    """A third role that the event did not have."""
+    return None if event.third or event.frame.third is None else replace(event, third=sampler.third(event))
+
+
+def add_adjective(sampler: Sampler, event: Event) -> Event | None:
+    """A quality that the patient did not have."""
+    adjectives = ADJECTIVES_FOR.get(event.patient.noun.category, ())
+    if event.patient.adjective or event.patient.noun.proper or not adjectives:
+        return None
+    return _with_patient(event, replace(event.patient, adjective=sampler.rng.choice(adjectives)))
+
+
+def drop_time(sampler: Sampler, event: Event) -> Event | None:
+    """The day is left out."""
+    return replace(event, time="") if event.time else None
+
+
+def drop_place(sampler: Sampler, event: Event) -> Event | None:
+    """The place is left out."""
+    return replace(event, place=None) if event.place else None
+
+
+def drop_third(sampler: Sampler, event: Event) -> Event | None:
+    """The third role is left out."""
+    return replace(event, third=None) if event.third else None
+
+
+def drop_manner(sampler: Sampler, event: Event) -> Event | None:
+    """The adverb is left out."""
+    return replace(event, manner=None) if event.manner else None
+
+
+def drop_adjective(sampler: Sampler, event: Event) -> Event | None:
+    """The adjective of the patient is left out."""
+    return _with_patient(event, replace(event.patient, adjective=None)) if event.patient.adjective else None
+
+
+def drop_companion(sampler: Sampler, event: Event) -> Event | None:
+    """The second event is left out."""
+    return replace(event, companion=None) if event.companion else None
+
+
+def drop_background(sampler: Sampler, event: Event) -> Event | None:
+    """The relative clause is left out."""
+    return replace(event, background=None) if event.background else None
+
+
+def generalize(sampler: Sampler, event: Event) -> Event | None:
+    """The patient is named by the noun of its class: violin, instrument."""
+    patient = event.patient
+    hypernym = HYPERNYMS.get(patient.noun.category)
+    if hypernym is None or patient.noun == hypernym or patient.adjective is not None:
+        return None
+    return _with_patient(event, replace(patient, noun=hypernym))
+
+
+DROPS: tuple[Edit, ...] = (
+    drop_time,
+    drop_place,
+    drop_third,
+    drop_manner,
+    drop_adjective,
+    drop_companion,
+    drop_background,
+)
+ADDITIONS: tuple[Edit, ...] = (add_time, add_place, add_third, add_adjective)
+
+
+def _with_patient(event: Event, patient: Participant) -> Event:
+    """The event with another patient, which its companion is then about as well."""
+    companion = event.companion
+    if companion is not None:
+        companion = replace(companion, event=replace(companion.event, patient=patient))
+    return replace(event, patient=patient, companion=companion)
+
+
+def _denies_well(event: Event) -> bool:
+    # "Anna did not buy a guitar before she sold it" has a pronoun for something that is not there.
+    return event.patient.definite and event.companion is not None and event.companion.connective in ("before", "after")

@@ -1,0 +1,181 @@
+"""Drawing events at random, so that they make sense."""
+
+from dataclasses import replace
+from random import Random
+
+from bertsecrets.data.demo.frames import BY_VERB, FRAMES, VerbFrame
+from bertsecrets.data.demo.lexicon import BY_CATEGORY, NAMES, Noun
+from bertsecrets.data.demo.meaning import Companion, Event, Participant
+from bertsecrets.data.demo.modifiers import ADJECTIVES_FOR, ADVERBS_FOR
+from bertsecrets.data.demo.sentence import NUMERALS
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+# What one can sensibly do next with the same person or thing.
+SEQUELS = {
+    "buy": "sell lend donate hide damage wear play drive repair",
+    "find": "sell hide donate lend read wear",
+    "repair": "sell lend donate drive play",
+    "wash": "wear sell lend drive",
+    "inspect": "sign buy sell open repair",
+    "borrow": "lose damage repair wear read play",
+    "choose": "buy wear",
+    "read": "publish translate sign send",
+    "write": "publish send",
+    "open": "close",
+    "close": "lock",
+    "unlock": "open",
+    "design": "build sell wear",
+    "steal": "hide sell lose",
+    "prepare": "eat deliver",
+    "catch": "free feed",
+    "plant": "water draw",
+    "hire": "fire praise scold",
+    "interview": "hire praise criticize",
+    "warn": "attack help",
+    "chase": "attack catch",
+    "teach": "reward praise hire",
+    "watch": "call photograph draw",
+    "notice": "call help chase",
+}
+_BACKGROUND = tuple(BY_VERB[verb] for verb in ("hire", "help", "teach", "visit", "rescue", "deceive", "warn", "invite"))
+
+
+class Sampler:
+    """Draws participants and events from one random generator; keys of participants are never reused."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self._last_key = -1
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def participant(self, categories: tuple[str, ...], other: Participant | None = None) -> Participant:
+        """A bare participant of one of the classes, named differently from ``other``."""
+        while True:
+            noun = self._noun(self.rng.choice(categories))
+            if other is None or noun != other.noun:
+                return self.individual(noun)
+
+    def individual(self, noun: Noun) -> Participant:
+        """A new definite participant that the noun names."""
+        self._last_key += 1
+        gender = self.rng.choice("fm") if noun.gender == "any" else noun.gender
+        return Participant(noun, self._last_key, gender)
+
+    def owner(self, event: Event) -> Participant:
+        """Somebody who takes no other part in the event, to possess its patient."""
+        while True:
+            owner = self.participant(("person",))
+            if owner.noun not in (event.agent.noun, event.patient.noun):
+                return owner
+
+    def event(self) -> Event:
+        """A single event with its modifiers."""
+        frame = self.rng.choice(FRAMES)
+        agent = self.participant(frame.agent.categories)
+        patient = self.participant(frame.patient.categories, agent)
+        event = Event(frame, self._described(agent, 0.15), self._described(patient, 0.4))
+        event = replace(event, patient=self._determined(event))
+        if self.chance(0.25):
+            event = replace(event, negation=self.negation(event.patient))
+        if frame.places:
+            event = self._circumstances(event)
+        if self.chance(0.3):
+            event = self.with_companion(event) or event
+        if event.companion is None and self.chance(0.12):
+            event = self._with_background(event)
+        return event
+
+    def negation(self, patient: Participant) -> str:
+        """A way to negate an event that has this patient."""
+        indefinite = not patient.definite and patient.count == 1 and patient.owner is None
+        return self.rng.choice(("any", "any", "not") if indefinite else ("not", "not", "never"))
+
+    def third(self, event: Event) -> Participant | None:
+        """Somebody or something to fill the third role of the event's frame, where it has one."""
+        if event.frame.third is None:
+            return None
+        while True:
+            third = self.participant(event.frame.third.categories, event.patient)
+            if third.noun != event.agent.noun:
+                return replace(third, definite=event.frame.third.preposition != "with" or third.noun.proper)
+
+    def time(self, event: Event) -> str:
+        """A day, other than the one the event has."""
+        near = "tomorrow" if event.future else "yesterday"
+        return self.rng.choice([day for day in (*DAYS, near) if day != event.time])
+
+    def place(self, frame: VerbFrame) -> Noun:
+        return self.rng.choice(BY_CATEGORY[frame.places])
+
+    def with_companion(self, event: Event) -> Event | None:
+        """The event with something that its agent does to the same patient, where that can be told clearly."""
+        told_clearly = not event.negation and not event.future and event.agent.pronouns != event.patient.pronouns
+        if not told_clearly:
+            return None
+        base = event.frame.verbs[0].base
+        later = [BY_VERB[verb] for verb in SEQUELS.get(base, "").split()]
+        earlier = [BY_VERB[verb] for verb, sequels in SEQUELS.items() if base in sequels.split()]
+        options = [(frame, "later") for frame in later] + [(frame, "earlier") for frame in earlier]
+        options = [(frame, order) for frame, order in options if accepts(frame, event.agent, event.patient)]
+        if not options:
+            return None
+        frame, order = self.rng.choice(options)
+        connective = self.rng.choice(("and", "but", "before", "before")) if order == "later" else "after"
+        other = Event(frame, event.agent, event.patient, negation="not" if connective == "but" else "")
+        return replace(event, time="", companion=Companion(connective, other))
+
+    def _noun(self, category: str) -> Noun:
+        if category == "person" and self.chance(0.35):
+            return self.rng.choice(NAMES)
+        return self.rng.choice(BY_CATEGORY[category])
+
+    def _described(self, participant: Participant, probability: float) -> Participant:
+        adjectives = ADJECTIVES_FOR.get(participant.noun.category, ())
+        if participant.noun.proper or not adjectives or not self.chance(probability):
+            return participant
+        return replace(participant, adjective=self.rng.choice(adjectives))
+
+    def _determined(self, event: Event) -> Participant:
+        patient = event.patient
+        if patient.noun.proper:
+            return patient
+        choice = self.rng.random()
+        person = patient.noun.category in ("person", "police")
+        if choice < 0.3:
+            return replace(patient, definite=False)
+        if choice < 0.45 and patient.noun.countable:
+            return replace(patient, definite=False, count=self.rng.choice(tuple(NUMERALS)))
+        if choice < 0.7 and not person and patient.noun.category not in ("building", "drink", "produce", "plant"):
+            own = self.chance(0.4) and event.agent.noun.category != "animal"
+            return replace(patient, owner=event.agent if own else self.owner(event))
+        return patient
+
+    def _circumstances(self, event: Event) -> Event:
+        frame = event.frame
+        if self.chance(0.4):
+            event = replace(event, third=self.third(event))
+        if self.chance(0.15):
+            event = replace(event, future=True)
+        if self.chance(0.3) and event.negation != "never":
+            event = replace(event, time=self.time(event))
+        if self.chance(0.4) and frame.manner and not event.negation:
+            event = replace(event, manner=self.rng.choice(ADVERBS_FOR[self.rng.choice(frame.manner)]))
+        if self.chance(0.2) and event.third is None and event.patient.noun.category not in ("building", "room"):
+            event = replace(event, place=self.place(frame))
+        return event
+
+    def _with_background(self, event: Event) -> Event:
+        agent = event.agent
+        if agent.noun.proper or agent.noun.category != "person" or event.patient.owner == agent:
+            return event
+        frame = self.rng.choice(_BACKGROUND)
+        taken = (event.patient.noun, event.patient.owner.noun if event.patient.owner else None)
+        known = self.individual(self.rng.choice([name for name in NAMES if name not in taken]))
+        return replace(event, background=Event(frame, agent, known)) if frame.name != event.frame.name else event
+
+
+def accepts(frame: VerbFrame, agent: Participant, patient: Participant) -> bool:
+    """Whether the frame takes this agent and this patient."""
+    return agent.noun.category in frame.agent.categories and patient.noun.category in frame.patient.categories

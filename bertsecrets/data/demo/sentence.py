@@ -1,0 +1,249 @@
+"""From an event to an annotated sentence: noun phrases, clauses and the ways of joining them."""
+
+from dataclasses import dataclass, replace
+
+from bertsecrets.data.demo.frames import Role
+from bertsecrets.data.demo.lexicon import Noun
+from bertsecrets.data.demo.meaning import Companion, Event, Participant
+from bertsecrets.data.demo.tokens import Draft, FrameDraft, Phrase, Token
+
+NUMERALS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How an event is put into words; none of it changes the meaning.
+
+    ``verb``, ``noun`` and ``modifier`` choose the second of two synonyms.
+    """
+
+    passive: bool
+    verb: bool
+    noun: bool
+    modifier: bool
+    time_first: bool
+    early_adverb: bool
+    companion_first: bool
+    negative_determiner: bool
+
+
+def must_be_active(event: Event) -> bool:
+    """Whether the passive would read badly: "her guitar was sold by Anna", "a guitar was not sold by Anna"."""
+    owner = event.patient.owner
+    owned_by_agent = owner is not None and owner.key == event.agent.key
+    return owned_by_agent or (event.negation in ("not", "never") and not event.patient.definite)
+
+
+def noun_phrase(
+    participant: Participant, style: Style, subject: bool = False, known: frozenset[int] = frozenset(), denied: str = ""
+) -> Phrase:
+    """A noun phrase, or the pronoun of a participant in ``known``; ``denied`` is its determiner ("no" or "any")."""
+    if participant.key in known:
+        head = Token(participant.pronouns[0 if subject else 1], "PRON", entity=participant.key)
+        return Phrase([head], head)
+    noun = participant.noun
+    plural = participant.count > 1 or (bool(denied) and noun.countable)
+    head = Token(
+        noun.form(style.noun, plural), "PROPN" if noun.proper else "NOUN", entity=-1 if denied else participant.key
+    )
+    tokens: list[Token] = []
+    if denied:
+        tokens.append(Token(denied, "DET", "det", head, negation=denied == "no"))
+    elif participant.owner is not None:
+        tokens += _possessor(participant.owner, head, style, known)
+    elif participant.definite and not noun.proper:
+        tokens.append(Token("the", "DET", "det", head))
+    if participant.count > 1 and not denied:
+        tokens.append(Token(NUMERALS[participant.count], "NUM", "nummod", head))
+    if not (tokens or noun.proper):
+        tokens.append(Token("a" if noun.countable else "some", "DET", "det", head))
+    if participant.adjective is not None:
+        tokens.append(Token(participant.adjective.form(style.modifier), "ADJ", "amod", head))
+    return Phrase([*tokens, head], head)
+
+
+def prepositional(preposition: str, phrase: Phrase) -> Phrase:
+    """The phrase with a preposition in front."""
+    return Phrase([Token(preposition, "ADP", "case", phrase.head), *phrase.tokens], phrase.head)
+
+
+def sentence(event: Event, style: Style, pronouns: frozenset[int] = frozenset()) -> Draft:
+    """The sentence that tells an event, its companion and its background, in the given style.
+
+    ``pronouns`` holds the keys of participants that another sentence has introduced, to be called by a pronoun.
+    """
+    if event.companion is None:
+        draft = _clause(event, style, pronouns)
+    elif style.companion_first and event.companion.connective in ("before", "after"):
+        draft = _companion_first(event, event.companion, style)
+    else:
+        draft = _companion_last(event, event.companion, style)
+    root = next(token for token in draft.tokens if token.head is None)
+    root.relation = "root"
+    draft.tokens.append(Token(".", "PUNCT", "punct", root))
+    return draft
+
+
+def _possessor(owner: Participant, owned: Token, style: Style, known: frozenset[int]) -> list[Token]:
+    if owner.key in known:
+        return [Token(owner.pronouns[2], "PRON", "nmod:poss", owned, entity=owner.key)]
+    phrase = noun_phrase(owner, style)
+    phrase.head.under(owned, "nmod:poss")
+    return [*phrase.tokens, Token("'s", "PART", "case", phrase.head)]
+
+
+def _companion_first(event: Event, companion: Companion, style: Style) -> Draft:
+    first = _clause(companion.event, replace(style, passive=False), frozenset())
+    main = _clause(event, style, _introduced(companion.event))
+    verb = first.frames[0].target.under(main.frames[0].target, "advcl")
+    mark = Token(companion.connective, "SCONJ", "mark", verb)
+    comma = Token(",", "PUNCT", "punct", verb)
+    return Draft([mark, *first.tokens, comma, *main.tokens], first.frames + main.frames)
+
+
+def _companion_last(event: Event, companion: Companion, style: Style) -> Draft:
+    main = _clause(event, style, frozenset())
+    last = _clause(companion.event, replace(style, passive=False), _introduced(event))
+    subordinate = companion.connective in ("before", "after")
+    verb = last.frames[0].target.under(main.frames[0].target, "advcl" if subordinate else "conj")
+    if subordinate:
+        joint = [Token(companion.connective, "SCONJ", "mark", verb)]
+    else:
+        joint = [Token(",", "PUNCT", "punct", verb), Token(companion.connective, "CCONJ", "cc", verb)]
+    return Draft([*main.tokens, *joint, *last.tokens], main.frames + last.frames)
+
+
+def _introduced(event: Event) -> frozenset[int]:
+    """The participants that a following clause may call by a pronoun."""
+    return frozenset((event.agent.key,) if event.negation == "any" else (event.agent.key, event.patient.key))
+
+
+def _clause(event: Event, style: Style, known: frozenset[int]) -> Draft:
+    passive = style.passive and not must_be_active(event)
+    denied = ""
+    if event.negation == "any":
+        denied = "no" if passive or style.negative_determiner else "any"
+    verb = event.frame.verb(style.verb)
+    verb_token = Token("", "VERB")
+    agent = noun_phrase(event.agent, style, subject=not passive, known=known)
+    frames = [FrameDraft(event.frame.name, verb_token, [])]
+    elements = frames[0].elements
+    if event.background is not None:
+        relative = _relative(event.background, style, agent)
+        frames += relative.frames
+    known_after = known if passive else known | {event.agent.key}
+    patient = noun_phrase(event.patient, style, subject=passive, known=known_after, denied=denied)
+    auxiliaries = _auxiliaries(event, passive, denied, verb_token)
+    if passive:
+        verb_token.form = verb.participle
+    else:
+        verb_token.form = verb.base if any(token.pos == "AUX" for token in auxiliaries) else verb.past
+    tokens: list[Token] = []
+    time = _time(event, verb_token)
+    if time is not None and style.time_first:
+        tokens += [*time.tokens, Token(",", "PUNCT", "punct", verb_token)]
+    subject = patient if passive else agent
+    subject.head.under(verb_token, "nsubj:pass" if passive else "nsubj")
+    tokens += [*subject.tokens, *auxiliaries]
+    manner = None
+    if event.manner is not None:
+        adverb = Token(event.manner.form(style.modifier), "ADV", "advmod", verb_token)
+        manner = Phrase([adverb], adverb)
+    crowded = event.third is not None or event.place is not None
+    early = passive or style.early_adverb or crowded
+    if manner is not None and early:
+        tokens += manner.tokens
+    tokens.append(verb_token)
+    third = _oblique(event.frame.third, event.third, style, known_after, verb_token)
+    if passive:
+        agent.head.under(verb_token, "obl:agent")
+        agent = prepositional("by", agent)
+        goes_last = agent
+    else:
+        patient.head.under(verb_token, "obj")
+        tokens += patient.tokens
+        goes_last = None
+    elements.append((event.frame.agent.name, agent, True))
+    elements.append((event.frame.patient.name, patient, True))
+    if third is not None and event.frame.third is not None:
+        # "was repaired by Anna with a drill", but "was sold to Anna by Peter".
+        if goes_last is not None and event.frame.third.preposition == "with":
+            tokens += goes_last.tokens
+            goes_last = None
+        tokens += third.tokens
+        elements.append((event.frame.third.name, third, False))
+    if goes_last is not None:
+        tokens += goes_last.tokens
+    if manner is not None:
+        elements.append(("Manner", manner, False))
+        if not early:
+            tokens += manner.tokens
+    if event.place is not None:
+        place = _place(event.place, style, verb_token)
+        tokens += place.tokens
+        elements.append(("Place", place, False))
+    if time is not None:
+        elements.append(("Time", time, False))
+        if not style.time_first:
+            tokens += time.tokens
+    return Draft(tokens, frames)
+
+
+def _auxiliaries(event: Event, passive: bool, denied: str, verb: Token) -> list[Token]:
+    negated = event.negation in ("not", "never") or denied == "any"
+    never = Token("never", "ADV", "advmod", verb, negation=True) if event.negation == "never" else None
+    negative = never or Token("not", "PART", "advmod", verb, negation=True)
+    tokens: list[Token] = []
+    if event.future:
+        tokens.append(Token("will", "AUX", "aux", verb))
+    elif passive:
+        plural = event.patient.count > 1 or (bool(denied) and event.patient.noun.countable)
+        tokens.append(Token("were" if plural else "was", "AUX", "aux:pass", verb))
+    elif negated and never is None:
+        tokens.append(Token("did", "AUX", "aux", verb))
+    if negated:
+        tokens.append(negative)
+    if passive and event.future:
+        tokens.append(Token("be", "AUX", "aux:pass", verb))
+    return tokens
+
+
+def _oblique(
+    role: Role | None, participant: Participant | None, style: Style, known: frozenset[int], verb: Token
+) -> Phrase | None:
+    if role is None or participant is None:
+        return None
+    phrase = noun_phrase(participant, style, known=known)
+    phrase.head.under(verb, "obl")
+    return prepositional(role.preposition, phrase)
+
+
+def _place(noun: Noun, style: Style, verb: Token) -> Phrase:
+    head = Token(noun.form(style.noun), "NOUN", "obl", verb)
+    return prepositional("in", Phrase([Token("the", "DET", "det", head), head], head))
+
+
+def _time(event: Event, verb: Token) -> Phrase | None:
+    if not event.time:
+        return None
+    if event.time[0].isupper():
+        day = Token(event.time, "PROPN", "obl", verb)
+        return prepositional("on", Phrase([day], day))
+    word = Token(event.time, "NOUN", "obl:tmod", verb)
+    return Phrase([word], word)
+
+
+def _relative(event: Event, style: Style, antecedent: Phrase) -> Draft:
+    """Append "who ..." to the antecedent, and return the clause."""
+    verb = Token(event.frame.verb(style.verb).past, "VERB", "acl:relcl", antecedent.head)
+    pronoun = Token("who", "PRON", "nsubj", verb, entity=antecedent.head.entity)
+    patient = noun_phrase(event.patient, style)
+    patient.head.under(verb, "obj")
+    subject = Phrase([pronoun], pronoun)
+    frame = FrameDraft(
+        event.frame.name,
+        verb,
+        [(event.frame.agent.name, subject, True), (event.frame.patient.name, patient, True)],
+    )
+    antecedent.tokens += [pronoun, verb, *patient.tokens]
+    return Draft([pronoun, verb, *patient.tokens], [frame])

@@ -1,0 +1,64 @@
+"""What every source yields: an example, and the linguistic annotation of its words."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of an annotated sentence.
+
+    ``start`` and ``end`` are character offsets into the sentence (end exclusive). ``head`` is the index of the
+    governing word in the same sentence, or -1 for the root. ``pos`` is a Universal POS tag and ``relation`` a
+    Universal Dependencies label. ``entity`` numbers the coreference cluster the word belongs to (words of one
+    example that share a number corefer, across its two sentences as well), or -1.
+    """
+
+    form: str
+    start: int
+    end: int
+    pos: str
+    head: int
+    relation: str
+    negation: bool = False
+    entity: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameElement:
+    """A role of a frame, filled by the words ``first`` to ``last`` (both inclusive)."""
+
+    name: str
+    first: int
+    last: int
+    core: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A semantic frame evoked by the word ``target``, with the elements that fill its roles."""
+
+    name: str
+    target: int
+    elements: tuple[FrameElement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """The words of one sentence and the frames they evoke."""
+
+    words: tuple[Word, ...]
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row of a task: one or two sentences, its label and, where there is one, its annotation.
+
+    ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
+    without labels. ``annotations`` has one entry for each sentence, or is empty.
+    """
+
+    index: int
+    texts: tuple[str, ...]
+    label: int | float | None
+    annotations: tuple[Annotation, ...] = ()

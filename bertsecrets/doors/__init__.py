@@ -1,0 +1,1 @@
+"""Where configurations become objects and runs: what train.py and analyze.py call."""

@@ -1,0 +1,80 @@
+"""Analyses a finished checkpoint: the same numbers, figures and report, without training."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+
+from bertsecrets.attention import prove
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import task_from_config
+from bertsecrets.doors.build import check_length, make_callbacks, make_loggers, make_trainer, plain, run_folder
+from bertsecrets.doors.command_line import CONFIG_COPY
+from bertsecrets.doors.finish import close_loggers, finish
+from bertsecrets.models.checkpoint import find_checkpoint, load_checkpoint, read_record
+from bertsecrets.models.classifier import RECORD, SequenceClassifier
+from bertsecrets.models.loading import check_init, load_model, load_tokenizer
+from bertsecrets.models.metrics import check_metrics
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.run import Run
+
+
+def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
+    """Runs the chosen analyses of one checkpoint in Hydra's output folder; returns its scores.
+
+    A checkpoint inside a run's folder brings that run's history (drift and gradients through training) along.
+
+    Raises:
+        UserError: For everything that the user can mend, before a model is loaded where that is possible.
+    """
+    started = time.monotonic()
+    task = task_from_config(plain(config.task))
+    check_metrics(task)
+    check_init(config.init)
+    spec = ModelSpec.from_config(plain(config.model))
+    path = find_checkpoint(Path(config.checkpoint))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    tokenizer = load_tokenizer(spec)
+    data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=config.seed)
+    data.prepare_data()
+    data.setup("fit")
+
+    checkpoint = load_checkpoint(path, task, spec)
+    record = checkpoint.record
+    init, seed = record.get("init", config.init), record.get("seed", config.seed)
+    reference_spec = spec if config.reference is None else ModelSpec("reference", config.reference)
+    reference = load_model(reference_spec, task, init, seed)
+    check_length(checkpoint.model, config.task.training.max_length)
+    prove(checkpoint.model)
+
+    folder = run_folder()
+    run = Run(folder, record.get("name", config.name), spec.name, task.name, init, writes=_is_first())
+    if run.writes:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+    origin = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
+    if path.is_file() and origin.heads_path.is_file():
+        run.add(origin.table())
+    module = SequenceClassifier(
+        checkpoint.model,
+        task,
+        OptimizerConfig(learning_rate=0.0),
+        data.evaluation_names,
+        record={**record, "step": record.get("step", 0)},
+        seed=seed,
+    )
+    loggers = make_loggers(config, run)
+    trainer = make_trainer(
+        config, make_callbacks(config.analysis, run=run, reference=reference), loggers, folder
+    )
+    succeeded = False
+    try:
+        trainer.validate(module, datamodule=data, verbose=False)
+        finish(run, module, data, trainer, config, seconds=time.monotonic() - started)
+        succeeded = True
+    finally:
+        close_loggers(loggers, succeeded)
+    return module.scores

@@ -1,0 +1,118 @@
+"""Turns a validated configuration into objects."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytorch_lightning as pl
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
+from transformers import PreTrainedModel
+
+from bertsecrets.data.module import TaskData, data_from_config
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.loading import max_positions
+from bertsecrets.results.run import Run
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A section of the configuration as plain values, interpolations resolved."""
+    content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def make(config: DictConfig, **given: Any) -> Any:
+    """Instantiates a ``_target_`` section; what it leaves open (``_partial_``) is called with ``given``.
+
+    Raises:
+        UserError: If the section's keys do not fit its target, or the target cannot be imported.
+    """
+    try:
+        made = hydra.utils.instantiate(config)
+        if isinstance(made, functools.partial):
+            made = made(**given)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from error
+        cause = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"{config.get('_target_')} could not be made ({cause}); check its section.") from error
+    except TypeError as error:
+        raise UserError(f"{config.get('_target_')} could not be made ({error}); check its section.") from error
+    return made
+
+
+def run_folder() -> Path:
+    """Hydra's output folder of this job."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def make_loggers(config: DictConfig, run: Run) -> list[Logger]:
+    """The loggers of ``conf/logger``."""
+    return [make(section, run=run, config=config) for section in config.logger.values()]
+
+
+def make_callbacks(sections: Mapping[str, DictConfig], **given: Any) -> list[pl.Callback]:
+    """The callbacks of ``conf/callbacks`` or ``conf/analysis``; a user's own Lightning callbacks pass as they are."""
+    callbacks = []
+    for section in sections.values():
+        target = hydra.utils.get_class(section["_target_"])
+        accepted = target.__init__.__code__.co_varnames if section.get("_partial_") else ()
+        callbacks.append(make(section, **{name: value for name, value in given.items() if name in accepted}))
+    return callbacks
+
+
+def make_trainer(config: DictConfig, callbacks: list[pl.Callback], loggers: list[Logger], folder: Path) -> pl.Trainer:
+    """The trainer of ``conf/trainer``.
+
+    Raises:
+        UserError: If a setting does not exist or does not fit the machine.
+    """
+    from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+    try:
+        trainer: pl.Trainer = hydra.utils.instantiate(
+            config.trainer, callbacks=callbacks, logger=loggers or False, default_root_dir=str(folder)
+        )
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, (MisconfigurationException, TypeError, ValueError, RuntimeError)):
+            reason = " ".join(str(cause).split()).rstrip(".")
+            raise UserError(f"The trainer could not be made ({reason}); check the trainer.* settings.") from error
+        raise
+    return trainer
+
+
+def check_length(model: PreTrainedModel, max_length: int) -> None:
+    """Raises UserError if sequences may be longer than the model has positions for."""
+    limit = max_positions(model)
+    if limit is not None and max_length > limit:
+        raise UserError(
+            f"task.training.max_length is {max_length}, but the model has positions for {limit} tokens; set "
+            f"task.training.max_length={limit} or less."
+        )
+
+
+def constant_scores(data: TaskData, task: Task) -> dict[str, dict[str, float]]:
+    """Scores of always predicting the training set's most frequent class (or mean score), by evaluation set."""
+    from bertsecrets.models.baseline import constant_score
+
+    return {name: constant_score(data, name) for name in data.evaluation_names}
+
+
+__all__ = [
+    "check_length",
+    "constant_scores",
+    "data_from_config",
+    "make",
+    "make_callbacks",
+    "make_loggers",
+    "make_trainer",
+    "plain",
+    "run_folder",
+]

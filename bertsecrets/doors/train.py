@@ -1,0 +1,113 @@
+"""Fine-tunes a model and writes everything that is known of its heads."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.utilities.rank_zero import rank_zero_info
+
+from bertsecrets.attention import prove
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import task_from_config
+from bertsecrets.doors.build import (
+    check_length,
+    make_callbacks,
+    make_loggers,
+    make_trainer,
+    plain,
+    run_folder,
+)
+from bertsecrets.doors.command_line import CONFIG_COPY
+from bertsecrets.doors.finish import close_loggers, finish
+from bertsecrets.models.checkpoint import BEST, LAST
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.loading import check_init, load_model, load_tokenizer
+from bertsecrets.models.metrics import check_metrics
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.run import Run
+
+
+def train(config: DictConfig) -> dict[str, dict[str, float]]:
+    """Runs one experiment in Hydra's output folder; returns the scores of every evaluation set.
+
+    Raises:
+        UserError: For everything that the user can mend, before the model is loaded where that is possible.
+    """
+    started = time.monotonic()
+    folder = run_folder()
+    if config.resume is not None:
+        config = _resumed(config, folder)
+    task = task_from_config(plain(config.task))
+    check_metrics(task)
+    check_init(config.init)
+    spec = ModelSpec.from_config(plain(config.model))
+    optimizer = OptimizerConfig.from_config(plain(config.optimizer))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+
+    tokenizer = load_tokenizer(spec)
+    data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=config.seed)
+    data.prepare_data()
+    data.setup("fit")
+
+    model = load_model(spec, task, config.init, config.seed)
+    check_length(model, config.task.training.max_length)
+    proof = prove(model)
+    rank_zero_info(
+        f"Proved on one tiny batch: watching moves the logits by {proof.watched_difference:.0e}, zeroing a layer's heads "
+        f"by {min(proof.override_differences):.1e} or more."
+    )
+
+    run = Run(folder, config.name, spec.name, task.name, config.init, writes=_is_first())
+    if run.writes:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+        tokenizer.save_pretrained(run.checkpoints / "tokenizer")
+    record = {"name": config.name, "model": spec.as_dict(), "init": config.init}
+    module = SequenceClassifier(
+        model, task, optimizer, data.evaluation_names, record, seed=config.seed, compile_model=config.compile
+    )
+    callbacks = [*make_callbacks(config.callbacks, run=run), *_checkpoints(config, module, run)]
+    loggers = make_loggers(config, run)
+    trainer = make_trainer(config, callbacks, loggers, folder)
+    succeeded = False
+    try:
+        last = run.checkpoints / LAST
+        resume_from = str(last) if config.resume is not None and last.is_file() else None
+        trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+        finish(run, module, data, trainer, config, seconds=time.monotonic() - started)
+        succeeded = True
+    finally:
+        close_loggers(loggers, succeeded)
+    return module.scores
+
+
+def _is_first() -> bool:
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+    return rank_zero_only.rank == 0
+
+
+def _resumed(config: DictConfig, folder: Path) -> DictConfig:
+    """The interrupted run's own configuration; only what cannot change its numbers is taken from the new one."""
+    own = OmegaConf.load(folder / CONFIG_COPY)
+    assert isinstance(own, DictConfig)
+    own.resume = config.resume
+    own.debug = config.debug
+    rank_zero_info(f"Going on with the run in {folder}.")
+    return own
+
+
+def _checkpoints(config: DictConfig, module: SequenceClassifier, run: Run) -> list[Callback]:
+    """The best checkpoint by the task's first metric, and the last one, from which an interrupted run goes on."""
+    folder: dict[str, Any] = {"dirpath": run.checkpoints, "enable_version_counter": False, "auto_insert_metric_name": False}
+    best = ModelCheckpoint(
+        **folder, filename=Path(BEST).stem, monitor=module.monitor, mode="max", save_weights_only=True
+    )
+    last = ModelCheckpoint(**folder, filename=Path(LAST).stem, every_n_train_steps=config.checkpoint.every_n_steps)
+    return [best, last]

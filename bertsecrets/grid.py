@@ -1,0 +1,100 @@
+"""The shape of every result: one number per attention head, each with its uncertainty."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Cell(NamedTuple):
+    """One head's (or, with ``head`` None, one whole layer's) number in one column of a grid."""
+
+    column: str
+    layer: int
+    head: int | None
+    value: float
+    stderr: float
+    count: int
+
+
+class HeadGrid:
+    """Values, standard errors and counts of one measure, for each head and named column.
+
+    Args:
+        measure: Name of the measure, e.g. ``"drift"``.
+        columns: Names of the C columns, e.g. ``("cosine", "jensen_shannon")``.
+        value_LHC: Means over examples, float64; NaN where ``count`` is 0.
+        stderr_LHC: Standard errors of those means, float64; NaN where fewer than two examples were seen.
+        count_LHC: Numbers of examples, int64.
+
+    Layers and heads count from 0. A grid of whole layers has H = 1 and ``whole_layers=True``.
+
+    Raises:
+        ValueError: If the three tensors are not ``[layers, heads, len(columns)]``.
+    """
+
+    def __init__(
+        self,
+        measure: str,
+        columns: tuple[str, ...],
+        value_LHC: Tensor,
+        stderr_LHC: Tensor,
+        count_LHC: Tensor,
+        whole_layers: bool = False,
+    ) -> None:
+        for name, tensor in (("value", value_LHC), ("stderr", stderr_LHC), ("count", count_LHC)):
+            if tensor.shape != value_LHC.shape or tensor.dim() != 3 or tensor.shape[2] != len(columns):
+                raise ValueError(
+                    f"{name} of grid '{measure}' has shape {list(tensor.shape)}; expected [layers, heads, {len(columns)}]"
+                )
+        self.measure = measure
+        self.columns = columns
+        self.value_LHC = value_LHC.detach().cpu().to(torch.float64)
+        self.stderr_LHC = stderr_LHC.detach().cpu().to(torch.float64)
+        self.count_LHC = count_LHC.detach().cpu().to(torch.int64)
+        self.whole_layers = whole_layers
+
+    @property
+    def num_layers(self) -> int:
+        return self.value_LHC.shape[0]
+
+    @property
+    def num_heads(self) -> int:
+        return self.value_LHC.shape[1]
+
+    def column(self, name: str) -> Tensor:
+        """The ``[layers, heads]`` values of one column; raises ``ValueError`` if there is none of that name."""
+        return self.value_LHC[:, :, self.columns.index(name)]
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell, ordered by column, layer and head."""
+        for c, column in enumerate(self.columns):
+            for layer in range(self.num_layers):
+                for head in range(self.num_heads):
+                    yield Cell(
+                        column,
+                        layer,
+                        None if self.whole_layers else head,
+                        self.value_LHC[layer, head, c].item(),
+                        self.stderr_LHC[layer, head, c].item(),
+                        int(self.count_LHC[layer, head, c].item()),
+                    )
+
+    @classmethod
+    def from_sums(
+        cls,
+        measure: str,
+        columns: tuple[str, ...],
+        total_LHC: Tensor,
+        squares_LHC: Tensor,
+        count_LHC: Tensor,
+        whole_layers: bool = False,
+    ) -> "HeadGrid":
+        """Means and standard errors (n - 1 in the variance) from sums over examples of x and of x squared."""
+        n_LHC = count_LHC.to(torch.float64)
+        mean_LHC = torch.where(n_LHC > 0, total_LHC / n_LHC.clamp(min=1), math.nan)
+        variance_LHC = (squares_LHC - n_LHC * mean_LHC.square()).clamp(min=0) / (n_LHC - 1).clamp(min=1)
+        stderr_LHC = torch.where(n_LHC > 1, (variance_LHC / n_LHC.clamp(min=1)).sqrt(), math.nan)
+        return cls(measure, columns, mean_LHC, stderr_LHC, count_LHC, whole_layers)

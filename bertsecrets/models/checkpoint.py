@@ -1,0 +1,115 @@
+"""Reads a fine-tuned model back: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import RECORD
+from bertsecrets.models.loading import load_folder, load_model
+from bertsecrets.models.spec import ModelSpec
+
+BEST, LAST = "best.ckpt", "last.ckpt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A fine-tuned model and what is known of its making.
+
+    Args:
+        model: On the CPU, in float32.
+        record: The run's facts; empty for a plain folder.
+        path: The file or folder it came from.
+    """
+
+    model: PreTrainedModel
+    record: dict[str, Any]
+    path: Path
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint file or Hugging Face folder that a path means; a run folder means its best checkpoint.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise UserError(f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder.")
+    if (path / "config.json").is_file():
+        return path
+    for name in (BEST, LAST):
+        if (path / "checkpoints" / name).is_file():
+            return path / "checkpoints" / name
+    raise UserError(
+        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{BEST}); give a .ckpt file, a run "
+        "folder or a Hugging Face folder."
+    )
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The whole content of a Lightning checkpoint made here, nothing unpickled but tensors and plain values.
+
+    Raises:
+        UserError: If the file is truncated, not a checkpoint, or not one of bertsecrets'.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise UserError(
+            f"File '{path}' cannot be read as a checkpoint (truncated, or not one); give a .ckpt file that train.py "
+            "wrote or a Hugging Face folder."
+        ) from error
+    if not isinstance(content, dict) or RECORD not in content:
+        raise UserError(
+            f"File '{path}' is no checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file that "
+            "train.py wrote or a Hugging Face folder."
+        )
+    return content
+
+
+def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
+    """The fine-tuned model of a checkpoint.
+
+    Args:
+        path: What :func:`find_checkpoint` found.
+        task: The task to analyse it on.
+        spec: The pre-trained model that it should stem from.
+
+    Raises:
+        UserError: If the checkpoint is of another task or architecture, or cannot be read.
+    """
+    if path.is_dir():
+        model = load_folder(path)
+        _check_head(model.config.num_labels, list(model.config.id2label.values()), task, path)
+        return Checkpoint(model.eval(), {}, path)
+    content = read_record(path)
+    record = content[RECORD]
+    if record["task"] != task.name:
+        raise UserError(f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}.")
+    model = load_model(spec, task, "random_normal", seed=0)
+    prefix = "model."
+    weights = {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
+    expected = model.state_dict()
+    if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
+        made_from = record.get("model", {}).get("name", record["model_config"].get("model_type"))
+        raise UserError(
+            f"Checkpoint '{path}' is of another architecture (made from '{made_from}') than model '{spec.name}'; set the "
+            "model it was made from."
+        )
+    model.load_state_dict(weights)
+    return Checkpoint(model.eval(), record, path)
+
+
+def _check_head(outputs: int, labels: list[str], task: Task, path: Path) -> None:
+    generic = all(label.upper().startswith("LABEL_") for label in labels)
+    if outputs != task.num_outputs or (not generic and not task.is_regression and labels != list(task.labels)):
+        raise UserError(
+            f"Model folder '{path}' has {outputs} outputs ({', '.join(labels)}), but task '{task.name}' needs "
+            f"{task.num_outputs} ({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."
+        )

@@ -1,0 +1,177 @@
+"""Fine-tuning by the book, as a LightningModule."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel, get_linear_schedule_with_warmup
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
+from bertsecrets.models.optimisation import OptimizerConfig, freeze, parameter_groups
+
+RECORD = "bertsecrets"
+"""Key of a checkpoint under which the run's facts stand."""
+
+
+class SequenceClassifier(pl.LightningModule):
+    """An encoder with a classification or regression head, fine-tuned on one task.
+
+    Metrics are computed once at the end of each evaluation from the predictions of all processes, every example
+    counted once, under the names ``<evaluation set>/<metric>``. The random numbers of a training step (dropout) are
+    a function of seed, step and process alone, so that nothing done between two steps can change them and an
+    interrupted run goes on exactly as if it had not been interrupted.
+
+    Args:
+        model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs.
+        task: Chooses loss and metrics.
+        optimizer: How to fine-tune.
+        evaluation_names: Names of the evaluation sets, in the order of the validation data loaders.
+        record: Plain facts of the run, stored in every checkpoint under :data:`RECORD`.
+        seed: Of the training steps' random numbers.
+        compile_model: Whether to run the encoder through ``torch.compile``.
+
+    Raises:
+        UserError: If the task's metrics do not fit its labels, or a frozen layer does not exist.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        task: Task,
+        optimizer: OptimizerConfig,
+        evaluation_names: Sequence[str],
+        record: dict[str, Any] | None = None,
+        seed: int = 0,
+        compile_model: bool = False,
+    ) -> None:
+        super().__init__()
+        check_metrics(task)
+        self.model = model
+        self.task = task
+        self.optimizer_config = optimizer
+        self.record = record or {}
+        self.seed = seed
+        self.evaluation_names = tuple(evaluation_names)
+        self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
+        self.scores: dict[str, dict[str, float]] = {}
+        self._first_bad_step: Tensor | None = None
+        freeze(model, optimizer.freeze)
+        if compile_model:
+            model.compile(dynamic=True)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits ``[B, C]`` (C = 1 for a score)."""
+        logits_BC: Tensor = self.model(**batch.inputs()).logits
+        return logits_BC
+
+    def loss(self, logits_BC: Tensor, label_B: Tensor) -> Tensor:
+        """Mean cross-entropy, or mean squared error of a score; computed in float32."""
+        if self.task.is_regression:
+            return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())
+        return functional.cross_entropy(logits_BC.float(), label_B)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        step = self.trainer.fit_loop.total_batch_idx
+        torch.manual_seed((self.seed * 1_000_003 + step) * 4_099 + self.global_rank)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        assert batch.label_B is not None
+        loss = self.loss(self(batch), batch.label_B)
+        self._note_finite(loss)
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
+        # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
+        return loss * batch.weight
+
+    def _note_finite(self, loss: Tensor) -> None:
+        step = self.global_step
+        bad = torch.where(torch.isfinite(loss.detach()), -1, step)
+        self._first_bad_step = bad if self._first_bad_step is None else torch.where(
+            self._first_bad_step >= 0, self._first_bad_step, bad
+        )
+        # Reading the number waits for a GPU; between these readings the training runs ahead.
+        if loss.device.type == "cpu" or step % 50 == 0:
+            self.check_finite()
+
+    def check_finite(self) -> None:
+        """Raises UserError, naming the step, if the loss of any training step so far was not finite."""
+        if self._first_bad_step is not None and (step := int(self._first_bad_step.item())) >= 0:
+            raise UserError(
+                f"The training loss is not finite at step {step}; the last checkpoint before it is kept: lower "
+                "optimizer.learning_rate, or use trainer.precision=32-true."
+            )
+
+    def on_validation_epoch_start(self) -> None:
+        self.check_finite()
+        for name in self.evaluation_names:
+            predictions = self.predictions[name]
+            assert isinstance(predictions, Predictions)
+            predictions.reset()
+            # A process that is dealt no batch takes part in the gathering all the same.
+            none = torch.zeros(0, device=self.device)
+            predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
+
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        assert batch.label_B is not None
+        predictions = self.predictions[self.evaluation_names[dataloader_idx]]
+        assert isinstance(predictions, Predictions)
+        predictions.update(batch.index_B, self(batch), batch.label_B)
+
+    def on_validation_epoch_end(self) -> None:
+        self.scores = {}
+        for name in self.evaluation_names:
+            predictions = self.predictions[name]
+            assert isinstance(predictions, Predictions)
+            _, logits_NC, label_N = predictions.compute()
+            loss = self.loss(logits_NC, label_N if self.task.is_regression else label_N.long()).item()
+            self.scores[name] = {
+                **score(
+                    decide(logits_NC, self.task),
+                    label_N if self.task.is_regression else label_N.long(),
+                    self.task,
+                ),
+                "loss": loss,
+            }
+            for metric, value in self.scores[name].items():
+                # Every process has the same number already: nothing is left to reduce.
+                self.log(
+                    f"{name}/{metric}",
+                    value,
+                    prog_bar=metric == self.task.metrics[0],
+                    rank_zero_only=False,
+                    sync_dist=False,
+                )
+
+    @property
+    def monitor(self) -> str:
+        """Name of the metric that chooses the best checkpoint: the task's first, on its first evaluation set."""
+        return f"{self.evaluation_names[0]}/{self.task.metrics[0]}"
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        config = self.optimizer_config
+        # The fused step is faster on CPUs; on GPUs Lightning's gradient clipping under float16 refuses it.
+        fused = self.device.type == "cpu"
+        optimizer = torch.optim.AdamW(
+            parameter_groups(self.model, config), lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused
+        )
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = get_linear_schedule_with_warmup(optimizer, round(steps * config.warmup_fraction), steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.check_finite()
+        checkpoint[RECORD] = {
+            **self.record,
+            "task": self.task.name,
+            "labels": list(self.task.labels),
+            "num_outputs": self.task.num_outputs,
+            "model_config": self.model.config.to_dict(),
+            "seed": self.seed,
+            "step": self.global_step,
+        }

@@ -1,0 +1,40 @@
+"""ALBERT, whose layers share their weights: one module is called once for each layer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.models.encoder import AttentionSite
+from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+
+
+class Albert:
+    """``encoder.albert_layer_groups.g.albert_layers.j.attention``, called group by group."""
+
+    model_types: tuple[str, ...] = ("albert",)
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        encoder: Any = base.encoder
+        groups, depth = base.config.num_hidden_groups, base.config.num_hidden_layers
+        # The library maps layer i to group int(i / (depth / groups)), and runs every inner layer of the group.
+        return [
+            inner
+            for i in range(depth)
+            for inner in encoder.albert_layer_groups[int(i / (depth / groups))].albert_layers
+        ]
+
+    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        encoder: Any = base.encoder
+        return [base.embeddings, encoder.embedding_hidden_mapping_in]
+
+    def site(self, layer: Any) -> AttentionSite:
+        return AttentionSite(layer.attention, layer.attention.dense, layer.attention.value)
+
+    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
+        return split_heads(projected_BSD, num_heads)
+
+    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
+        attention: Any = site.module
+        return separate_projections((attention.query, attention.key, attention.value), attention.dense, num_heads)

@@ -1,0 +1,44 @@
+"""BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA and others."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.models.encoder import AttentionSite
+from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+
+
+class Bert:
+    """``encoder.layer.i.attention.self`` with ``query``, ``key``, ``value``; ``attention.output.dense`` projects."""
+
+    model_types: tuple[str, ...] = (
+        "bert",
+        "camembert",
+        "data2vec-text",
+        "electra",
+        "ernie",
+        "roberta",
+        "roberta-prelayernorm",
+        "xlm-roberta",
+    )
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        encoder: Any = base.encoder
+        return list(encoder.layer)
+
+    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        return [getattr(base, name) for name in ("embeddings", "embeddings_project") if hasattr(base, name)]
+
+    def site(self, layer: Any) -> AttentionSite:
+        attention = layer.attention
+        return AttentionSite(attention.self, attention.output.dense, attention.self.value)
+
+    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
+        return split_heads(projected_BSD, num_heads)
+
+    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
+        attention: Any = site.module
+        assert site.projection is not None
+        return separate_projections((attention.query, attention.key, attention.value), site.projection, num_heads)

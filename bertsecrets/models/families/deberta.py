@@ -1,0 +1,50 @@
+"""DeBERTa (the first version), which projects query, key and value with one map, head by head."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import AttentionSite
+from bertsecrets.models.families.layout import HeadWeight
+
+
+class Deberta:
+    """``encoder.layer.i.attention.self`` with ``in_proj``, whose rows run head by head through query, key, value."""
+
+    model_types: tuple[str, ...] = ("deberta",)
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        encoder: Any = base.encoder
+        return list(encoder.layer)
+
+    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        encoder: Any = base.encoder
+        extras = [getattr(encoder, "rel_embeddings", None)]
+        return [base.embeddings, *(module for module in extras if module is not None)]
+
+    def site(self, layer: Any) -> AttentionSite:
+        attention = layer.attention
+        if attention.self.talking_head:
+            raise UserError(
+                "This DeBERTa mixes its heads (config.talking_head is true), so that no head has a map of its own; "
+                "use a DeBERTa without talking heads."
+            )
+        return AttentionSite(attention.self, attention.output.dense, attention.self.in_proj, attention.self.dropout)
+
+    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
+        attention: Any = site.module
+        values_BSHd = projected_BSD.unflatten(-1, (num_heads, 3, -1))[..., 2, :]
+        bias_Hd: Tensor = attention.v_bias.view(num_heads, -1)
+        return values_BSHd + bias_Hd
+
+    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
+        attention: Any = site.module
+        assert site.projection is not None
+        projection = site.projection
+        return [
+            (attention.in_proj.weight, (num_heads, -1), 0),
+            (projection.weight, (projection.out_features, num_heads, -1), 1),
+        ]

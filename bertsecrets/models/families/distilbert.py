@@ -1,0 +1,33 @@
+"""DistilBERT."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.models.encoder import AttentionSite
+from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+
+
+class DistilBert:
+    """``transformer.layer.i.attention`` with ``q_lin``, ``k_lin``, ``v_lin``; ``out_lin`` projects."""
+
+    model_types: tuple[str, ...] = ("distilbert",)
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        transformer: Any = base.transformer
+        return list(transformer.layer)
+
+    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        return [base.embeddings]
+
+    def site(self, layer: Any) -> AttentionSite:
+        return AttentionSite(layer.attention, layer.attention.out_lin, layer.attention.v_lin)
+
+    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
+        return split_heads(projected_BSD, num_heads)
+
+    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
+        attention: Any = site.module
+        return separate_projections((attention.q_lin, attention.k_lin, attention.v_lin), attention.out_lin, num_heads)

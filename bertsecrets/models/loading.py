@@ -1,0 +1,152 @@
+"""Loads a model with a classification head for a task, and its tokenizer."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+import transformers
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError, choices
+from bertsecrets.models.initialisation import random_normal_
+from bertsecrets.models.spec import ModelSpec
+
+Init = Literal["pretrained", "random_normal"]
+INITS: tuple[str, ...] = get_args(Init)
+
+
+def check_init(init: str) -> None:
+    """Raises UserError if there is no such initialisation."""
+    if init not in INITS:
+        raise UserError(f"Unknown init '{init}'; {choices(init, INITS)}.")
+
+
+def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
+    """The model's fast tokenizer; raises UserError if it has none or the hub cannot be reached."""
+    with _one_sentence(spec), _quiet():
+        tokenizer = AutoTokenizer.from_pretrained(spec.locate(), revision=spec.revision or "main", use_fast=True)
+    if not tokenizer.is_fast:
+        raise UserError(f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; use another model.")
+    fast: PreTrainedTokenizerFast = tokenizer
+    return fast
+
+
+def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedModel:
+    """The model with a classification head of ``task.num_outputs`` outputs, on the CPU.
+
+    Args:
+        spec: Where the weights are.
+        task: Gives the head its width and its label names.
+        init: ``pretrained``, or ``random_normal`` for the untrained baseline of Kovaleva et al.
+        seed: Of the head's weights, and of all weights under ``random_normal``.
+
+    Raises:
+        UserError: If the weights cannot be had, are not those of an encoder with a classification head, or leave
+            part of the encoder without weights.
+    """
+    check_init(init)
+    location = spec.locate()
+    with _one_sentence(spec), _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = AutoConfig.from_pretrained(location, revision=spec.revision or "main")
+        config.num_labels = task.num_outputs
+        config.problem_type = "regression" if task.is_regression else "single_label_classification"
+        if not task.is_regression:
+            config.id2label = dict(enumerate(task.labels))
+            config.label2id = {label: i for i, label in enumerate(task.labels)}
+        if init == "random_normal":
+            model = AutoModelForSequenceClassification.from_config(config)
+            random_normal_(model, seed)
+            return _ready(model)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            location,
+            revision=spec.revision or "main",
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    _check_complete(model, info, spec)
+    return _ready(model)
+
+
+def load_folder(folder: Path) -> PreTrainedModel:
+    """A fine-tuned model with its own head, from a folder made by ``save_pretrained``.
+
+    Raises:
+        UserError: If the folder does not hold a complete model with a classification head.
+    """
+    spec = ModelSpec(folder.name, str(folder))
+    with _one_sentence(spec), _quiet():
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            spec.locate(), dtype=torch.float32, output_loading_info=True
+        )
+    if info["missing_keys"]:
+        raise UserError(
+            f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are missing, "
+            f"e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."
+        )
+    return _ready(model)
+
+
+def max_positions(model: PreTrainedModel) -> int | None:
+    """The longest sequence, special tokens included, that the model has positions for; None if unlimited."""
+    config = model.config
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None or getattr(config, "position_biased_input", True) is False:
+        return None
+    # RoBERTa and its kin count positions from the padding id + 1.
+    for module in model.base_model.modules():
+        positions = getattr(module, "position_embeddings", None)
+        if isinstance(positions, torch.nn.Embedding) and positions.padding_idx is not None:
+            if type(module).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "MPNet", "Data2Vec")):
+                return int(limit) - positions.padding_idx - 1
+    return int(limit)
+
+
+def _ready(model: PreTrainedModel) -> PreTrainedModel:
+    return model.float().train()
+
+
+def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpec) -> None:
+    prefix = model.base_model_prefix + "."
+    missing = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and ".pooler." not in key)
+    if missing:
+        raise UserError(
+            f"The weights of model '{spec.name}' lack {len(missing)} tensors of its encoder, e.g. {missing[0]}; they "
+            "belong to another architecture."
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The library's report of new head weights says what every user of a classification head expects."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        transformers.logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _one_sentence(spec: ModelSpec) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason.rstrip('.')}); where the hub cannot be "
+            "reached, give a local folder: model.path=<folder with config.json, tokenizer.json and model.safetensors>."
+        ) from error

@@ -1,0 +1,113 @@
+"""The metrics that GLUE prescribes, computed once over all predictions of an evaluation set."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef, spearman_corrcoef
+from torchmetrics.functional.classification import binary_f1_score
+
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError, choices
+
+MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
+
+
+def _accuracy(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    return (prediction_N == label_N).double().mean()
+
+
+def _f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    return binary_f1_score(prediction_N, label_N)
+
+
+def _matthews(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    return matthews_corrcoef(prediction_N, label_N, task="multiclass", num_classes=len(task.labels))
+
+
+def _pearson(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    return _correlation(pearson_corrcoef, prediction_N, label_N)
+
+
+def _spearman(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    return _correlation(spearman_corrcoef, prediction_N, label_N)
+
+
+def _correlation(function: Callable[[Tensor, Tensor], Tensor], prediction_N: Tensor, label_N: Tensor) -> Tensor:
+    if len(label_N) < 2 or bool((prediction_N == prediction_N[0]).all()) or bool((label_N == label_N[0]).all()):
+        # Not defined for a constant; the library answers 0 or NaN, with a warning.
+        return torch.tensor(math.nan, dtype=torch.float64)
+    return function(prediction_N.double(), label_N.double())
+
+
+METRICS: dict[str, MetricFunction] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews": _matthews,
+    "pearson": _pearson,
+    "spearman": _spearman,
+}
+
+
+def check_metrics(task: Task) -> None:
+    """Raises UserError if a task asks for a metric that does not exist or does not fit its labels."""
+    for name in task.metrics:
+        if name not in METRICS:
+            raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
+        if (name in ("pearson", "spearman")) != task.is_regression or (name == "f1" and len(task.labels) != 2):
+            raise UserError(
+                f"Metric '{name}' does not fit task '{task.name}': accuracy and matthews are for classes, f1 for two "
+                "classes, pearson and spearman for scores."
+            )
+
+
+def score(prediction_N: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
+    """Every metric of the task; NaN for a correlation with a constant.
+
+    Args:
+        prediction_N: Class indices, or scores of a regression task.
+        label_N: Gold labels of the same kind.
+    """
+    return {name: METRICS[name](prediction_N, label_N, task).item() for name in task.metrics}
+
+
+class Predictions(Metric):
+    """Collects the logits of an evaluation set over batches and processes, each example once."""
+
+    full_state_update = False
+    index: list[Tensor]
+    logits: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("index", "logits", "labels"):
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
+        """Adds a batch; logits become float32, labels float64 (they hold class indices or scores)."""
+        self.index.append(index_B)
+        self.logits.append(logits_BC.detach().float())
+        self.labels.append(label_B.to(torch.float32))
+
+    def compute(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Example indices ``[N]`` in ascending order, logits ``[N, C]`` and labels ``[N]``, on the CPU.
+
+        Raises:
+            RuntimeError: If an example was seen more than once.
+        """
+        index_N, logits_NC, label_N = (
+            torch.cat(value) if isinstance(value, list) else value for value in (self.index, self.logits, self.labels)
+        )
+        order_N = index_N.argsort()
+        index_N = index_N[order_N].cpu()
+        if bool((index_N.diff() == 0).any()):
+            raise RuntimeError("An example was evaluated more than once; the evaluation sampler must not pad.")
+        return index_N, logits_NC[order_N].cpu(), label_N[order_N].cpu()
+
+
+def decide(logits_NC: Tensor, task: Task) -> Tensor:
+    """Class indices, or the scores themselves for a regression task."""
+    return logits_NC[:, 0] if task.is_regression else logits_NC.argmax(-1)

@@ -1,0 +1,74 @@
+"""Captured attention maps on disk: one safetensors file for each moment, the tokens beside them."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import atomic_write
+
+EXAMPLES = "examples.json"
+
+
+@dataclass(frozen=True)
+class CapturedExample:
+    """What is known of a captured example; ``tokens`` are those of its maps, in order."""
+
+    index: int
+    tokens: list[str]
+    texts: list[str]
+    label: str
+
+
+def write_examples(folder: Path, examples: list[CapturedExample]) -> None:
+    """Writes the examples' tokens and texts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / EXAMPLES) as temporary:
+        temporary.write_text(
+            json.dumps([asdict(example) for example in examples], ensure_ascii=False, indent=1), "utf-8"
+        )
+
+
+def read_examples(folder: Path) -> list[CapturedExample]:
+    """The examples of a capture folder; empty if nothing was captured there."""
+    path = folder / EXAMPLES
+    if not path.is_file():
+        return []
+    return [CapturedExample(**fields) for fields in json.loads(path.read_text("utf-8"))]
+
+
+def write_maps(folder: Path, name: str, maps: dict[int, Tensor], dtype: torch.dtype = torch.float32) -> Path:
+    """Writes the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.safetensors"
+    tensors = {f"attention/{index}": map_LHQK.to(dtype).contiguous() for index, map_LHQK in maps.items()}
+    with atomic_write(path) as temporary:
+        save_file(tensors, temporary)
+    return path
+
+
+def read_maps(path: Path) -> dict[int, Tensor]:
+    """The maps of one moment, float32, by example index.
+
+    Raises:
+        UserError: If the file is not a capture.
+    """
+    try:
+        tensors = load_file(path)
+    except Exception as error:
+        raise UserError(f"File '{path}' cannot be read as captured maps; delete it and run again.") from error
+    return {int(name.removeprefix("attention/")): tensor.float() for name, tensor in tensors.items()}
+
+
+def step_name(step: int) -> str:
+    """File name of the maps captured at a training step."""
+    return f"step-{step:08d}"
+
+
+def read_steps(folder: Path) -> dict[int, Path]:
+    """Training step -> its file of maps, in ascending order."""
+    return {int(path.stem.removeprefix("step-")): path for path in sorted(folder.glob("step-*.safetensors"))}

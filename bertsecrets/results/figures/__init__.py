@@ -1,0 +1,19 @@
+"""One function for each kind of figure; each returns a matplotlib Figure and touches no global state."""
+
+from bertsecrets.results.figures.gallery import MapPanel, gallery
+from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.scores import scores
+from bertsecrets.results.figures.trajectory import trajectory
+
+__all__ = [
+    "MapPanel",
+    "gallery",
+    "gradient_against_drift",
+    "gradient_flow",
+    "heatmap",
+    "save_figure",
+    "scores",
+    "trajectory",
+]

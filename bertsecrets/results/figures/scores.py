@@ -1,0 +1,65 @@
+"""Task metrics beside what a constant answer would score."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from bertsecrets.results.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure, number, sample_size
+from bertsecrets.results.score import Score
+
+
+def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
+    """A line for each metric: filled dot the model, hollow square the best constant answer.
+
+    Args:
+        rows: The metrics, first at the top. Where a standard error is known, a 95 % interval is drawn.
+        title: What the figure shows.
+        count: Number of examples, one for all or one for each row.
+
+    Raises:
+        ValueError: If there are no rows.
+    """
+    if not rows:
+        raise ValueError("A figure of scores needs at least one score")
+    with house_style():
+        figure = new_figure(5.2, 0.42 * len(rows) + 1.7, title)
+        axes = figure.add_subplot()
+        for height, row in enumerate(rows):
+            _draw_row(axes, height, row)
+        axes.set_yticks(range(len(rows)), [row.name for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        ends = [end for row in rows for end in (row.value, row.baseline) if np.isfinite(end)]
+        axes.set_xlim(min(-1.05 if min(ends, default=0.0) < 0 else -0.02, *ends), max(1.1, *ends, 0.0))
+        axes.set_xlabel("score")
+        axes.grid(axis="x", linewidth=0.4, alpha=0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.plot([], [], "o", color=ACCENTS[0], label="fine-tuned model")
+        axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label="best constant answer")
+        figure.legend(loc="outside upper right", ncols=2, frameon=False)
+        interval = "; bars: 95 % interval" if any(np.isfinite(row.stderr) for row in rows) else ""
+        footnote(figure, sample_size(count) + interval)
+    return figure
+
+
+def _draw_row(axes: Axes, height: int, row: Score) -> None:
+    if np.isfinite(row.value) and np.isfinite(row.baseline):
+        axes.plot([row.baseline, row.value], [height, height], color=QUIET, linewidth=1.0, zorder=1)
+    if np.isfinite(row.baseline):
+        axes.plot(row.baseline, height, "s", color=QUIET, markerfacecolor="white", markersize=6, zorder=2)
+    if not np.isfinite(row.value):
+        axes.text(0.01, height, "undefined", va="center", fontsize=8.0, color=QUIET)
+        return
+    if np.isfinite(row.stderr):
+        axes.errorbar(row.value, height, xerr=1.96 * row.stderr, color=ACCENTS[0], capsize=3, zorder=3)
+    axes.plot(row.value, height, "o", color=ACCENTS[0], markersize=7, zorder=4)
+    axes.annotate(
+        number(row.value, 3),
+        (row.value, height),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8.0,
+    )

@@ -1,0 +1,162 @@
+"""What all figures share: fonts, colours, colour scales, sample sizes and the axes of layers and heads."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+SEQUENTIAL = "viridis"
+DIVERGING = "RdBu_r"
+PAGE_WIDTH = 7.0
+"""Width of a printed page's text, in inches."""
+
+ACCENTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, told apart by colour-blind readers; its yellow is too pale for lines on white."""
+
+QUIET = "#6b6b6b"
+
+_SMALL = 8.0
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": _SMALL,
+    "ytick.labelsize": _SMALL,
+    "legend.fontsize": _SMALL,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bertsecrets",
+    # Names of tasks and tokens may hold dollar signs; none of the texts is mathematics.
+    "text.parse_math": False,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Matplotlib settings under which every figure is made and saved; the caller's own come back afterwards."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def new_figure(
+    width: float, height: float, title: str, layout: Literal["constrained", "compressed"] = "constrained"
+) -> Figure:
+    """An empty figure of the given size in inches, with its title wrapped to its width."""
+    figure = Figure(figsize=(width, height), layout=layout)
+    # A 10 pt letter is about 0.085 inches wide.
+    figure.suptitle(textwrap.fill(title, max(20, int(width / 0.085))), fontsize=10.0, x=0.02, ha="left")
+    return figure
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """A quiet line or more under the whole figure, wrapped to its width."""
+    width = max(20, int(figure.get_size_inches()[0] / 0.066))
+    figure.supxlabel(textwrap.fill(text, width), fontsize=_SMALL, color=QUIET, x=0.02, ha="left")
+
+
+def sample_size(count: ArrayLike) -> str:
+    """How many examples stand behind each number: ``n = 408 examples``, or a range where counts differ."""
+    counts = np.asarray(count, np.int64)
+    low, high = int(counts.min()), int(counts.max())
+    if low == high:
+        return f"n = {low:,} example{'' if low == 1 else 's'}"
+    return f"n = {low:,} to {high:,} examples"
+
+
+def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | None = None) -> tuple[Normalize, str]:
+    """A colour normalisation and the name of its colour map.
+
+    Args:
+        values: What will be drawn; NaN does not count.
+        limits: Ends of the scale; None for the range of ``values``.
+        signed: Whether zero is the middle; None decides by whether the ends lie on both sides of zero. A signed scale
+            is made symmetric, so that equal shades mean equal sizes.
+    """
+    finite = finite_of(values)
+    if limits is None:
+        limits = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    low, high = limits
+    if signed or (signed is None and low < 0 < high):
+        reach = max(abs(low), abs(high)) or 1.0
+        return Normalize(-reach, reach), DIVERGING
+    if low == high:
+        high = low + (abs(low) * 1e-3 or 1e-3)
+    return Normalize(low, high), SEQUENTIAL
+
+
+def finite_of(values: ArrayLike) -> NDArray[np.float64]:
+    """The finite values, flattened."""
+    array = np.asarray(values, np.float64)
+    return array[np.isfinite(array)]
+
+
+def ink_on(colour: tuple[float, float, float, float]) -> str:
+    """Black or white, whichever stands out more on ``colour`` (RGBA in 0..1)."""
+    channels = np.asarray(colour[:3])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    luminance = float(linear @ np.array([0.2126, 0.7152, 0.0722]))
+    return "black" if luminance > 0.179 else "white"
+
+
+def number(value: float, digits: int) -> str:
+    """A number of fixed digits with a true minus sign, and without one where it rounds to zero."""
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def step_axis(axes: Axes, steps: Sequence[int]) -> None:
+    """Labels the x axis as training steps, with whole numbers only."""
+    axes.set_xlabel("training step (optimiser updates)")
+    if len(steps) == 1:
+        axes.set_xticks(list(steps))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+def layer_colours(num_layers: int) -> tuple[Normalize, list[tuple[float, float, float, float]]]:
+    """A normalisation of layer numbers and one colour for each, dark at layer 0; none too pale for a line."""
+    norm = Normalize(0, max(1, num_layers - 1))
+    colours = layer_map()(norm(np.arange(num_layers)))
+    return norm, [tuple(colour) for colour in colours]
+
+
+def layer_map() -> mpl.colors.Colormap:
+    """The sequential map without its palest tenth."""
+    shades = mpl.colormaps[SEQUENTIAL](np.linspace(0, 0.9, 256))
+    return mpl.colors.ListedColormap(shades)
+
+
+def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:
+    """A colour bar right of ``axes`` that names the layer of each line."""
+    norm = mpl.colors.BoundaryNorm(np.arange(num_layers + 1) - 0.5, num_layers)
+    colours = mpl.colors.ListedColormap(layer_colours(num_layers)[1])
+    mappable = mpl.cm.ScalarMappable(norm, colours)
+    if len(axes) == 1:
+        # Inside the panel's own margin, where labels of a panel below cannot push it away.
+        bar = figure.colorbar(mappable, cax=axes[0].inset_axes((1.03, 0.0, 0.02, 1.0)))
+    else:
+        bar = figure.colorbar(mappable, ax=axes, aspect=30, pad=0.02)
+    every = 1 if num_layers <= 12 else 2
+    bar.set_ticks(list(range(0, num_layers, every)))
+    bar.minorticks_off()
+    bar.ax.invert_yaxis()
+    bar.set_label("layer (0 next to the input)")
+    bar.outline.set_linewidth(0.4)

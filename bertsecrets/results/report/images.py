@@ -1,0 +1,58 @@
+"""Figures as images that travel inside the page."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from bertsecrets.results.figures.saving import png, svg
+
+_CRISP = 150
+_COARSER = (110, 80, 60)
+_CSS_PIXELS = 96
+
+
+@dataclass(frozen=True)
+class Image:
+    """A figure as a ``data:`` address, with its natural size in CSS pixels."""
+
+    source: str
+    width: int
+    height: int
+
+
+def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], int | None]:
+    """The figures as images whose addresses together take at most ``most`` characters.
+
+    Each is SVG or PNG at 150 dpi, whichever is smaller; if they take too much, all are PNG at the highest of the
+    coarser resolutions that fits; if none does, the last figures become None.
+
+    Returns:
+        The images and, where they had to be coarsened, their dots per inch.
+    """
+    images = [
+        min(_image(figure, None), _image(figure, _CRISP), key=lambda image: len(image.source)) for figure in figures
+    ]
+    if _total(images) <= most:
+        return [*images], None
+    for dpi in _COARSER:
+        images = [_image(figure, dpi) for figure in figures]
+        if _total(images) <= most:
+            return [*images], dpi
+    kept: list[Image | None] = [*images]
+    for place in reversed(range(len(kept))):
+        kept[place] = None
+        if _total([image for image in kept if image is not None]) <= most:
+            break
+    return kept, _COARSER[-1]
+
+
+def _total(images: Sequence[Image]) -> int:
+    return sum(len(image.source) for image in images)
+
+
+def _image(figure: Figure, dpi: int | None) -> Image:
+    kind, content = ("svg+xml", svg(figure)) if dpi is None else ("png", png(figure, dpi))
+    width, height = (round(inches * _CSS_PIXELS) for inches in figure.get_size_inches())
+    return Image(f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height)

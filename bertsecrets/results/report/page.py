@@ -1,0 +1,68 @@
+"""From a report to one HTML file of bounded size."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.content import Report, Table
+from bertsecrets.results.report.images import Image, encode
+from bertsecrets.results.report.viewer import colour_stops, encode_prefix
+
+MAX_BYTES = 3_000_000
+"""Size of the largest page: small enough to mail."""
+
+_FIGURES_SHARE = 0.6
+_NUMBER = re.compile(r"(± ?)?[-−+]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?( ?%)?( ± \S+)?|–|")
+_NOTES_MARGIN = 2_000
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Writes the page, at most 3 MB: figures become coarser, then viewer examples are left out from the last.
+
+    The page says what was made coarser or left out.
+
+    Raises:
+        UserError: If the disk is full.
+    """
+    blocks = [block for section in report.sections for block in section.figures]
+    images, dpi = encode([block.figure for block in blocks], int(MAX_BYTES * _FIGURES_SHARE))
+    notes = []
+    if dpi is not None:
+        notes.append(
+            f"To keep this page under {MAX_BYTES // 1_000_000} MB, its figures are drawn at {dpi} dots per inch."
+        )
+    if None in images:
+        notes.append(f"{images.count(None)} of {len(images)} figures did not fit and are left out.")
+    examples = report.viewer.examples if report.viewer else []
+    bare = _render(report, images, [], notes)
+    kept = encode_prefix(examples, MAX_BYTES - len(bare.encode("utf-8")) - _NOTES_MARGIN)
+    if len(kept) < len(examples):
+        notes.append(
+            f"To keep this page under {MAX_BYTES // 1_000_000} MB, the head viewer holds "
+            f"{len(kept)} of {len(examples)} examples."
+        )
+    with atomic_write(path) as temporary:
+        temporary.write_text(_render(report, images, kept, notes), encoding="utf-8")
+
+
+def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    folder = files("bertsecrets.results.report")
+    parts = {name: (folder / name).read_text("utf-8") for name in ("report.html.jinja", "report.css", "viewer.js")}
+    return environment.from_string(parts["report.html.jinja"]).render(
+        report=report,
+        next_image=iter(images).__next__,
+        examples=examples,
+        notes=notes,
+        css=parts["report.css"],
+        js=parts["viewer.js"],
+        colours=colour_stops(),
+        numeric=_numeric_columns,
+    )
+
+
+def _numeric_columns(table: Table) -> list[bool]:
+    return [all(_NUMBER.fullmatch(row[column]) for row in table.rows) for column in range(len(table.header))]

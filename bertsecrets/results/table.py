@@ -1,0 +1,201 @@
+"""The one tidy table that every analysis fills and W&B, the report and a notebook read alike."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.results.files import atomic_write
+
+SCHEMA = pa.schema(
+    [
+        pa.field("run", pa.string(), nullable=False),
+        pa.field("model", pa.string(), nullable=False),
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("init", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("measure", pa.string(), nullable=False),
+        pa.field("column", pa.string(), nullable=False),
+        pa.field("layer", pa.int32(), nullable=False),
+        pa.field("head", pa.int32(), nullable=True),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("stderr", pa.float64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+_RESULTS = ("value", "stderr", "count")
+_KEY = [name for name in SCHEMA.names if name not in _RESULTS]
+_EXPERIMENT = ("run", "model", "task", "init")
+
+
+class HeadTable:
+    """Rows of one number per attention head (or, with ``head`` null, per layer), with standard error and count.
+
+    Args:
+        table: A pyarrow table of exactly ``SCHEMA``.
+
+    Layers and heads count from 0. Every column but ``value``, ``stderr`` and ``count`` is part of a row's key.
+
+    Raises:
+        ValueError: If the schema differs.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        difference = _first_difference(table)
+        if difference is not None:
+            raise ValueError(f"Not a head table: {difference}")
+        self.table = table.cast(SCHEMA)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @classmethod
+    def empty(cls) -> "HeadTable":
+        """A table without rows."""
+        return cls(SCHEMA.empty_table())
+
+    @classmethod
+    def from_grid(
+        cls, grid: HeadGrid, *, run: str, model: str, task: str, init: str, stage: str, step: int
+    ) -> "HeadTable":
+        """One row for each cell of ``grid``, cells that no example reached included."""
+        cells = list(grid.cells())
+        fixed = {
+            "run": run,
+            "model": model,
+            "task": task,
+            "init": init,
+            "stage": stage,
+            "step": step,
+            "measure": grid.measure,
+        }
+        columns: dict[str, list[Any]] = {name: [value] * len(cells) for name, value in fixed.items()}
+        for name in ("column", "layer", "head", *_RESULTS):
+            columns[name] = [getattr(cell, name) for cell in cells]
+        return cls(pa.table(columns, schema=SCHEMA))
+
+    @classmethod
+    def concat(cls, tables: Iterable["HeadTable"]) -> "HeadTable":
+        """All rows of all tables; of rows with the same key, the last stays."""
+        joined = pa.concat_tables([SCHEMA.empty_table(), *(each.table for each in tables)])
+        indexed = joined.append_column("index", pa.array(np.arange(joined.num_rows), pa.int64()))
+        # Grouping, unlike joining, counts null heads as equal.
+        last = indexed.group_by(_KEY).aggregate([("index", "max")])["index_max"].to_numpy()
+        return cls(joined.take(pa.array(np.sort(last), pa.int64())))
+
+    def append(self, other: "HeadTable") -> "HeadTable":
+        """A new table with the rows of both, in which a row of ``other`` replaces the row with its key."""
+        return HeadTable.concat([self, other])
+
+    def write(self, path: Path) -> None:
+        """Writes Parquet; raises ``UserError`` if the disk is full."""
+        with atomic_write(path) as temporary:
+            pq.write_table(self.table, temporary, compression="zstd")
+
+    @classmethod
+    def read(cls, path: Path) -> "HeadTable":
+        """The table in a file that ``write`` wrote.
+
+        Raises:
+            UserError: If the file is missing, is not Parquet or holds other columns.
+        """
+        try:
+            # Not read_table: it would take folders named like `task=mrpc`, as sweeps make them, for columns.
+            with pq.ParquetFile(path) as file:
+                table = file.read()
+        except FileNotFoundError as error:
+            raise UserError(f"There is no head table at {path}; give the path of a finished run's table") from error
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(
+                f"{path} cannot be read as a Parquet file ({error}); give the path of a head table"
+            ) from error
+        difference = _first_difference(table)
+        if difference is not None:
+            raise UserError(
+                f"{path} is not a head table: {difference}; give the path of a table that bertsecrets wrote"
+            )
+        return cls(table)
+
+    def select(self, **equal: str | int | None) -> "HeadTable":
+        """The rows in which each named column equals the value given; ``head=None`` selects whole layers.
+
+        Raises:
+            ValueError: If there is no column of that name.
+        """
+        chosen = self.table
+        for name, value in equal.items():
+            if name not in SCHEMA.names:
+                raise ValueError(f"Head tables have no column '{name}'; columns: {', '.join(SCHEMA.names)}")
+            column = chosen[name]
+            chosen = chosen.filter(
+                pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))
+            )
+        return HeadTable(chosen)
+
+    def grid(
+        self, measure: str, column: str, stage: str, step: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Values, standard errors and counts of one column, each ``[layers, heads]``; NaN and 0 where absent.
+
+        The size is the largest over all steps and stages of this column. Whole layers give ``[layers, 1]``.
+
+        Raises:
+            ValueError: If no row matches, or rows of several experiments do.
+        """
+        rows = self.select(measure=measure, column=column)
+        table = rows.select(stage=stage, step=step).table
+        if table.num_rows == 0:
+            raise ValueError(f"The table has no {measure}/{column} at stage '{stage}', step {step}")
+        for name in _EXPERIMENT:
+            found = pc.unique(table[name]).to_pylist()
+            if len(found) > 1:
+                raise ValueError(f"{measure}/{column} is there for several values of '{name}' ({found}); select one")
+        layer_N, head_N = _positions(table)
+        all_layer_N, all_head_N = _positions(rows.table)
+        value_LH = np.full((all_layer_N.max() + 1, all_head_N.max() + 1), np.nan)
+        stderr_LH = value_LH.copy()
+        count_LH = np.zeros(value_LH.shape, np.int64)
+        for name, target_LH in (("value", value_LH), ("stderr", stderr_LH), ("count", count_LH)):
+            target_LH[layer_N, head_N] = table[name].to_numpy()
+        return value_LH, stderr_LH, count_LH
+
+    def steps(self, measure: str, column: str, stage: str) -> list[int]:
+        """The training steps at which one column is there, ascending; empty if it is nowhere."""
+        rows = self.select(measure=measure, column=column, stage=stage)
+        return sorted(pc.unique(rows.table["step"]).to_pylist())
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``; raises ``UserError`` if pandas is not installed."""
+        try:
+            return self.table.to_pandas()
+        except ImportError as error:
+            raise UserError("Turning a head table into a data frame needs pandas; run `pip install pandas`") from error
+
+
+def _positions(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    layer_N = table["layer"].to_numpy().astype(np.int64)
+    return layer_N, pc.fill_null(table["head"], 0).to_numpy().astype(np.int64)
+
+
+def _first_difference(table: pa.Table) -> str | None:
+    for position, field in enumerate(SCHEMA):
+        if position >= table.num_columns:
+            return f"column '{field.name}' is missing"
+        found = table.schema.field(position)
+        if found.name != field.name:
+            return f"column '{found.name}' stands where '{field.name}' was expected"
+        if found.type != field.type:
+            return f"column '{field.name}' is {found.type}, expected {field.type}"
+        if not field.nullable and table[field.name].null_count:
+            return f"column '{field.name}' has empty cells"
+    if table.num_columns > len(SCHEMA):
+        return f"column '{table.schema.names[len(SCHEMA)]}' was not expected"
+    return None

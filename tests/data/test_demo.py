@@ -1,0 +1,336 @@
+"""The demo corpus: sound annotation, balanced and separate splits, and no way to the label by word overlap."""
+
+import hashlib
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import pytest
+
+from bertsecrets.data.demo import DEMO_TASKS, generate
+from bertsecrets.data.demo.edits import swap_roles
+from bertsecrets.data.demo.frames import BY_VERB, FRAMES
+from bertsecrets.data.demo.lexicon import BY_CATEGORY, HYPERNYMS, NAMES, NOUNS
+from bertsecrets.data.demo.matching import Matcher, overlap
+from bertsecrets.data.demo.modifiers import ADJECTIVES, OPPOSITE
+from bertsecrets.data.demo.pairs import shared_meaning
+from bertsecrets.data.demo.sampling import SEQUELS, Sampler
+from bertsecrets.data.example import Annotation, Example, Word
+
+SPLITS = ("train", "validation", "test")
+PAIR_TASKS = tuple(task for task in DEMO_TASKS if task != "demo_sentiment")
+UD_RELATIONS = {
+    "acl:relcl", "advcl", "advmod", "amod", "aux", "aux:pass", "case", "cc", "conj", "cop", "det", "mark",
+    "nmod:poss", "nsubj", "nsubj:pass", "nummod", "obj", "obl", "obl:agent", "obl:tmod", "punct", "root",
+}  # fmt: skip
+UD_TAGS = {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "VERB"}
+# Relations that belong to one tag: a word that breaks the rule was attached wrongly.
+TAGS_OF = {
+    "det": {"DET"},
+    "case": {"ADP", "PART"},
+    "aux": {"AUX"},
+    "aux:pass": {"AUX"},
+    "cop": {"AUX"},
+    "amod": {"ADJ"},
+    "nummod": {"NUM"},
+    "punct": {"PUNCT"},
+    "mark": {"SCONJ"},
+    "cc": {"CCONJ"},
+    "advmod": {"ADV", "PART"},
+    "nsubj": {"NOUN", "PROPN", "PRON"},
+    "nsubj:pass": {"NOUN", "PROPN", "PRON"},
+    "obl:agent": {"NOUN", "PROPN", "PRON"},
+    "obj": {"NOUN", "PROPN", "PRON"},
+    "root": {"VERB", "ADJ", "NOUN"},
+}
+NEGATIVES = {"no", "not", "never"}
+GENDERS = {"she": "f", "her": "f", "he": "m", "him": "m", "his": "m", "it": "n", "its": "n"}
+PLURALS = {"they", "them", "their"}
+
+
+@pytest.fixture(scope="module", params=DEMO_TASKS)
+def corpus(request: pytest.FixtureRequest) -> dict[str, list[Example]]:
+    return {split: generate(request.param, split) for split in SPLITS}
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[str, list[Example]]:
+    return {task: [row for split in SPLITS for row in generate(task, split)] for task in DEMO_TASKS}
+
+
+@pytest.fixture(scope="module")
+def sentences(everything: dict[str, list[Example]]) -> list[tuple[str, Annotation]]:
+    rows = [row for task in everything.values() for row in task]
+    assert all(len(row.texts) == len(row.annotations) for row in rows)
+    return [pair for row in rows for pair in zip(row.texts, row.annotations, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def baselines() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "demo_overlap.py"
+    spec = importlib.util.spec_from_file_location("demo_overlap", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_offsets_match_the_text(sentences: list[tuple[str, Annotation]]) -> None:
+    for text, annotation in sentences:
+        assert [text[word.start : word.end] for word in annotation.words] == [word.form for word in annotation.words]
+        covered = "".join(word.form for word in annotation.words)
+        assert covered == text.replace(" ", "")
+
+
+def test_every_sentence_is_one_tree(sentences: list[tuple[str, Annotation]]) -> None:
+    for text, annotation in sentences:
+        heads = [word.head for word in annotation.words]
+        assert heads.count(-1) == 1, text
+        assert all(-1 <= head < len(heads) for head in heads), text
+        for position in range(len(heads)):
+            steps, at = 0, position
+            while at >= 0:
+                at, steps = heads[at], steps + 1
+                assert steps <= len(heads), text
+
+
+def test_relations_and_tags_are_those_of_universal_dependencies(sentences: list[tuple[str, Annotation]]) -> None:
+    seen: Counter[str] = Counter()
+    for text, annotation in sentences:
+        for word in annotation.words:
+            seen[word.relation] += 1
+            assert word.pos in UD_TAGS, text
+            assert (word.relation == "root") == (word.head == -1), text
+            assert word.pos in TAGS_OF.get(word.relation, {word.pos}), (text, word)
+    assert set(seen) == UD_RELATIONS
+
+
+def test_trees_are_projective(sentences: list[tuple[str, Annotation]]) -> None:
+    for text, annotation in sentences:
+        arcs = [(min(i, w.head), max(i, w.head)) for i, w in enumerate(annotation.words) if w.head >= 0]
+        assert not any(a < c < b < d for a, b in arcs for c, d in arcs), text
+
+
+def test_negation_marks_exactly_the_negative_words(sentences: list[tuple[str, Annotation]]) -> None:
+    for text, annotation in sentences:
+        for word in annotation.words:
+            assert word.negation == (word.form.lower() in NEGATIVES), text
+
+
+def test_pronouns_agree_with_an_antecedent(everything: dict[str, list[Example]]) -> None:
+    nouns = {form: noun for noun in (*NOUNS, *NAMES, *HYPERNYMS.values()) for pair in noun.forms for form in pair}
+    checked: Counter[str] = Counter()
+    for row in (row for task in everything.values() for row in task):
+        words = [word for annotation in row.annotations for word in annotation.words]
+        for pronoun in words:
+            form = pronoun.form.lower()
+            if form not in GENDERS and form not in PLURALS:
+                continue
+            antecedents = [
+                word for word in words if word.entity == pronoun.entity >= 0 and word.pos in ("NOUN", "PROPN")
+            ]
+            assert antecedents, (row.texts, pronoun)
+            for antecedent in antecedents:
+                noun = nouns.get(antecedent.form)
+                if noun is None:
+                    continue
+                checked[form] += 1
+                plural = noun.countable and not noun.proper and antecedent.form in {pair[1] for pair in noun.forms}
+                singular = antecedent.form in {pair[0] for pair in noun.forms}
+                assert plural if form in PLURALS else singular, (row.texts, pronoun)
+                assert form in PLURALS or noun.gender in (GENDERS[form], "any"), (row.texts, pronoun)
+    assert min(checked[form] for form in ("she", "her", "he", "him", "his", "it", "they", "them")) > 0
+
+
+def test_no_example_calls_one_person_he_and_she(everything: dict[str, list[Example]]) -> None:
+    for row in (row for task in everything.values() for row in task):
+        called: dict[int, str] = {}
+        for word in (word for annotation in row.annotations for word in annotation.words):
+            gender = GENDERS.get(word.form.lower())
+            if gender is not None and word.pos == "PRON":
+                assert called.setdefault(word.entity, gender) == gender, row.texts
+
+
+def test_clusters_have_two_mentions(everything: dict[str, list[Example]]) -> None:
+    across = 0
+    for row in (row for task in everything.values() for row in task):
+        sizes = Counter(word.entity for part in row.annotations for word in part.words if word.entity >= 0)
+        assert all(size > 1 for size in sizes.values()), row.texts
+        inside = [{word.entity for word in part.words if word.entity >= 0} for part in row.annotations]
+        across += len(inside) == 2 and bool(inside[0] & inside[1])
+    assert across > 1000
+
+
+def test_frames_lie_inside_their_sentence(sentences: list[tuple[str, Annotation]]) -> None:
+    for text, annotation in sentences:
+        assert annotation.frames, text
+        for frame in annotation.frames:
+            assert annotation.words[frame.target].pos in ("VERB", "ADJ"), text
+            assert frame.elements, text
+            for element in frame.elements:
+                assert 0 <= element.first <= element.last < len(annotation.words), text
+                assert not element.first <= frame.target <= element.last, text
+
+
+def test_agent_and_patient_stand_where_the_syntax_says(everything: dict[str, list[Example]]) -> None:
+    passives = 0
+    for row in everything["demo_paraphrase"]:
+        for annotation in row.annotations:
+            agent, patient = _fillers(annotation)
+            passives += agent.relation == "obl:agent"
+            assert (agent.relation, patient.relation) in {("nsubj", "obj"), ("obl:agent", "nsubj:pass")}, row.texts
+    assert passives > 1000
+
+
+def test_lexicon_is_large_enough() -> None:
+    assert len({frame.name for frame in FRAMES}) >= 40
+    assert len(NOUNS) >= 300
+    assert len({noun.forms[0][0] for noun in NOUNS}) == len(NOUNS)
+    assert len(ADJECTIVES) >= 60
+    assert {adjective.polarity for adjective in ADJECTIVES} == {-1, 0, 1}
+
+
+def test_lexicon_is_consistent() -> None:
+    for frame in FRAMES:
+        roles = [role for role in (frame.agent, frame.patient, frame.third) if role is not None]
+        assert all(category in BY_CATEGORY for role in roles for category in role.categories), frame
+        assert not frame.opposite or BY_VERB[BY_VERB[frame.opposite].opposite] == frame
+    assert all(verb in BY_VERB for before, after in SEQUELS.items() for verb in (before, *after.split()))
+    assert all(OPPOSITE[OPPOSITE[word]] == word and OPPOSITE[word].polarity == -word.polarity for word in OPPOSITE)
+
+
+def test_sizes_and_indices(corpus: dict[str, list[Example]]) -> None:
+    assert {split: len(rows) for split, rows in corpus.items()} == {"train": 2000, "validation": 400, "test": 400}
+    assert all([row.index for row in rows] == list(range(len(rows))) for rows in corpus.values())
+
+
+def test_labels_are_balanced_and_withheld(corpus: dict[str, list[Example]]) -> None:
+    assert all(row.label is None for row in corpus["test"])
+    for split in ("train", "validation"):
+        labels = [row.label for row in corpus[split]]
+        if any(isinstance(label, float) for label in labels):
+            assert all(isinstance(label, float) and 0 <= label <= 5 for label in labels)
+            counts = Counter(min(int(label or 0), 4) for label in labels)
+            assert set(counts) == set(range(5))
+        else:
+            counts = Counter(int(label or 0) for label in labels)
+            assert set(counts) in ({0, 1}, {0, 1, 2})
+        assert max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_no_sentence_occurs_twice(corpus: dict[str, list[Example]]) -> None:
+    texts = Counter(text for rows in corpus.values() for row in rows for text in row.texts)
+    assert max(texts.values()) == 1
+
+
+def test_spelling(sentences: list[tuple[str, Annotation]]) -> None:
+    # By sound, written out: an independent list of the words that the spelling misleads about.
+    a_before_vowel = {"uniform", "uniforms", "ukulele", "unicycle"}
+    an_before_consonant = {"honest"}
+    determiners = "(the|an?|no|any|some|its|their|his)"
+    articles = 0
+    for text, _ in sentences:
+        assert "  " not in text
+        assert text == text.strip()
+        assert text[0].isupper()
+        assert text.endswith(".")
+        assert not re.search(r" [.,']", text), text
+        for article, word in re.findall(r"\b([Aa]n?) (\w+)", text):
+            articles += 1
+            vowel = (word[0] in "aeiou" and word not in a_before_vowel) or word in an_before_consonant
+            assert (article.lower() == "an") == vowel, text
+        assert not re.search(rf"\b{determiners} {determiners}\b", text, re.IGNORECASE), text
+    assert articles > 1000
+
+
+def test_same_text_in_every_process() -> None:
+    code = (
+        "import hashlib; from bertsecrets.data.demo import DEMO_TASKS, generate;"
+        "print(hashlib.sha256(repr([generate(t, 'validation') for t in DEMO_TASKS]).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    here = hashlib.sha256(repr([generate(task, "validation") for task in DEMO_TASKS]).encode()).hexdigest()
+    assert digests == {here}
+
+
+def test_seed_changes_the_corpus() -> None:
+    assert generate("demo_sentiment", "validation", seed=1) != generate("demo_sentiment", "validation")
+
+
+@pytest.mark.parametrize(("task", "split"), [("demo_paraphrse", "train"), ("demo_nli", "dev")])
+def test_unknown_names_are_refused(task: str, split: str) -> None:
+    with pytest.raises(ValueError, match="Valid names"):
+        generate(task, split)
+
+
+@pytest.mark.parametrize(("task", "limit"), [("demo_paraphrase", 0.60), ("demo_nli", 0.45), ("demo_similarity", 0.60)])
+def test_word_overlap_does_not_give_the_label_away(task: str, limit: float, baselines: ModuleType) -> None:
+    assert baselines.overlap_baseline(task) <= limit
+
+
+@pytest.mark.parametrize("task", PAIR_TASKS)
+def test_swapped_roles_change_the_label(task: str) -> None:
+    same_meaning = {"demo_paraphrase": 1, "demo_nli": 0, "demo_similarity": 5.0}[task]
+    rows = [row for split in ("train", "validation") for row in generate(task, split)]
+    swapped = [row for row in rows if _is_swapped(row)]
+    assert len(swapped) > 50
+    assert all(row.label != same_meaning for row in swapped)
+
+
+def test_a_third_of_the_different_pairs_swap_roles() -> None:
+    different = [row for row in generate("demo_paraphrase", "train") if row.label == 0]
+    assert 0.25 < sum(_is_swapped(row) for row in different) / len(different) < 0.42
+
+
+def test_swapping_an_event_lowers_its_score() -> None:
+    sampler = Sampler(Random(0))
+    events = [sampler.event() for _ in range(300)]
+    swapped = [(event, swap) for event in events if (swap := swap_roles(sampler, event)) is not None]
+    assert swapped
+    for event, swap in swapped:
+        assert shared_meaning(event, event) == 5.0
+        assert shared_meaning(event, swap) <= 3.0
+        assert swap_roles(sampler, swap) == event
+
+
+def test_matcher_releases_one_of_each_class() -> None:
+    matcher = Matcher[str](2)
+    assert list(matcher.add(0, "short", "a")) == []
+    assert list(matcher.add(1, "long", "b")) == []
+    assert list(matcher.add(0, "short", "c")) == []
+    assert list(matcher.add(1, "short", "d")) == ["a", "d"]
+
+
+def test_overlap() -> None:
+    assert overlap(("The", "cat", "slept"), ("the", "dog", "slept", "well")) == (2 / 5, 1, 2)
+
+
+def _fillers(annotation: Annotation) -> tuple[Word, Word]:
+    """The words that head the agent and the patient of the sentence's main frame."""
+    frame = next(frame for frame in annotation.frames if annotation.words[frame.target].head == -1)
+    heads: list[Word] = []
+    for element in frame.elements[:2]:
+        span = annotation.words[element.first : element.last + 1]
+        heads.append(next(word for word in span if word.head == frame.target))
+    return heads[0], heads[1]
+
+
+def _is_swapped(row: Example) -> bool:
+    (agent, patient), (other_agent, other_patient) = (_fillers(annotation) for annotation in row.annotations)
+    pair = (agent.entity, patient.entity)
+    return -1 not in pair and pair == (other_patient.entity, other_agent.entity)

@@ -1,0 +1,91 @@
+"""Tiny random models of every supported family."""
+
+from collections.abc import Callable
+
+import torch
+from transformers import (
+    AlbertConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    CamembertConfig,
+    DebertaConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
+
+_SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+
+CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
+    "bert": lambda: BertConfig(**_SHAPE),
+    "roberta": lambda: RobertaConfig(**_SHAPE),
+    "distilbert": lambda: DistilBertConfig(
+        vocab_size=VOCABULARY,
+        dim=WIDTH,
+        n_layers=LAYERS,
+        n_heads=HEADS,
+        hidden_dim=48,
+        max_position_embeddings=128,
+    ),
+    "electra": lambda: ElectraConfig(**_SHAPE, embedding_size=16),
+    "albert": lambda: AlbertConfig(**_SHAPE, embedding_size=16),
+    "albert-groups": lambda: AlbertConfig(**(_SHAPE | {"num_hidden_layers": 4}), embedding_size=16, num_hidden_groups=2),
+    "xlm-roberta": lambda: XLMRobertaConfig(**_SHAPE),
+    "camembert": lambda: CamembertConfig(**_SHAPE),
+    "mpnet": lambda: MPNetConfig(**_SHAPE),
+    "deberta": lambda: DebertaConfig(**_SHAPE, **_DISENTANGLED, max_relative_positions=32),
+    "deberta-v2": lambda: DebertaV2Config(**_SHAPE, **_DISENTANGLED, max_relative_positions=32),
+    "deberta-v3": lambda: DebertaV2Config(
+        **_SHAPE, **_DISENTANGLED, position_buckets=16, share_att_key=True, norm_rel_ebd="layer_norm"
+    ),
+    "modernbert": lambda: ModernBertConfig(
+        **_SHAPE,
+        local_attention=8,
+        pad_token_id=0,
+        cls_token_id=1,
+        sep_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
+}
+FAMILIES = tuple(CONFIGS)
+
+
+def tiny_model(family: str, seed: int = 0, attention: str | None = None, spread: float = 0.2) -> PreTrainedModel:
+    """A model in evaluation mode whose weights are spread enough for its maps to be far from uniform."""
+    torch.manual_seed(seed)
+    config = CONFIGS[family]()
+    config.num_labels = 3
+    model = AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * spread)
+    return model.eval()
+
+
+def tiny_batch(lengths: tuple[int, ...] = (11, 7, 4), pad: int = 0, pad_id: int = 0) -> dict[str, torch.Tensor]:
+    """Random tokens; ``pad`` further positions of padding behind the longest row."""
+    generator = torch.Generator().manual_seed(1)
+    width = max(lengths) + pad
+    ids_BS = torch.full((len(lengths), width), pad_id)
+    mask_BS = torch.zeros(len(lengths), width, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        ids_BS[row, :length] = torch.randint(5, VOCABULARY, (length,), generator=generator)
+        mask_BS[row, :length] = 1
+    return {"input_ids": ids_BS, "attention_mask": mask_BS}
