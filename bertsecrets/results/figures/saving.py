@@ -35,7 +35,7 @@ def png(figure: Figure, dpi: float) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG, the same bytes each time."""
+    """The figure as SVG, without a date: figures made alike give the same bytes."""
     buffer = io.BytesIO()
     with house_style():
         figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=_DPI)

@@ -1,0 +1,65 @@
+"""A batch of examples, as tensors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.example import Annotation
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded token sequences and what is known of their tokens.
+
+    Args:
+        input_ids_BS: Token ids, int64.
+        attention_mask_BS: 1 for real tokens, 0 for padding, int64.
+        token_type_ids_BS: Segment ids, int64; None for models without segments.
+        special_BS: Whether the tokenizer added the token ([CLS], [SEP]), bool.
+        word_BS: Word number, int64; the second sentence's words count on from the first's. -1 for special tokens and
+            padding.
+        index_B: Index of each example in its split, int64.
+        label_B: Class indices (int64) or scores (float32); None in a split without labels.
+        weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
+        annotations: For each example its sentences' annotations; empty where there are none.
+    """
+
+    input_ids_BS: Tensor
+    attention_mask_BS: Tensor
+    token_type_ids_BS: Tensor | None
+    special_BS: Tensor
+    word_BS: Tensor
+    index_B: Tensor
+    label_B: Tensor | None
+    weight: float = 1.0
+    annotations: tuple[tuple[Annotation, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.index_B)
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """Real tokens of each example, special tokens included."""
+        return self.attention_mask_BS.sum(-1)
+
+    def inputs(self) -> dict[str, Tensor]:
+        """The keyword arguments of a transformers model."""
+        inputs = {"input_ids": self.input_ids_BS, "attention_mask": self.attention_mask_BS}
+        if self.token_type_ids_BS is not None:
+            inputs["token_type_ids"] = self.token_type_ids_BS
+        return inputs
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """The batch on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """The batch in page-locked memory."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: function(tensor) for name, tensor in tensors.items()})

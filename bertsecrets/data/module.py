@@ -1,0 +1,228 @@
+"""A task's data, as Lightning takes it."""
+
+import random
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
+from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.sources.base import TRAIN
+from bertsecrets.data.sources.hub import HubSource
+from bertsecrets.data.sources.tsv import TsvSource
+from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+
+
+class TaskData(pl.LightningDataModule):
+    """Length-bucketed batches of a task's splits; distributed evaluation counts each example exactly once.
+
+    Use it with ``Trainer(use_distributed_sampler=False)``.
+
+    Args:
+        task: Names splits and labels.
+        source: Where the rows come from, and how many of them.
+        tokenizer: A fast tokenizer.
+        batch_size: Training examples in a step, of all processes together.
+        max_length: Longest sequence in tokens, special tokens included.
+        seed: Of the training order and of the samples that ``limit_train`` and ``limit_eval`` draw.
+
+    Raises:
+        UserError: If the source does not have the task, or sizes are not positive.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: SourceConfig,
+        tokenizer: PreTrainedTokenizerFast,
+        batch_size: int = 32,
+        max_length: int = 128,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, 8)):
+            if not isinstance(value, int) or value < least:
+                raise UserError(f"task.training.{name} is {value!r}; expected a whole number from {least}.")
+        self.task = task
+        self.config = source
+        self.source = make_source(source, task)
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.seed = seed
+        self._examples: dict[str, list[Example]] = {}
+        self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
+        self.evaluation = dict(task.evaluation)
+        if isinstance(self.source, TsvSource):
+            self._drop_missing(self.source)
+
+    @classmethod
+    def from_config(
+        cls,
+        data: Mapping[str, Any],
+        task: Task,
+        tokenizer: PreTrainedTokenizerFast,
+        training: Mapping[str, Any],
+        seed: int,
+    ) -> "TaskData":
+        """From the ``data`` and ``task.training`` sections of the configuration."""
+        return cls(
+            task,
+            SourceConfig.from_config(data),
+            tokenizer,
+            batch_size=training["batch_size"],
+            max_length=training["max_length"],
+            seed=seed,
+        )
+
+    def _drop_missing(self, source: TsvSource) -> None:
+        """The mismatched set of MNLI is often absent; the first set must be there."""
+        for name, split in list(self.evaluation.items())[1:]:
+            path: Path = source.path(split)
+            if not path.is_file():
+                warnings.warn(f"File '{path}' is missing; '{name}' is not evaluated.", stacklevel=3)
+                del self.evaluation[name]
+
+    @property
+    def evaluation_names(self) -> tuple[str, ...]:
+        """Names of the evaluation sets, in the order of ``val_dataloader``."""
+        return tuple(self.evaluation)
+
+    def prepare_data(self) -> None:
+        # On the first process of a machine alone: the others then find the hub's files in the cache.
+        if isinstance(self.source, HubSource):
+            self.source.examples(TRAIN)
+
+    def setup(self, stage: str) -> None:
+        """Reads the splits that a stage needs; raises UserError if one is missing, empty or not valid."""
+        if stage == "fit":
+            self.examples(TRAIN)
+        if stage in ("fit", "validate"):
+            for split in self.evaluation.values():
+                self.examples(split)
+
+    def examples(self, split: str) -> list[Example]:
+        """The examples of a split, or the sample of them that the configuration limits it to."""
+        if split not in self._examples:
+            found = self.source.examples(split)
+            limit = self.config.limit_train if split == TRAIN else self.config.limit_eval
+            self._examples[split] = _sample(found, limit, self.seed)
+        return self._examples[split]
+
+    def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
+        """A tokenised split."""
+        key = (split, max_length or self.max_length, pad_to)
+        if key not in self._encoded:
+            self._encoded[key] = EncodedSplit(
+                self.examples(split), self.tokenizer, key[1], pad_to=pad_to, regression=self.task.is_regression
+            )
+        return self._encoded[key]
+
+    def evaluation_dataset(self, name: str) -> EncodedSplit:
+        """The tokenised evaluation set of a name."""
+        return self.encoded(self.evaluation[name])
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        dataset = self.encoded(TRAIN)
+        rank, world_size = self._place()
+        sampler = BucketedTrainSampler(dataset.lengths, self.batch_size, self.seed, rank, world_size)
+        return ResumableDataLoader(
+            dataset,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=self.config.num_workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def val_dataloader(self) -> list[DataLoader[Batch]]:
+        return [self.evaluation_loader(name) for name in self.evaluation_names]
+
+    def evaluation_loader(
+        self,
+        name: str,
+        max_examples: int | None = None,
+        max_length: int | None = None,
+        pad_to: int | None = None,
+        seed: int = 0,
+    ) -> DataLoader[Batch]:
+        """Batches of an evaluation set, this process's share of them.
+
+        Args:
+            name: One of ``evaluation_names``.
+            max_examples: A random sample of this many, drawn with ``seed``.
+            max_length, pad_to: Truncate and pad to other lengths than the task's.
+        """
+        split = self.evaluation[name]
+        dataset = self.encoded(split, max_length, pad_to)
+        if max_examples is not None and max_examples < len(dataset):
+            dataset = EncodedSplit(
+                _sample(self.examples(split), max_examples, seed),
+                self.tokenizer,
+                max_length or self.max_length,
+                pad_to=pad_to,
+                regression=self.task.is_regression,
+            )
+        return self._eval_loader(dataset)
+
+    def split_loader(self, split: str) -> DataLoader[Batch]:
+        """Batches of any split, the test split without labels included."""
+        return self._eval_loader(self.encoded(split))
+
+    def _eval_loader(self, dataset: EncodedSplit) -> DataLoader[Batch]:
+        rank, world_size = self._place()
+        return DataLoader(
+            dataset,
+            sampler=BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size),
+            batch_size=None,
+            num_workers=self.config.num_workers,
+        )
+
+    def tokens(self, ids_S: Tensor) -> list[str]:
+        """The tokens of ids, as text."""
+        return [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids_S.tolist())]
+
+    def label_name(self, label: int | float | None) -> str:
+        """A label as a reader wants to see it."""
+        if label is None:
+            return "?"
+        return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
+
+    def labels(self, split: str) -> Tensor:
+        """The labels of a split: class indices (int64) or scores (float32).
+
+        Raises:
+            UserError: If the split has none.
+        """
+        labels = [example.label for example in self.examples(split)]
+        if any(label is None for label in labels):
+            raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
+        return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
+
+    def constant_prediction(self) -> float:
+        """What a constant predictor says: the training set's most frequent class (the first of equals) or mean score."""
+        label_N = self.labels(TRAIN)
+        if self.task.is_regression:
+            return label_N.double().mean().item()
+        return float(torch.bincount(label_N, minlength=len(self.task.labels)).argmax().item())
+
+    def _place(self) -> tuple[int, int]:
+        if self.trainer is not None:
+            return self.trainer.global_rank, self.trainer.world_size
+        return 0, 1
+
+
+def _sample(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
+    if limit is None or limit >= len(examples):
+        return list(examples)
+    return sorted(random.Random(seed).sample(list(examples), limit), key=lambda example: example.index)

@@ -1,0 +1,100 @@
+"""Rows from a folder in the original GLUE layout."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.sources.base import read_score
+from bertsecrets.data.task import Task, TsvLayout
+from bertsecrets.errors import UserError, choices
+
+
+class TsvSource:
+    """Tab-separated files: quotes are not special, UTF-8 with or without byte order mark.
+
+    Args:
+        task: Names files, columns and labels.
+        root: The folder that holds the tasks' folders.
+        skip_bad_rows: Leave out rows with too few fields, with a warning that counts them.
+
+    Raises:
+        UserError: If the folder is not there or the task has no such layout.
+    """
+
+    def __init__(self, task: Task, root: Path, skip_bad_rows: bool = False) -> None:
+        if task.tsv is None:
+            raise UserError(f"Task '{task.name}' has no TSV layout; add a tsv section to conf/task/{task.name}.yaml.")
+        if not root.is_dir():
+            raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.tsv.folder}.")
+        self.task = task
+        self.layout: TsvLayout = task.tsv
+        self.root = root
+        self.skip_bad_rows = skip_bad_rows
+
+    def path(self, split: str) -> Path:
+        """The file of a split; raises UserError if the layout names none."""
+        if split not in self.layout.files:
+            raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.layout.files)}.")
+        return self.root / self.layout.folder / self.layout.files[split]
+
+    def examples(self, split: str) -> list[Example]:
+        path = self.path(split)
+        if not path.is_file():
+            raise UserError(
+                f"File '{path}' is missing; data.root must hold {self.layout.folder}/{path.name} in the GLUE layout."
+            )
+        examples: list[Example] = []
+        skipped = 0
+        rows = _rows(path)
+        columns = self._columns(path, split, rows)
+        width = max(columns.values()) + 1
+        labelled = self.layout.label in columns and not split.startswith("test")
+        for line, fields in rows:
+            if len(fields) < width:
+                if self.skip_bad_rows:
+                    skipped += 1
+                    continue
+                raise UserError(
+                    f"{path}:{line}: {len(fields)} fields, expected at least {width}; mend the row, or leave such rows "
+                    "out with data.skip_bad_rows=true."
+                )
+            label = self._label(fields[columns[self.layout.label]], f"{path}:{line}") if labelled else None
+            texts = tuple(fields[columns[name]].strip() for name in self.layout.texts)
+            examples.append(Example(len(examples), texts, label))
+        if skipped:
+            warnings.warn(f"{path}: {skipped} rows with too few fields were left out.", stacklevel=2)
+        if not examples:
+            raise UserError(f"File '{path}' holds no examples; expected at least one row below the header.")
+        return examples
+
+    def _columns(self, path: Path, split: str, rows: Iterator[tuple[int, list[str]]]) -> dict[str, int]:
+        """Column name -> position; reads the header where there is one."""
+        if split in self.layout.headless:
+            return dict(self.layout.positions)
+        header = next(rows, (0, []))[1]
+        needed = list(self.layout.texts)
+        if not split.startswith("test"):
+            needed.append(self.layout.label)
+        for name in needed:
+            if name not in header:
+                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
+        return {name: header.index(name) for name in needed}
+
+    def _label(self, text: str, where: str) -> int | float:
+        if self.task.is_regression:
+            return read_score(text, self.task, where)
+        name = self.task.tsv_labels.get(text, text)
+        if name not in self.task.labels:
+            valid = self.task.tsv_labels or self.task.labels
+            raise UserError(f"{where}: label '{text}' of task '{self.task.name}'; expected one of {', '.join(valid)}.")
+        return self.task.labels.index(name)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers from 1 and fields; only a line feed ends a line, as other line separators occur inside texts."""
+    with path.open(encoding="utf-8-sig", newline="\n") as stream:
+        for number, line in enumerate(stream, start=1):
+            content = line.rstrip("\r\n")
+            if content:
+                yield number, content.split("\t")

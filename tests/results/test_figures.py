@@ -1,0 +1,327 @@
+import io
+import math
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+from PIL import Image
+from scipy.ndimage import generic_filter
+from scipy.stats import spearmanr
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.figures import (
+    MapPanel,
+    gallery,
+    gradient_against_drift,
+    gradient_flow,
+    heatmap,
+    save_figure,
+    scores,
+    trajectory,
+)
+from bertsecrets.results.figures.gallery import labelled_positions
+from bertsecrets.results.figures.gradients import running_median, spearman
+from bertsecrets.results.figures.trajectory import most_changed, spread_apart
+from bertsecrets.results.score import Score
+
+RNG = np.random.default_rng(0)
+SMALLEST_FONT = 8.0
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def assert_legible(figure: Figure) -> None:
+    """Every text is at least 8 pt and lies within the page."""
+    figure.draw_without_rendering()
+    page = figure.bbox
+    for text in figure.findobj(Text):
+        if text.get_text() and text.get_visible():
+            assert text.get_fontsize() >= SMALLEST_FONT, text
+    for axes in figure.axes:
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts):
+            if text.get_text():
+                box = text.get_window_extent()
+                assert box.x0 >= page.x0 - 1, text
+                assert box.x1 <= page.x1 + 1, text
+                assert box.y0 >= page.y0 - 1, text
+                assert box.y1 <= page.y1 + 1, text
+
+
+@pytest.mark.parametrize("shape", [(6, 12), (12, 12), (24, 16), (2, 2), (12, 1), (1, 1)])
+def test_heatmap_shows_every_value_in_its_place(shape: tuple[int, int]) -> None:
+    value_LH = RNG.uniform(0.1, 0.9, shape)
+    figure = heatmap(value_LH, title="Drift", unit="cosine similarity", count=408)
+    assert_legible(figure)
+    axes, bar = figure.axes
+    mesh = next(c for c in axes.collections if isinstance(c, QuadMesh))
+    np.testing.assert_array_equal(mesh.get_array().reshape(shape), value_LH)
+    assert [t.get_text() for t in axes.get_xticklabels()] == [str(h) for h in range(shape[1])]
+    assert [t.get_text() for t in axes.get_yticklabels()] == [str(layer) for layer in range(shape[0])]
+    bottom, top = axes.get_ylim()
+    assert top < bottom, "layer 0 belongs at the top"
+    assert bar.get_ylabel() == "cosine similarity"
+    assert any("n = 408 examples" in word for word in words(figure))
+    printed = {(int(t.get_position()[1]), int(t.get_position()[0])): float(t.get_text()) for t in axes.texts}
+    assert len(printed) == value_LH.size
+    for place, value in printed.items():
+        assert value == pytest.approx(value_LH[place], abs=0.0051)
+
+
+def test_heatmap_leaves_values_out_where_they_would_touch() -> None:
+    figure = heatmap(RNG.uniform(0, 1, (12, 40)), title="t", unit="u", count=1)
+    assert not figure.axes[0].texts
+
+
+def test_heatmap_values_do_not_overlap() -> None:
+    figure = heatmap(-RNG.uniform(0, 1, (6, 12)), title="t", unit="u", count=1)
+    figure.draw_without_rendering()
+    boxes = sorted((t.get_window_extent() for t in figure.axes[0].texts[:12]), key=lambda box: box.x0)
+    assert len(boxes) == 12
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_heatmap_scale_is_diverging_only_for_signed_values() -> None:
+    signed = heatmap([[-0.1, 0.3]], title="t", unit="u", count=1).axes[0].collections[0]
+    assert signed.get_cmap().name == "RdBu_r"
+    assert signed.get_clim() == (-0.3, 0.3)
+    positive = heatmap([[0.1, 0.3]], title="t", unit="u", count=1).axes[0].collections[0]
+    assert positive.get_cmap().name == "viridis"
+    assert positive.get_clim() == (0.1, 0.3)
+
+
+def test_heatmap_obeys_limits_and_flags_what_lies_outside() -> None:
+    figure = heatmap([[0.1, 0.9]], title="t", unit="u", count=1, limits=(0.5, 1.0))
+    assert figure.axes[0].collections[0].get_clim() == (0.5, 1.0)
+    assert figure.axes[0].collections[0].colorbar.extend == "min"
+
+
+def test_heatmap_hatches_missing_and_outlines_marked_cells() -> None:
+    value_LH = np.array([[0.1, np.nan], [0.3, 0.4]])
+    figure = heatmap(value_LH, title="t", unit="u", count=[[3, 0], [4, 5]], marked=[(1, 0)], stderr_LH=value_LH / 10)
+    axes = figure.axes[0]
+    rectangles = [p for p in axes.patches if isinstance(p, Rectangle)]
+    assert [r.get_xy() for r in rectangles if r.get_hatch()] == [(1, 0)]
+    outlines = [r for r in rectangles if not r.get_fill()]
+    assert {(math.floor(r.get_y()), math.floor(r.get_x())) for r in outlines} == {(1, 0)}
+    assert len(axes.texts) == 3
+    note = next(word for word in words(figure) if "n = " in word).replace("\n", " ")
+    assert "n = 0 to 5 examples" in note
+    assert "hatched: no value" in note
+    assert "median 0.03, largest 0.04" in note
+
+
+def test_heatmap_of_nothing_but_nan() -> None:
+    assert_legible(heatmap(np.full((2, 3), np.nan), title="t", unit="u", count=0))
+
+
+def test_heatmap_of_whole_layers_names_no_head() -> None:
+    axes = heatmap([[0.1], [0.2]], title="t", unit="u", count=1, whole_layers=True).axes[0]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["all heads"]
+    assert axes.get_xlabel() == ""
+
+
+def test_trajectory_draws_layer_means_and_names_the_most_changed_heads() -> None:
+    steps = [0, 50, 100]
+    value_SLH = np.ones((3, 4, 5))
+    value_SLH[1:, 2, 3] = [0.5, 0.1]
+    value_SLH[1:, 0, 1] = [0.9, 0.6]
+    figure = trajectory(steps, value_SLH, title="t", unit="cosine similarity", count=408, highlight=2)
+    assert_legible(figure)
+    top, bottom = figure.axes[:2]
+    lines = {line.get_label(): line for line in top.lines}
+    for layer in range(4):
+        np.testing.assert_allclose(lines[f"layer {layer}"].get_ydata(), value_SLH[:, layer].mean(-1))
+        np.testing.assert_array_equal(lines[f"layer {layer}"].get_xdata(), steps)
+    assert [text.get_text() for text in bottom.texts] == ["layer 2 · head 3", "layer 0 · head 1"]
+    named = {line.get_label(): line for line in bottom.lines}
+    np.testing.assert_array_equal(named["layer 2 · head 3"].get_ydata(), value_SLH[:, 2, 3])
+    assert len(top.collections) == 4, "a band for each layer"
+    band = top.collections[2].get_paths()[0].vertices
+    error = value_SLH[2, 2].std(ddof=1) / math.sqrt(5)
+    assert band[:, 1].min() == pytest.approx(value_SLH[2, 2].mean() - error)
+
+
+@pytest.mark.parametrize("layers", [2, 12, 24])
+def test_trajectory_of_one_step_and_of_gaps(layers: int) -> None:
+    value_SLH = RNG.uniform(0, 1, (1, layers, 12))
+    figure = trajectory([63], value_SLH, title="t", unit="u", count=1)
+    assert_legible(figure)
+    assert len(figure.axes[1].texts) == 5
+    value_SLH[0, 0] = np.nan
+    assert_legible(trajectory([63], value_SLH, title="t", unit="u", count=1))
+
+
+def test_trajectory_labels_do_not_overlap() -> None:
+    value_SLH = np.stack([np.ones((4, 5)), np.ones((4, 5))])
+    value_SLH[1, :, :2] = 0.5
+    figure = trajectory([0, 9], value_SLH, title="t", unit="u", count=1, highlight=8)
+    figure.draw_without_rendering()
+    boxes = sorted((Text.get_window_extent(text) for text in figure.axes[1].texts), key=lambda box: box.y0)
+    assert len(boxes) == 8
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+
+
+def test_trajectory_refuses_shapes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="2 steps"):
+        trajectory([1, 2], np.ones((3, 2, 2)), title="t", unit="u", count=1)
+
+
+def test_most_changed_ignores_heads_without_values() -> None:
+    value_SLH = np.array([[[1.0, 1.0, np.nan]], [[0.9, np.nan, np.nan]], [[np.nan, 0.2, np.nan]]])
+    assert most_changed(value_SLH, 5) == [(0, 1), (0, 0)]
+
+
+def test_spread_apart_keeps_order_and_gap() -> None:
+    moved = spread_apart([0.5, 0.5, 0.1, 0.52], 0.1)
+    assert moved[2] == min(moved)
+    ordered = np.sort(moved)
+    assert (np.diff(ordered) >= 0.1 - 1e-12).all()
+
+
+def map_of(size: int) -> np.ndarray:
+    weight_QK = RNG.uniform(0, 1, (size, size))
+    return weight_QK / weight_QK.sum(-1, keepdims=True)
+
+
+def test_gallery_places_maps_and_scales() -> None:
+    tokens = ["[CLS]", "$a$", "$", "[SEP]"]
+    before, after = map_of(4), map_of(4)
+    panels = [
+        MapPanel("layer 5 · head 3", "pre-trained", before, tokens),
+        MapPanel("layer 5 · head 3", "step 63", after, tokens),
+        MapPanel("layer 5 · head 3", "change", after - before, tokens, signed=True),
+        MapPanel("layer 7 · head 0", "pre-trained", before, tokens),
+    ]
+    figure = gallery(panels, title="t")
+    assert_legible(figure)
+    maps = np.array(figure.axes[:6], dtype=object).reshape(2, 3)
+    np.testing.assert_array_equal(maps[0, 1].images[0].get_array(), after)
+    assert [axes.get_title() for axes in maps[0]] == ["pre-trained", "step 63", "change"]
+    assert maps[0, 0].get_ylabel().startswith("layer 5 · head 3")
+    assert maps[1, 0].get_ylabel().startswith("layer 7 · head 0")
+    assert [t.get_text() for t in maps[1, 0].get_xticklabels()] == tokens
+    assert maps[0, 0].images[0].get_clim() == maps[0, 1].images[0].get_clim() == (0, max(before.max(), after.max()))
+    low, high = maps[0, 2].images[0].get_clim()
+    assert low == -high
+    assert high == pytest.approx(np.abs(after - before).max())
+    assert maps[0, 2].images[0].get_cmap().name == "RdBu_r"
+    assert [t.get_text() for t in maps[1, 1].texts] == ["no map"]
+    bold = {t.get_text() for t in maps[0, 0].get_yticklabels() if t.get_fontweight() == "bold"}
+    assert bold == {"[CLS]", "[SEP]"}
+
+
+@pytest.mark.parametrize("size", [2, 24, 30, 50, 128])
+def test_gallery_labels_fit(size: int) -> None:
+    tokens = ["[CLS]", *["word"] * (size - 2), "[SEP]"]
+    figure = gallery([MapPanel("layer 0 · head 0", "before", map_of(size), tokens)], title="t")
+    assert_legible(figure)
+    axes = figure.axes[0]
+    boxes = sorted((t.get_window_extent() for t in axes.get_yticklabels()), key=lambda box: box.y0)
+    assert all(low.y1 <= high.y0 + 2 for low, high in pairwise(boxes))
+
+
+def test_which_tokens_are_labelled() -> None:
+    assert labelled_positions(["a"] * 30) == list(range(30))
+    fifty = ["[CLS]", *["a"] * 48, "[SEP]"]
+    assert {0, 49} <= set(labelled_positions(fifty))
+    assert 10 < len(labelled_positions(fifty)) <= 30
+    assert labelled_positions(["<s>", *["a"] * 100, "</s>"]) == [0, 101]
+
+
+def test_gallery_refuses_maps_that_do_not_fit_their_tokens() -> None:
+    with pytest.raises(ValueError, match=r"\[3, 3\] for 4 tokens"):
+        MapPanel("r", "c", map_of(3), ["a"] * 4)
+    with pytest.raises(ValueError, match="at least one"):
+        gallery([], title="t")
+
+
+def test_gradient_flow_draws_positive_values_on_log_scales() -> None:
+    steps = list(range(10))
+    norm_SL = RNG.uniform(0.5, 2, (10, 4))
+    norm_SL[:, 0] = 0
+    norm_SL[3, 2] = np.nan
+    figure = gradient_flow(steps, norm_SL, norm_SL / 1000, title="t", batch_size=32)
+    assert_legible(figure)
+    top, bottom = figure.axes[:2]
+    assert top.get_yscale() == bottom.get_yscale() == "log"
+    lines = {line.get_label(): line for line in top.lines}
+    assert "layer 0" not in lines
+    np.testing.assert_array_equal(lines["layer 1"].get_ydata(), norm_SL[:, 1])
+    note = next(word for word in words(figure) if "n = 32" in word).replace("\n", " ")
+    assert "no gradient in layers 0" in note
+
+
+def test_gradient_flow_of_one_step_and_of_none_that_learns() -> None:
+    assert_legible(gradient_flow([5], np.ones((1, 3)), np.ones((1, 3)), title="t", batch_size=8))
+    assert_legible(gradient_flow([5], np.zeros((1, 3)), np.zeros((1, 3)), title="t", batch_size=8))
+
+
+def test_running_median_agrees_with_scipy() -> None:
+    value_S = RNG.uniform(0, 1, 40)
+    inner = slice(3, -3)
+    np.testing.assert_allclose(running_median(value_S, 7)[inner], generic_filter(value_S, np.median, 7)[inner])
+    assert running_median(np.array([1.0, np.nan, 3.0]), 3).tolist() == [1.0, 2.0, 3.0]
+    assert np.isnan(running_median(np.full(3, np.nan), 1)).all()
+
+
+def test_spearman_agrees_with_scipy_ties_included() -> None:
+    for _ in range(20):
+        first, second = RNG.integers(0, 5, 12).astype(float), RNG.normal(size=12)
+        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
+    assert math.isnan(spearman(np.ones(5), np.arange(5.0)))
+
+
+def test_gradient_against_drift_names_layers_and_correlation() -> None:
+    norm_L, drift_L = np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.15, 0.4])
+    figure = gradient_against_drift(norm_L, drift_L, title="t", unit="1 − cosine similarity", count=408)
+    assert_legible(figure)
+    axes = figure.axes[0]
+    assert [t.get_text() for t in axes.texts] == ["1", "2", "3"]
+    np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([norm_L, drift_L], -1)[1:])
+    assert any("Spearman ρ = 0.50 over 3 layers" in word.replace("\n", " ") for word in words(figure))
+
+
+def test_scores_show_value_interval_and_baseline() -> None:
+    rows = [Score("accuracy", 0.86, 0.68, 0.01), Score("Matthews", -0.2, 0.0), Score("Pearson", math.nan, math.nan)]
+    figure = scores(rows, title="t", count=408)
+    assert_legible(figure)
+    axes = figure.axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["accuracy", "Matthews", "Pearson"]
+    low, high = axes.get_xlim()
+    assert low <= -0.2
+    assert high >= 1
+    marks = {(line.get_marker(), float(line.get_xdata()[0])) for line in axes.lines if len(line.get_xdata()) == 1}
+    assert {("o", 0.86), ("s", 0.68), ("o", -0.2), ("s", 0.0)} <= marks
+    bar = axes.collections[0].get_segments()[0]
+    np.testing.assert_allclose(bar[:, 0], [0.86 - 0.0196, 0.86 + 0.0196])
+    assert "undefined" in [t.get_text() for t in axes.texts]
+
+
+def test_figures_leave_global_settings_alone() -> None:
+    before = dict(mpl.rcParams)
+    heatmap([[0.1]], title="t", unit="u", count=1)
+    assert dict(mpl.rcParams) == before
+
+
+def test_save_figure_writes_both_formats_the_same_each_time(tmp_path: Path) -> None:
+    figure, *again = (heatmap([[0.1, 0.2]], title="t", unit="u", count=1) for _ in range(3))
+    save_figure(figure, tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        width, height = figure.get_size_inches() * 150
+        assert image.size == (int(width), int(height))
+    for name, same in zip(("a.svg", "b.svg"), again, strict=True):
+        save_figure(same, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    root = ElementTree.parse(io.BytesIO((tmp_path / "a.svg").read_bytes())).getroot()
+    assert root.tag.endswith("svg")
+    with pytest.raises(UserError, match=r"\.png or \.svg"):
+        save_figure(figure, tmp_path / "a.jpg")

@@ -1,0 +1,306 @@
+import base64
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsecrets.results.figures import heatmap
+from bertsecrets.results.report import FigureBlock, HeadViewer, Report, Section, Table, ViewerExample, write_report
+
+HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
+VOID = {"meta", "link", "img", "br", "input"}
+
+
+class Page(HTMLParser):
+    """Elements, visible text and script contents of a page; ``balanced`` while every end tag closes the last open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.balanced = True
+        self.text = ""
+        self.style = ""
+        self.scripts: list[str] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.balanced &= bool(self.open) and self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+        elif self.open and self.open[-1] == "style":
+            self.style += data
+        else:
+            self.text += data
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [found for name, found in self.elements if name == tag and attributes.items() <= {**found}.items()]
+
+    def examples(self) -> list[dict[str, object]]:
+        scripts = [found for name, found in self.elements if name == "script"]
+        pairs = zip(scripts, self.scripts, strict=True)
+        return [json.loads(text) for found, text in pairs if found.get("class") == "viewer-example"]
+
+
+def attention(tokens: int, layers: int = 2, heads: int = 3, seed: int = 0) -> np.ndarray:
+    logits = 3 * np.random.default_rng(seed).normal(size=(layers, heads, tokens, tokens)).astype(np.float32)
+    weight_LHQK = np.exp(logits)
+    return weight_LHQK / weight_LHQK.sum(-1, keepdims=True)
+
+
+def example(name: str, tokens: list[str], **size: int) -> ViewerExample:
+    stages = [("pre-trained", attention(len(tokens), **size)), ("step 63", attention(len(tokens), seed=1, **size))]
+    return ViewerExample(name, tokens, stages)
+
+
+def block(cells: int = 4, alt: str = "A heatmap") -> FigureBlock:
+    value_LH = np.random.default_rng(0).uniform(size=(cells, cells))
+    return FigureBlock(heatmap(value_LH, title="t", unit="u", count=1), "A caption", alt)
+
+
+def full_report(*examples: ViewerExample) -> Report:
+    return Report(
+        title="Drift <b>of</b> heads",
+        subtitle="run a & b",
+        facts=[("model", "bert"), ("n", "408")],
+        lead=["Layer 11 changed most </script><script>alert(1)</script>."],
+        sections=[
+            Section("Scores", ["A paragraph."], [Table(["metric", "value"], [["accuracy", "0.863"], ["r", "–"]], "T")]),
+            Section("Heads & maps", figures=[block(), block(alt='6 < 7 "quoted"')]),
+        ],
+        viewer=HeadViewer(examples, (1, 2)) if examples else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(path, full_report(example("hostile </script>", HOSTILE), example("plain", ["a", "b", "c"])))
+    return Page(path)
+
+
+def test_every_element_is_closed_and_nothing_hostile_became_one(page: Page) -> None:
+    assert page.balanced
+    assert not page.open
+    assert not page.all("b")
+    assert not page.all("s")
+    assert "alert(1)" not in "".join(page.scripts)
+    assert "Layer 11 changed most </script><script>alert(1)</script>." in page.text
+    assert "Drift <b>of</b> heads" in page.text
+
+
+def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
+    for _, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "action"):
+            value = attributes.get(name) or ""
+            assert value == "" or value.startswith(("data:", "#")), value
+    assert "{" in page.style
+    assert not re.search(r"url\(|@import", page.style)
+    code = page.scripts[-1]
+    assert not re.search(r"https?:|fetch\(|XMLHttpRequest|import\(", code)
+    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    assert (policy["content"] or "").startswith("default-src 'none'")
+
+
+def test_contents_lead_to_every_section(page: Page) -> None:
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    links = [(found["href"] or "")[1:] for found in page.all("a")]
+    assert links == ["section-1", "section-2", "viewer"]
+    assert set(links) <= ids
+    assert "Heads & maps" in page.text
+
+
+def test_figures_carry_their_alternative_text_and_size(page: Page) -> None:
+    images = page.all("img")
+    assert [image["alt"] for image in images] == ["A heatmap", '6 < 7 "quoted"']
+    for image in images:
+        kind, content = (image["src"] or "").split(",", 1)
+        assert kind in ("data:image/svg+xml;base64", "data:image/png;base64")
+        assert base64.b64decode(content)[:5] in (b"<?xml", b"\x89PNG\r")
+        assert int(image["width"] or 0) > 200
+    assert len(page.all("figcaption")) == 2 + 3
+
+
+def test_columns_of_numbers_are_flush_right(page: Page) -> None:
+    assert [cell.get("class") for cell in page.all("td")] == [None, "number", None, "number"]
+
+
+def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
+    first, second = page.examples()
+    assert first["tokens"] == HOSTILE
+    assert first["name"] == "hostile </script>"
+    assert second["tokens"] == ["a", "b", "c"]
+    original = example("hostile </script>", HOSTILE)
+    for stored, (name, weight_LHQK) in zip(first["stages"], original.stages, strict=True):
+        assert stored["name"] == name
+        for layer, packed in enumerate(stored["layers"]):
+            weight_HQK = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
+            restored_HQK = weight_HQK.reshape(first["heads"], len(HOSTILE), len(HOSTILE)) / 255
+            np.testing.assert_allclose(restored_HQK, np.asarray(weight_LHQK)[layer], atol=1 / 255)
+    (viewer,) = page.all("div", **{"class": "viewer"})
+    assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
+
+
+def test_without_javascript_the_reader_is_told(page: Page) -> None:
+    assert page.all("noscript")
+    assert "needs JavaScript" in page.text
+
+
+def test_a_page_without_viewer_has_no_script(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", full_report())
+    assert not Page(tmp_path / "r.html").scripts
+
+
+def test_an_almost_empty_report_is_a_page(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", Report("Only a title"))
+    bare = Page(tmp_path / "r.html")
+    assert bare.balanced
+    assert "Only a title" in bare.text
+    assert not bare.all("nav")
+
+
+def test_large_viewers_lose_their_last_examples(tmp_path: Path) -> None:
+    tokens = ["[CLS]", *[f"token{i}" for i in range(126)], "[SEP]"]
+    examples = [example(f"example {i}", tokens, layers=12, heads=12) for i in range(4)]
+    path = tmp_path / "r.html"
+    small = example("small", HOSTILE)
+    write_report(path, full_report(small, *examples))
+    assert path.stat().st_size <= 3_000_000
+    page = Page(path)
+    assert [kept["name"] for kept in page.examples()] == ["small", "example 0"]
+    assert "holds 2 of 5 examples" in page.text
+    assert [image["alt"] for image in page.all("img")] == ["A heatmap", '6 < 7 "quoted"']
+
+
+def test_sparse_maps_of_full_size_fit(tmp_path: Path) -> None:
+    tokens = ["[CLS]", *["word"] * 126, "[SEP]"]
+    weight_LHQK = np.zeros((12, 12, 128, 128), np.float32)
+    weight_LHQK[..., -1] = 1
+    kept = ViewerExample("vertical", tokens, [("a", weight_LHQK), ("b", weight_LHQK)])
+    path = tmp_path / "r.html"
+    write_report(path, full_report(*[kept] * 4))
+    assert path.stat().st_size <= 3_000_000
+    assert len(Page(path).examples()) == 4
+
+
+def test_large_figures_become_coarser_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 200_000)
+    path = tmp_path / "r.html"
+    write_report(path, Report("Big", sections=[Section("s", figures=[block(12), block(12)])]))
+    page = Page(path)
+    assert path.stat().st_size <= 200_000
+    assert len(page.all("img")) == 2
+    assert all((image["src"] or "").startswith("data:image/png") for image in page.all("img"))
+    assert re.search(r"drawn at (110|80|60) dots per inch", page.text)
+
+
+def test_figures_that_never_fit_are_left_out_from_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 70_000)
+    path = tmp_path / "r.html"
+    write_report(path, Report("Big", sections=[Section("s", figures=[block(2), *[block(12, alt="gone")] * 3])]))
+    page = Page(path)
+    assert path.stat().st_size <= 70_000
+    assert page.all("img", alt="A heatmap")
+    assert "Left out for size: gone" in page.text
+    assert re.search(r"\d of 4 figures did not fit", page.text)
+
+
+def test_a_failed_write_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.html"
+    write_report(path, Report("Old"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(RuntimeError):
+        write_report(path, Report("New"))
+    assert "Old" in Page(path).text
+    assert [each.name for each in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_examples_are_checked_when_made() -> None:
+    with pytest.raises(ValueError, match="no stage"):
+        ViewerExample("e", ["a"], [])
+    with pytest.raises(ValueError, match=r"\[2, 3, 4, 4\], expected \[layers, heads, 3, 3\]"):
+        ViewerExample("e", ["a", "b", "c"], [("s", attention(4))])
+    with pytest.raises(ValueError, match="stage 'late'"):
+        ViewerExample("e", ["a", "b"], [("s", attention(2)), ("late", attention(2, layers=3))])
+    with pytest.raises(ValueError, match=r"outside 0\.\.1"):
+        ViewerExample("e", ["a", "b"], [("s", attention(2) - 1)])
+    with pytest.raises(ValueError, match="3 cells under 2 headings"):
+        Table(["a", "b"], [["1", "2", "3"]])
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM is not None
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
+    logged = [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0"]
+    return subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            *quiet,
+            *logged,
+            *options,
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
+    shown = example("hostile </script>", HOSTILE)
+    report = Report("Browser", viewer=HeadViewer([shown, example("plain", ["a", "b"])], (1, 2)))
+    path = tmp_path / "report.html"
+    write_report(path, report)
+    # Drives the page as a reader would, then leaves its measurements where the dumped page shows them.
+    probe = """<script>
+    const wait = (done) => document.querySelector(".viewer").dataset.state ? done() : setTimeout(wait, 50, done);
+    wait(() => {
+      const canvas = document.querySelector("canvas[data-map=after]");
+      const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+      press("ArrowDown"); press("ArrowRight"); press("ArrowRight");
+      document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
+    });
+    </script>"""
+    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
+    done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    before, after = (np.rint(np.asarray(weight)[1, 2, 1, 2] * 255) / 255 for _, weight in shown.stages)
+    readout = re.search(r'class="readout"[^>]*>([^<]*)<', done.stdout)
+    assert readout is not None
+    assert f"{before:.3f} before, {after:.3f} after" in readout[1]
+    overflow = re.search(r'data-overflow="(-?\d+)"', done.stdout)
+    assert overflow is not None
+    assert int(overflow[1]) <= 0
+    assert re.findall(r'<option value="\d+"[^>]*>([^<]*)</option>', done.stdout)[:2] == [
+        "hostile &lt;/script&gt;",
+        "plain",
+    ]

@@ -1,0 +1,225 @@
+import errno
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.results.table import SCHEMA, HeadTable
+
+EXPERIMENT = {"run": "r1", "model": "bert", "task": "mrpc", "init": "pretrained"}
+KEY = [name for name in SCHEMA.names if name not in ("value", "stderr", "count")]
+
+
+def grid(seed: int = 0, layers: int = 3, heads: int = 4, whole_layers: bool = False) -> HeadGrid:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (layers, heads, 2)
+    return HeadGrid(
+        "drift",
+        ("cosine", "jensen_shannon"),
+        torch.rand(shape, generator=generator, dtype=torch.float64),
+        torch.rand(shape, generator=generator, dtype=torch.float64),
+        torch.randint(1, 99, shape, generator=generator),
+        whole_layers,
+    )
+
+
+def table(seed: int = 0, stage: str = "train", step: int = 63, **other: str) -> HeadTable:
+    return HeadTable.from_grid(grid(seed), **{**EXPERIMENT, **other}, stage=stage, step=step)
+
+
+def test_schema_is_the_documented_one() -> None:
+    assert {field.name: str(field.type) for field in SCHEMA} == {
+        "run": "string",
+        "model": "string",
+        "task": "string",
+        "init": "string",
+        "stage": "string",
+        "step": "int64",
+        "measure": "string",
+        "column": "string",
+        "layer": "int32",
+        "head": "int32",
+        "value": "double",
+        "stderr": "double",
+        "count": "int64",
+    }
+    assert [field.name for field in SCHEMA if field.nullable] == ["head"]
+
+
+def test_a_grid_survives_the_file(tmp_path: Path) -> None:
+    # Sweeps make folders of such names, which Arrow's dataset reader takes for columns.
+    path = tmp_path / "task=rte" / "heads.parquet"
+    source = grid()
+    source.value_LHC[1, 2, 0] = math.nan
+    source.count_LHC[1, 2, 0] = 0
+    HeadTable.from_grid(source, **EXPERIMENT, stage="test", step=7).write(path)
+    back = HeadTable.read(path)
+    assert back.table.schema.equals(SCHEMA)
+    for c, column in enumerate(source.columns):
+        value_LH, stderr_LH, count_LH = back.grid("drift", column, "test", 7)
+        np.testing.assert_array_equal(value_LH, source.value_LHC[:, :, c].numpy())
+        np.testing.assert_array_equal(stderr_LH, source.stderr_LHC[:, :, c].numpy())
+        np.testing.assert_array_equal(count_LH, source.count_LHC[:, :, c].numpy())
+    assert set(back.table["task"].to_pylist()) == {"mrpc"}
+
+
+def test_file_is_compressed_with_zstd(tmp_path: Path) -> None:
+    table().write(tmp_path / "t.parquet")
+    metadata = pq.ParquetFile(tmp_path / "t.parquet").metadata
+    assert {metadata.row_group(0).column(c).compression for c in range(metadata.num_columns)} == {"ZSTD"}
+
+
+def test_appending_a_recomputed_step_replaces_its_rows_only() -> None:
+    old = table(seed=0, step=63).append(table(seed=1, step=126))
+    new = old.append(table(seed=2, step=126))
+    assert len(new) == len(old) == 2 * 3 * 4 * 2
+    np.testing.assert_array_equal(new.grid("drift", "cosine", "train", 126)[0], grid(2).column("cosine").numpy())
+    np.testing.assert_array_equal(new.grid("drift", "cosine", "train", 63)[0], grid(0).column("cosine").numpy())
+
+
+def test_whole_layers_replace_each_other_and_no_head() -> None:
+    layers = [
+        HeadTable.from_grid(grid(seed, heads=1, whole_layers=True), **EXPERIMENT, stage="train", step=63)
+        for seed in (5, 6)
+    ]
+    joined = table().append(layers[0]).append(layers[1])
+    assert len(joined) == 3 * 4 * 2 + 3 * 2
+    whole = joined.select(head=None)
+    assert len(whole) == 3 * 2
+    value_LH = whole.grid("drift", "cosine", "train", 63)[0]
+    assert value_LH.shape == (3, 1)
+    np.testing.assert_array_equal(value_LH, grid(6, heads=1).column("cosine").numpy())
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([None, 0, 1]), st.floats()), max_size=12
+        ),
+        max_size=4,
+    )
+)
+def test_append_agrees_with_a_dictionary(batches: list[list[tuple[int, int, int | None, float]]]) -> None:
+    joined = HeadTable.empty()
+    expected: dict[tuple[int, int, int | None], float] = {}
+    for batch in batches:
+        rows = [
+            {**EXPERIMENT, "stage": "s", "step": step, "measure": "m", "column": "c", "layer": layer, "head": head}
+            | {"value": value, "stderr": 0.0, "count": 1}
+            for step, layer, head, value in batch
+        ]
+        joined = joined.append(HeadTable(pa.Table.from_pylist(rows, schema=SCHEMA)))
+        expected.update({(step, layer, head): value for step, layer, head, value in batch})
+    found = {(row["step"], row["layer"], row["head"]): row["value"] for row in joined.table.to_pylist()}
+    assert len(joined) == len(expected)
+    assert found.keys() == expected.keys()
+    np.testing.assert_array_equal([found[key] for key in expected], list(expected.values()))
+
+
+def test_concat_keeps_runs_apart() -> None:
+    joined = HeadTable.concat([table(run="a"), table(run="b", seed=1)])
+    assert len(joined) == 2 * len(table())
+    assert len(joined.select(run="b", layer=2, head=3, column="cosine")) == 1
+    with pytest.raises(ValueError, match="'run'"):
+        joined.grid("drift", "cosine", "train", 63)
+    np.testing.assert_array_equal(
+        joined.select(run="b").grid("drift", "cosine", "train", 63)[0], grid(1).column("cosine").numpy()
+    )
+
+
+def test_concat_of_nothing_is_empty() -> None:
+    assert len(HeadTable.concat([])) == 0
+
+
+def test_grid_marks_what_is_absent() -> None:
+    full = table(step=63).append(table(step=126))
+    partial = HeadTable(
+        full.table.filter(
+            pa.array(
+                [
+                    i != 0 or s != 126
+                    for i, s in zip(full.table["layer"].to_pylist(), full.table["step"].to_pylist(), strict=True)
+                ]
+            )
+        )
+    )
+    value_LH, stderr_LH, count_LH = partial.grid("drift", "cosine", "train", 126)
+    assert value_LH.shape == (3, 4)
+    assert np.isnan(value_LH[0]).all()
+    assert np.isnan(stderr_LH[0]).all()
+    assert (count_LH[0] == 0).all()
+    assert np.isfinite(value_LH[1:]).all()
+    with pytest.raises(ValueError, match="no drift/cosine"):
+        partial.grid("drift", "cosine", "train", 999)
+
+
+def test_steps_are_sorted_and_of_their_stage() -> None:
+    joined = HeadTable.concat([table(step=100), table(step=5), table(step=7, stage="test")])
+    assert joined.steps("drift", "cosine", "train") == [5, 100]
+    assert joined.steps("drift", "nothing", "train") == []
+
+
+def test_select_refuses_unknown_columns() -> None:
+    with pytest.raises(ValueError, match="'heads'"):
+        table().select(heads=3)
+
+
+def test_pandas_sees_the_same_rows() -> None:
+    frame = table().to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    picked = frame[(frame["column"] == "cosine") & (frame.layer == 1) & (frame["head"] == 2)]
+    assert picked.value.item() == grid().column("cosine")[1, 2].item()
+
+
+def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no head table at .*gone\.parquet"):
+        HeadTable.read(tmp_path / "gone.parquet")
+    (tmp_path / "text.parquet").write_text("not parquet at all")
+    with pytest.raises(UserError, match=r"text\.parquet cannot be read as a Parquet file"):
+        HeadTable.read(tmp_path / "text.parquet")
+    table().write(tmp_path / "cut.parquet")
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"cut\.parquet cannot be read"):
+        HeadTable.read(tmp_path / "cut.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["count"]), "'count' is missing"),
+        (lambda t: t.rename_columns(["name", *t.column_names[1:]]), "'name' stands where 'run'"),
+        (lambda t: t.set_column(5, "step", t["step"].cast(pa.int32())), "'step' is int32, expected int64"),
+        (lambda t: t.append_column("extra", t["value"]), "'extra' was not expected"),
+        (lambda t: t.set_column(10, "value", pa.nulls(len(t), pa.float64())), "'value' has empty cells"),
+    ],
+)
+def test_read_names_the_first_differing_column(tmp_path: Path, change: object, message: str) -> None:
+    path = tmp_path / "odd.parquet"
+    pq.write_table(change(table().table), path)  # type: ignore[operator]
+    with pytest.raises(UserError, match=f"odd.parquet.*{message}"):
+        HeadTable.read(path)
+
+
+def test_full_disk_while_writing_leaves_the_old_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "heads.parquet"
+    table(step=1).write(path)
+
+    def full(_: pa.Table, target: Path, **__: object) -> None:
+        Path(target).write_bytes(b"PAR1 half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(UserError, match="No space left"):
+        table(step=2).write(path)
+    assert HeadTable.read(path).steps("drift", "cosine", "train") == [1]
+    assert [each.name for each in tmp_path.iterdir()] == ["heads.parquet"]

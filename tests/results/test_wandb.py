@@ -1,0 +1,100 @@
+import json
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import wandb
+from wandb.proto import wandb_internal_pb2
+
+from bertsecrets.grid import HeadGrid
+from bertsecrets.results.figures import heatmap
+from bertsecrets.results.table import SCHEMA, HeadTable
+from bertsecrets.results.wandb import STEP, define_axis, head_name, log_grid, log_summary, log_table
+
+_BLOCK = 32768
+
+
+def read_log(path: Path) -> Iterator[wandb_internal_pb2.Record]:
+    """Records of an offline run: a 7-byte file header, then LevelDB log blocks."""
+    data = path.read_bytes()
+    assert data[:4] == b":W&B"
+    at, parts = 7, b""
+    while at + 7 <= len(data):
+        if _BLOCK - at % _BLOCK < 7:
+            at += _BLOCK - at % _BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def item_name(item: object) -> str:
+    return item.key or "/".join(item.nested_key)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def grid() -> HeadGrid:
+    value_LHC = torch.rand(12, 4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    value_LHC[0, 2] = math.nan
+    return HeadGrid("drift", ("cosine",), value_LHC, value_LHC / 10, torch.full((12, 4, 1), 408))
+
+
+def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid: HeadGrid) -> None:
+    table = HeadTable.from_grid(grid, run="r", model="m", task="t", init="i", stage="train", step=63)
+    figure = heatmap(grid.column("cosine"), title="t", unit="u", count=408)
+    with wandb.init(mode="offline", dir=tmp_path, project="test", settings=wandb.Settings(silent=True)) as run:
+        define_axis(run, "drift")
+        log_grid(run, grid, 63, {"cosine": figure})
+        log_grid(run, grid, 126)
+        log_table(run, table)
+        log_summary(run, {"accuracy": 0.86, "pearson": math.nan})
+    (log,) = tmp_path.rglob("*.wandb")
+    records = list(read_log(log))
+    history = [
+        {item_name(item): json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+    first, second, last = history
+    assert (first[STEP], second[STEP]) == (63, 126)
+    scalars = {f"drift/cosine/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4)}
+    scalars.remove("drift/cosine/l00h02")
+    assert {name for name in first if name.startswith("drift/")} == scalars | {"drift/cosine/heatmap"}
+    assert {name for name in second if name.startswith("drift/")} == scalars
+    assert first["drift/cosine/l11h03"] == pytest.approx(grid.value_LHC[11, 3, 0].item())
+    image = log.parent / "files" / first["drift/cosine/heatmap"]["path"]
+    assert image.read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((log.parent / "files" / last["heads"]["path"]).read_text())
+    assert stored["columns"] == SCHEMA.names
+    assert len(stored["data"]) == len(table)
+    metrics = {m.glob_name or m.name: m for m in (r.metric for r in records if r.WhichOneof("record_type") == "metric")}
+    assert metrics["drift/*"].step_metric == STEP
+    summary = {
+        item_name(item): item.value_json
+        for record in records
+        if record.WhichOneof("record_type") == "summary"
+        for item in record.summary.update
+    }
+    assert json.loads(summary["accuracy"]) == 0.86
+    assert "pearson" not in summary
+
+
+def test_without_a_run_nothing_happens(grid: HeadGrid) -> None:
+    define_axis(None, "drift")
+    log_grid(None, grid, 0)
+    log_table(None, HeadTable.empty())
+    log_summary(None, {"a": 1})
+
+
+def test_names_of_heads_sort_as_the_heads_do() -> None:
+    names = [head_name(layer, head) for layer in range(24) for head in range(16)]
+    assert names == sorted(names)
+    assert head_name(3, None) == "l03"
