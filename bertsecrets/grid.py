@@ -68,6 +68,18 @@ class HeadGrid:
         """The ``[layers, heads]`` values of one column; raises ``ValueError`` if there is none of that name."""
         return self.value_LHC[:, :, self.columns.index(name)]
 
+    def only(self, columns: tuple[str, ...]) -> "HeadGrid":
+        """The grid of some of the columns; raises ``ValueError`` if one does not exist."""
+        places = [self.columns.index(name) for name in columns]
+        return HeadGrid(
+            self.measure,
+            columns,
+            self.value_LHC[:, :, places],
+            self.stderr_LHC[:, :, places],
+            self.count_LHC[:, :, places],
+            self.whole_layers,
+        )
+
     def cells(self) -> Iterator[Cell]:
         """Every cell, ordered by column, layer and head."""
         for c, column in enumerate(self.columns):

@@ -1,6 +1,6 @@
 """Takes measures of every head at validation time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -18,6 +18,7 @@ from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results import wandb as tracking
+from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 
@@ -36,7 +37,7 @@ class MeasureHeads(pl.Callback):
         reference: Model to compare with. None: the model as it was before its first training step.
         evaluation: Evaluation set to measure on; None for the task's first.
         every_n_validations: Measure at each n-th validation (and at the last).
-        head_scalars: Columns whose every head is logged to W&B as a scalar of its own.
+        wandb_columns: Columns whose every head is logged to W&B as a scalar and a heatmap (``drift/cosine/l11h03``).
 
     Raises:
         UserError: If ``evaluation`` does not exist, or a measure needs what there is not.
@@ -49,7 +50,7 @@ class MeasureHeads(pl.Callback):
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
         every_n_validations: int = 1,
-        head_scalars: tuple[str, ...] = ("cosine",),
+        wandb_columns: Sequence[str] = ("cosine", "jensen_shannon"),
     ) -> None:
         if every_n_validations < 1:
             raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1.")
@@ -58,7 +59,7 @@ class MeasureHeads(pl.Callback):
         self.reference = reference
         self.evaluation = evaluation
         self.every_n_validations = every_n_validations
-        self.head_scalars = tuple(head_scalars)
+        self.wandb_columns = tuple(wandb_columns)
         self.measures: list[Measure] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
@@ -97,7 +98,21 @@ class MeasureHeads(pl.Callback):
             for logger in trainer.loggers:
                 if isinstance(logger, WandbLogger):
                     for grid in self.grids:
-                        tracking.log_grid(logger.experiment, grid, step=step, head_scalars=self.head_scalars)
+                        self._log(logger, grid, step)
+
+    def _log(self, logger: WandbLogger, grid: HeadGrid, step: int) -> None:
+        chosen = grid.only(tuple(column for column in grid.columns if column in self.wandb_columns))
+        tracking.define_axis(logger.experiment, grid.measure)
+        pictures = {
+            column: heatmap(
+                chosen.column(column).numpy(),
+                title=f"{grid.measure} {column.replace('_', ' ')} at step {step}",
+                unit=column.replace("_", " "),
+                count=chosen.count_LHC[:, :, i].numpy(),
+            )
+            for i, column in enumerate(chosen.columns)
+        }
+        tracking.log_grid(logger.experiment, chosen, step=step, heatmaps=pictures)
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
         """The grids of all measures on the evaluation set, one pass for each way of feeding them."""

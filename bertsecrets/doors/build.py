@@ -11,10 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from transformers import PreTrainedModel
 
-from bertsecrets.data.module import TaskData, data_from_config
-from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
@@ -27,23 +26,23 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def make(config: DictConfig, **given: Any) -> Any:
+def make(section: DictConfig, /, **given: Any) -> Any:
     """Instantiates a ``_target_`` section; what it leaves open (``_partial_``) is called with ``given``.
 
     Raises:
         UserError: If the section's keys do not fit its target, or the target cannot be imported.
     """
     try:
-        made = hydra.utils.instantiate(config)
+        made = hydra.utils.instantiate(section)
         if isinstance(made, functools.partial):
             made = made(**given)
     except InstantiationException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from error
         cause = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
-        raise UserError(f"{config.get('_target_')} could not be made ({cause}); check its section.") from error
+        raise UserError(f"{section.get('_target_')} could not be made ({cause}); check its section.") from error
     except TypeError as error:
-        raise UserError(f"{config.get('_target_')} could not be made ({error}); check its section.") from error
+        raise UserError(f"{section.get('_target_')} could not be made ({error}); check its section.") from error
     return made
 
 
@@ -73,8 +72,6 @@ def make_trainer(config: DictConfig, callbacks: list[pl.Callback], loggers: list
     Raises:
         UserError: If a setting does not exist or does not fit the machine.
     """
-    from pytorch_lightning.utilities.exceptions import MisconfigurationException
-
     try:
         trainer: pl.Trainer = hydra.utils.instantiate(
             config.trainer, callbacks=callbacks, logger=loggers or False, default_root_dir=str(folder)
@@ -96,23 +93,3 @@ def check_length(model: PreTrainedModel, max_length: int) -> None:
             f"task.training.max_length is {max_length}, but the model has positions for {limit} tokens; set "
             f"task.training.max_length={limit} or less."
         )
-
-
-def constant_scores(data: TaskData, task: Task) -> dict[str, dict[str, float]]:
-    """Scores of always predicting the training set's most frequent class (or mean score), by evaluation set."""
-    from bertsecrets.models.baseline import constant_score
-
-    return {name: constant_score(data, name) for name in data.evaluation_names}
-
-
-__all__ = [
-    "check_length",
-    "constant_scores",
-    "data_from_config",
-    "make",
-    "make_callbacks",
-    "make_loggers",
-    "make_trainer",
-    "plain",
-    "run_folder",
-]

@@ -64,7 +64,7 @@ class Run:
         """Adds rows to the run's head table on disk; rows of the same key are replaced."""
         if self.writes and tables:
             self.folder.mkdir(parents=True, exist_ok=True)
-            HeadTable.concat([self.table().append(HeadTable.concat(list(tables)))]).write(self.heads_path)
+            self.table().append(HeadTable.concat(tables)).write(self.heads_path)
 
     def table(self) -> HeadTable:
         """The run's head table so far."""

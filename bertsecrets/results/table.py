@@ -108,7 +108,7 @@ class HeadTable:
             UserError: If the file is missing, is not Parquet or holds other columns.
         """
         try:
-            # Not read_table: it would take folders named like `task=mrpc`, as sweeps make them, for columns.
+            # Not read_table, which would join all the files of a folder into one table.
             with pq.ParquetFile(path) as file:
                 table = file.read()
         except FileNotFoundError as error:

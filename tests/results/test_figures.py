@@ -193,7 +193,8 @@ def map_of(size: int) -> np.ndarray:
 
 
 def test_gallery_places_maps_and_scales() -> None:
-    tokens = ["[CLS]", "$a$", "$", "[SEP]"]
+    # Read as mathematics, the second token would be an error.
+    tokens = ["[CLS]", r"$\undefined$", "$", "[SEP]"]
     before, after = map_of(4), map_of(4)
     panels = [
         MapPanel("layer 5 · head 3", "pre-trained", before, tokens),

@@ -199,11 +199,11 @@ def test_sparse_maps_of_full_size_fit(tmp_path: Path) -> None:
 
 
 def test_large_figures_become_coarser_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 200_000)
+    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 400_000)
     path = tmp_path / "r.html"
     write_report(path, Report("Big", sections=[Section("s", figures=[block(12), block(12)])]))
     page = Page(path)
-    assert path.stat().st_size <= 200_000
+    assert path.stat().st_size <= 400_000
     assert len(page.all("img")) == 2
     assert all((image["src"] or "").startswith("data:image/png") for image in page.all("img"))
     assert re.search(r"drawn at (110|80|60) dots per inch", page.text)

@@ -56,7 +56,6 @@ def test_schema_is_the_documented_one() -> None:
 
 
 def test_a_grid_survives_the_file(tmp_path: Path) -> None:
-    # Sweeps make folders of such names, which Arrow's dataset reader takes for columns.
     path = tmp_path / "task=rte" / "heads.parquet"
     source = grid()
     source.value_LHC[1, 2, 0] = math.nan
@@ -187,6 +186,8 @@ def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"text\.parquet cannot be read as a Parquet file"):
         HeadTable.read(tmp_path / "text.parquet")
     table().write(tmp_path / "cut.parquet")
+    with pytest.raises(UserError, match=f"{tmp_path} cannot be read"):
+        HeadTable.read(tmp_path)
     whole = (tmp_path / "cut.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"cut\.parquet cannot be read"):

@@ -1,0 +1,106 @@
+"""What every run does at its end: scores, predictions, figures, report, Weights & Biases, and a summary to read."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytorch_lightning as pl
+import torch
+import wandb
+from omegaconf import DictConfig
+from pytorch_lightning.loggers import Logger, WandbLogger
+from rich.console import Console
+
+from bertsecrets.data.module import TaskData
+from bertsecrets.doors.scores import RunScores, SetScores
+from bertsecrets.doors.summary import summarise
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.metrics import Predictions, score
+from bertsecrets.results import wandb as tracking
+from bertsecrets.results.console import print_summary
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.page import write_report
+from bertsecrets.results.run import Run
+
+
+def finish(
+    run: Run, module: SequenceClassifier, data: TaskData, trainer: pl.Trainer, config: DictConfig, seconds: float
+) -> None:
+    """Writes everything that a run leaves behind; the first process does it alone.
+
+    Args:
+        run: Where it goes.
+        module: Its last validation's scores and predictions are those of the run.
+        data: Gives the constant baselines.
+        trainer: Its loggers receive tables and summary.
+        config: The run's configuration.
+        seconds: How long the run took so far.
+    """
+    if not run.writes:
+        return
+    scores = collect_scores(module, data, seconds)
+    run.write_json(run.scores_path, scores.as_dict())
+    _write_predictions(run, module)
+    summary = summarise(run, scores, heads=config.report.heads, config=config)
+    for name, figure in summary.figures.items():
+        save_figure(figure, run.figures / f"{name}.png")
+        save_figure(figure, run.figures / f"{name}.svg")
+    write_report(run.report_path, summary.report)
+    for logger in trainer.loggers:
+        if isinstance(logger, WandbLogger):
+            _track(logger, run, scores)
+    print_summary(Console(), scores.lines(), summary.heads, run.report_path)
+
+
+def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
+    """The scores of the last validation beside those of a constant predictor learned from the training set."""
+    constant = data.constant_prediction()
+    sets = {}
+    for name in module.evaluation_names:
+        label_N = data.labels(data.evaluation[name])
+        answers_N = torch.full_like(label_N, constant)
+        sets[name] = SetScores(
+            count=len(label_N), model=module.scores[name], constant=score(answers_N, label_N, data.task)
+        )
+    answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
+    step = module.record.get("step", module.global_step) if module.trainer.validating else module.global_step
+    return RunScores(sets=sets, constant_answer=answer, step=int(step), seconds=seconds)
+
+
+def _write_predictions(run: Run, module: SequenceClassifier) -> None:
+    """One row for each example: later tests are paired over examples."""
+    folder = run.folder / "predictions"
+    folder.mkdir(exist_ok=True)
+    for name in module.evaluation_names:
+        predictions = module.predictions[name]
+        assert isinstance(predictions, Predictions)
+        index_N, logits_NC, label_N = predictions.compute()
+        columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
+        columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
+        with atomic_write(folder / f"{name}.parquet") as temporary:
+            pq.write_table(pa.table(columns), temporary, compression="zstd")
+
+
+def _track(logger: WandbLogger, run: Run, scores: RunScores) -> None:
+    experiment = logger.experiment
+    tracking.log_table(experiment, run.table())
+    summary = {f"final/{name}/{metric}": value for name, each in scores.sets.items() for metric, value in each.model.items()}
+    summary |= {
+        f"constant/{name}/{metric}": value for name, each in scores.sets.items() for metric, value in each.constant.items()
+    }
+    tracking.log_summary(experiment, {**summary, "seconds": scores.seconds})
+    if logger.experiment.settings.mode != "disabled":
+        artifact = wandb.Artifact(f"run-{logger.version}", type="bertsecrets-run")
+        for path in (run.heads_path, run.report_path, run.scores_path):
+            if path.is_file():
+                artifact.add_file(str(path))
+        experiment.log_artifact(artifact)
+
+
+def close_loggers(loggers: Sequence[Logger], succeeded: bool) -> None:
+    """Ends every logger's run, so that the next job in this process begins one of its own."""
+    for logger in loggers:
+        logger.finalize("success" if succeeded else "failed")
+    if wandb.run is not None:
+        wandb.finish(exit_code=0 if succeeded else 1)
