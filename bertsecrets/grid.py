@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Cell:
     """One head's (or, with ``head`` None, one whole layer's) number in one column of a grid."""
 
     column: str

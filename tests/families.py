@@ -45,7 +45,9 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
     "electra": lambda: ElectraConfig(**_SHAPE, embedding_size=16),
     "albert": lambda: AlbertConfig(**_SHAPE, embedding_size=16),
-    "albert-groups": lambda: AlbertConfig(**(_SHAPE | {"num_hidden_layers": 4}), embedding_size=16, num_hidden_groups=2),
+    "albert-groups": lambda: AlbertConfig(
+        **(_SHAPE | {"num_hidden_layers": 4}), embedding_size=16, num_hidden_groups=2
+    ),
     "xlm-roberta": lambda: XLMRobertaConfig(**_SHAPE),
     "camembert": lambda: CamembertConfig(**_SHAPE),
     "mpnet": lambda: MPNetConfig(**_SHAPE),

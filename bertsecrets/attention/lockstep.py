@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.watch import watch
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """Ends the forward pass of a stream whose reader has gone."""
 
 
@@ -42,7 +42,7 @@ def map_stream(
         ready.release()
         turn.acquire()
         if stopped:
-            raise _Stopped
+            raise _StoppedError
 
     def work() -> None:
         turn.acquire()
@@ -50,7 +50,7 @@ def map_stream(
             if not stopped:
                 with torch.no_grad(), context(), watch(model, observe):
                     forward()
-        except _Stopped:
+        except _StoppedError:
             pass
         except BaseException as error:
             failure.append(error)

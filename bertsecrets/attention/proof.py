@@ -107,7 +107,8 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
 
 def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
     output = encoder.model(**inputs)
-    return output.logits if hasattr(output, "logits") else output[0][:, 0]
+    logits_BC: Tensor = output.logits if hasattr(output, "logits") else output[0][:, 0]
+    return logits_BC
 
 
 def _check_map(layer: int, attention_BHQK: Tensor, real_BS: Tensor, encoder: Encoder) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -61,8 +62,8 @@ class CaptureMaps(pl.Callback):
         if self._batch is None and not trainer.sanity_checking:
             self._prepare(trainer, pl_module)
             if self.reference is not None and trainer.is_global_zero:
-                self.reference.to(pl_module.device)
-                self._save(self.reference, pl_module.device, 0, self.run.captures)
+                network: Any = self.reference.to(device=pl_module.device)  # type: ignore[call-arg]
+                self._save(network, pl_module.device, 0, self.run.captures)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking:

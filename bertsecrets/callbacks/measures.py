@@ -56,7 +56,7 @@ class MeasureHeads(pl.Callback):
             raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1.")
         self.makers = dict(measures)
         self.run = run
-        self.reference = reference
+        self.reference: nn.Module | None = reference
         self.evaluation = evaluation
         self.every_n_validations = every_n_validations
         self.wandb_columns = tuple(wandb_columns)

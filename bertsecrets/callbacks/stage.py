@@ -8,8 +8,8 @@ from bertsecrets.results.run import CHECKPOINT, TRAINING
 
 
 def stage_of(trainer: pl.Trainer) -> str:
-    """``training`` inside ``trainer.fit``, ``checkpoint`` when a finished model is validated."""
-    return TRAINING if trainer.state.fn == TrainerFn.FITTING else CHECKPOINT
+    """``training`` in and right after ``trainer.fit``, ``checkpoint`` when a finished model is validated."""
+    return TRAINING if trainer.state.fn == TrainerFn.FITTING or trainer.global_step > 0 else CHECKPOINT
 
 
 def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:

@@ -101,7 +101,7 @@ class ResumableDataLoader(DataLoader[Any]):
         self._dealt = 0
         self._skip = 0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         skip, self._skip = self._skip, 0
         self._dealt = skip
         sampler = self.sampler
@@ -109,7 +109,7 @@ class ResumableDataLoader(DataLoader[Any]):
         # A loader of its own over the rest of the epoch: batches dealt before are not even put together.
         rest: DataLoader[Any] = DataLoader(
             self.dataset,
-            sampler=list(sampler)[skip:],  # type: ignore[arg-type]
+            sampler=list(sampler)[skip:],
             batch_size=None,
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,

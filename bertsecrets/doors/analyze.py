@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
@@ -10,11 +9,19 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.attention import prove
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
-from bertsecrets.doors.build import check_length, make_callbacks, make_loggers, make_trainer, plain, run_folder
+from bertsecrets.doors.build import (
+    check_length,
+    is_first_process,
+    make_callbacks,
+    make_loggers,
+    make_trainer,
+    plain,
+    run_folder,
+)
 from bertsecrets.doors.command_line import CONFIG_COPY
 from bertsecrets.doors.finish import close_loggers, finish
-from bertsecrets.models.checkpoint import find_checkpoint, load_checkpoint, read_record
-from bertsecrets.models.classifier import RECORD, SequenceClassifier
+from bertsecrets.models.checkpoint import find_checkpoint, load_checkpoint
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_init, load_model, load_tokenizer
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
@@ -51,7 +58,7 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     prove(checkpoint.model)
 
     folder = run_folder()
-    run = Run(folder, record.get("name", config.name), spec.name, task.name, init, writes=_is_first())
+    run = Run(folder, record.get("name", config.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
@@ -67,9 +74,7 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
         seed=seed,
     )
     loggers = make_loggers(config, run)
-    trainer = make_trainer(
-        config, make_callbacks(config.analysis, run=run, reference=reference), loggers, folder
-    )
+    trainer = make_trainer(config, make_callbacks(config.analysis, run=run, reference=reference), loggers, folder)
     succeeded = False
     try:
         trainer.validate(module, datamodule=data, verbose=False)

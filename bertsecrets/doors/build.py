@@ -1,6 +1,8 @@
 """Turns a validated configuration into objects."""
 
 import functools
+import inspect
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
@@ -46,6 +48,11 @@ def make(section: DictConfig, /, **given: Any) -> Any:
     return made
 
 
+def is_first_process() -> bool:
+    """Whether this process writes: the first of a distributed run, or the only one."""
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+
+
 def run_folder() -> Path:
     """Hydra's output folder of this job."""
     return Path(HydraConfig.get().runtime.output_dir)
@@ -61,7 +68,7 @@ def make_callbacks(sections: Mapping[str, DictConfig], **given: Any) -> list[pl.
     callbacks = []
     for section in sections.values():
         target = hydra.utils.get_class(section["_target_"])
-        accepted = target.__init__.__code__.co_varnames if section.get("_partial_") else ()
+        accepted = inspect.signature(target).parameters if section.get("_partial_") else ()
         callbacks.append(make(section, **{name: value for name, value in given.items() if name in accepted}))
     return callbacks
 

@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.errors import UserError, choices
@@ -127,12 +127,12 @@ def _near(key: str, valid: list[str]) -> str:
 
 def _keys(config: DictConfig, prefix: str = "") -> list[str]:
     keys: list[str] = []
-    for key in config:
+    for key in map(str, config):
         name = f"{prefix}{key}"
         keys.append(name)
         if not OmegaConf.is_missing(config, key) and not OmegaConf.is_interpolation(config, key):
             value = config[key]
-            if isinstance(value, DictConfig) and not isinstance(value, ListConfig):
+            if isinstance(value, DictConfig):
                 keys += _keys(value, f"{name}.")
     return keys
 

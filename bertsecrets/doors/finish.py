@@ -64,8 +64,8 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
             count=len(label_N), model=module.scores[name], constant=score(answers_N, label_N, data.task)
         )
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    step = module.record.get("step", module.global_step) if module.trainer.validating else module.global_step
-    return RunScores(sets=sets, constant_answer=answer, step=int(step), seconds=seconds)
+    step = module.trainer.global_step or int(module.record.get("step", 0))
+    return RunScores(sets=sets, constant_answer=answer, step=step, seconds=seconds)
 
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:
@@ -85,9 +85,13 @@ def _write_predictions(run: Run, module: SequenceClassifier) -> None:
 def _track(logger: WandbLogger, run: Run, scores: RunScores) -> None:
     experiment = logger.experiment
     tracking.log_table(experiment, run.table())
-    summary = {f"final/{name}/{metric}": value for name, each in scores.sets.items() for metric, value in each.model.items()}
+    summary = {
+        f"final/{name}/{metric}": value for name, each in scores.sets.items() for metric, value in each.model.items()
+    }
     summary |= {
-        f"constant/{name}/{metric}": value for name, each in scores.sets.items() for metric, value in each.constant.items()
+        f"constant/{name}/{metric}": value
+        for name, each in scores.sets.items()
+        for metric, value in each.constant.items()
     }
     tracking.log_summary(experiment, {**summary, "seconds": scores.seconds})
     if logger.experiment.settings.mode != "disabled":

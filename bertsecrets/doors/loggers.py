@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+import wandb
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
@@ -17,7 +18,6 @@ def csv_logger(run: Run, config: DictConfig) -> CSVLogger:
     """Metrics as ``csv/attempt_<n>/metrics.csv``; a resumed run adds an attempt and leaves the earlier ones alone."""
     folder = run.folder / "csv"
     attempt = len(list(folder.glob("attempt_*")))
-    # A process other than the first finds the first one's folder, or none yet; it does not write.
     return CSVLogger(run.folder, name="csv", version=f"attempt_{attempt}", flush_logs_every_n_steps=50)
 
 
@@ -47,6 +47,7 @@ def wandb_logger(
         job_type=job_type,
         tags=[run.task, run.model, run.init, *config.tags],
         mode=mode,
+        settings=wandb.Settings(quiet=True, console="off"),
         config={**resolved, "bertsecrets_version": __version__},
         **settings,
     )

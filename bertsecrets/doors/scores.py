@@ -34,7 +34,8 @@ class RunScores:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; undefined numbers are null."""
-        return _without_nan(asdict(self))
+        content: dict[str, Any] = _without_nan(asdict(self))
+        return content
 
     def lines(self) -> list[Score]:
         """Every metric with its baseline; an accuracy with its standard error as a proportion."""

@@ -25,9 +25,15 @@ GRADIENTS = "gradient_flow"
 _GALLERY_TOKENS = 40
 _COLUMNS = {
     "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
-    "jensen_shannon": ("Jensen-Shannon divergence from the maps before fine-tuning", "divergence in nats (0: unchanged)"),
+    "jensen_shannon": (
+        "Jensen-Shannon divergence from the maps before fine-tuning",
+        "divergence in nats (0: unchanged)",
+    ),
     "cls_cosine": ("Cosine similarity, classification token's row alone", "cosine similarity (1: unchanged)"),
-    "cls_jensen_shannon": ("Jensen-Shannon divergence, classification token's row", "divergence in nats (0: unchanged)"),
+    "cls_jensen_shannon": (
+        "Jensen-Shannon divergence, classification token's row",
+        "divergence in nats (0: unchanged)",
+    ),
 }
 
 
@@ -118,7 +124,9 @@ def _scores_section(run: Run, scores: RunScores, figures: dict[str, Figure], lea
         for line in lines
     ]
     figures["scores"] = scores_figure(
-        lines, title="Scores beside a constant answer", count=[scores.sets[line.name.split("/")[0]].count for line in lines]
+        lines,
+        title="Scores beside a constant answer",
+        count=[scores.sets[line.name.split("/")[0]].count for line in lines],
     )
     return Section(
         "Scores",
@@ -127,7 +135,9 @@ def _scores_section(run: Run, scores: RunScores, figures: dict[str, Figure], lea
             "beat it has learned nothing that its heads could tell of."
         ],
         tables=[Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
-        figures=[FigureBlock(figures["scores"], "Scores of the model and of a constant answer.", "Dot chart of scores.")],
+        figures=[
+            FigureBlock(figures["scores"], "Scores of the model and of a constant answer.", "Dot chart of scores.")
+        ],
     )
 
 
@@ -214,7 +224,11 @@ def _gradient_section(
     value_LH, _, count_LH = table.grid(DRIFT, "cosine", stage, step)
     drift_L, norm_L = 1 - np.nanmean(value_LH, axis=1), norm_SL.mean(axis=0)
     figures["gradient_against_drift"] = gradient_against_drift(
-        norm_L, drift_L, title="Do layers drift more because they get larger gradients?", unit="1 − cosine", count=count_LH
+        norm_L,
+        drift_L,
+        title="Do layers drift more because they get larger gradients?",
+        unit="1 − cosine",
+        count=count_LH,
     )
     rho = spearman(norm_L, drift_L)
     finding = (
@@ -224,7 +238,9 @@ def _gradient_section(
         if rho < -0.5
         else "gradient size alone does not explain which layers drifted"
     )
-    sentence = f"Over {len(drift_L)} layers the rank correlation of mean gradient norm and drift is {rho:.2f}: {finding}."
+    sentence = (
+        f"Over {len(drift_L)} layers the rank correlation of mean gradient norm and drift is {rho:.2f}: {finding}."
+    )
     lead.append(sentence)
     return Section(
         "Gradient flow",
@@ -273,7 +289,9 @@ def _gallery_section(run: Run, changed: Sequence[HeadLine], figures: dict[str, F
     examples = read_examples(run.captures)
     # The longest example whose tokens can still be read in print.
     fitting = [example for example in examples if len(example.tokens) <= _GALLERY_TOKENS]
-    example = max(fitting, key=lambda one: len(one.tokens)) if fitting else min(examples, key=lambda one: len(one.tokens))
+    example = (
+        max(fitting, key=lambda one: len(one.tokens)) if fitting else min(examples, key=lambda one: len(one.tokens))
+    )
     before, after = (read_maps(files[step])[example.index].numpy() for step in (first, last))
     panels = []
     for line in changed:

@@ -1,5 +1,6 @@
 """Fine-tunes a model and writes everything that is known of its heads."""
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
-from pytorch_lightning.utilities.rank_zero import rank_zero_info
 
 from bertsecrets.attention import prove
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.build import (
     check_length,
+    is_first_process,
     make_callbacks,
     make_loggers,
     make_trainer,
@@ -29,6 +30,8 @@ from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.run import Run
+
+_log = logging.getLogger(__name__)
 
 
 def train(config: DictConfig) -> dict[str, dict[str, float]]:
@@ -56,16 +59,16 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     model = load_model(spec, task, config.init, config.seed)
     check_length(model, config.task.training.max_length)
     proof = prove(model)
-    rank_zero_info(
+    _log.info(
         f"Proved on one tiny batch: watching moves the logits by {proof.watched_difference:.0e}, zeroing a layer's heads "
         f"by {min(proof.override_differences):.1e} or more."
     )
 
-    run = Run(folder, config.name, spec.name, task.name, config.init, writes=_is_first())
+    run = Run(folder, config.name, spec.name, task.name, config.init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
-        tokenizer.save_pretrained(run.checkpoints / "tokenizer")
+        tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {"name": config.name, "model": spec.as_dict(), "init": config.init}
     module = SequenceClassifier(
         model, task, optimizer, data.evaluation_names, record, seed=config.seed, compile_model=config.compile
@@ -80,17 +83,15 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         if trainer.interrupted:
             raise KeyboardInterrupt
+        trainer.save_checkpoint(last)
+        if module.scored_step != trainer.global_step:
+            # The last step seldom falls on a validation where there are several in an epoch.
+            trainer.validate(module, datamodule=data, verbose=False)
         finish(run, module, data, trainer, config, seconds=time.monotonic() - started)
         succeeded = True
     finally:
         close_loggers(loggers, succeeded)
     return module.scores
-
-
-def _is_first() -> bool:
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
-    return rank_zero_only.rank == 0
 
 
 def _resumed(config: DictConfig, folder: Path) -> DictConfig:
@@ -99,13 +100,17 @@ def _resumed(config: DictConfig, folder: Path) -> DictConfig:
     assert isinstance(own, DictConfig)
     own.resume = config.resume
     own.debug = config.debug
-    rank_zero_info(f"Going on with the run in {folder}.")
+    _log.info(f"Going on with the run in {folder}.")
     return own
 
 
 def _checkpoints(config: DictConfig, module: SequenceClassifier, run: Run) -> list[Callback]:
     """The best checkpoint by the task's first metric, and the last one, from which an interrupted run goes on."""
-    folder: dict[str, Any] = {"dirpath": run.checkpoints, "enable_version_counter": False, "auto_insert_metric_name": False}
+    folder: dict[str, Any] = {
+        "dirpath": run.checkpoints,
+        "enable_version_counter": False,
+        "auto_insert_metric_name": False,
+    }
     best = ModelCheckpoint(
         **folder, filename=Path(BEST).stem, monitor=module.monitor, mode="max", save_weights_only=True
     )

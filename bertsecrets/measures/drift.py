@@ -24,9 +24,9 @@ def jensen_shannon(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tens
 
     JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2 with H the Shannon entropy.
     """
-    divergence_BHQ = (
-        _negentropy(attention_BHQK) + _negentropy(reference_BHQK)
-    ) / 2 - _negentropy((attention_BHQK + reference_BHQK) / 2)
+    divergence_BHQ = (_negentropy(attention_BHQK) + _negentropy(reference_BHQK)) / 2 - _negentropy(
+        (attention_BHQK + reference_BHQK) / 2
+    )
     weight_BQ = rows_BQ.to(divergence_BHQ.dtype)
     mean_BH = torch.einsum("bhq,bq->bh", divergence_BHQ, weight_BQ) / weight_BQ.sum(-1)[:, None]
     return mean_BH.clamp(min=0)

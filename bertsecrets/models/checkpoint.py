@@ -40,7 +40,9 @@ def find_checkpoint(path: Path) -> Path:
     if path.is_file():
         return path
     if not path.exists():
-        raise UserError(f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder.")
+        raise UserError(
+            f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder."
+        )
     if (path / "config.json").is_file():
         return path
     for name in (BEST, LAST):
@@ -86,15 +88,19 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     """
     if path.is_dir():
         model = load_folder(path)
-        _check_head(model.config.num_labels, list(model.config.id2label.values()), task, path)
+        _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
         return Checkpoint(model.eval(), {}, path)
     content = read_record(path)
     record = content[RECORD]
     if record["task"] != task.name:
-        raise UserError(f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}.")
+        raise UserError(
+            f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
+        )
     model = load_model(spec, task, "random_normal", seed=0)
     prefix = "model."
-    weights = {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
+    weights = {
+        key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)
+    }
     expected = model.state_dict()
     if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
         made_from = record.get("model", {}).get("name", record["model_config"].get("model_type"))
@@ -106,7 +112,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     return Checkpoint(model.eval(), record, path)
 
 
-def _check_head(outputs: int, labels: list[str], task: Task, path: Path) -> None:
+def _check_head(labels: list[str], task: Task, path: Path) -> None:
+    outputs = len(labels)
     generic = all(label.upper().startswith("LABEL_") for label in labels)
     if outputs != task.num_outputs or (not generic and not task.is_regression and labels != list(task.labels)):
         raise UserError(

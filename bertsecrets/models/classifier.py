@@ -61,6 +61,7 @@ class SequenceClassifier(pl.LightningModule):
         self.evaluation_names = tuple(evaluation_names)
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
+        self.scored_step = -1
         self._first_bad_step: Tensor | None = None
         freeze(model, optimizer.freeze)
         if compile_model:
@@ -92,8 +93,8 @@ class SequenceClassifier(pl.LightningModule):
     def _note_finite(self, loss: Tensor) -> None:
         step = self.global_step
         bad = torch.where(torch.isfinite(loss.detach()), -1, step)
-        self._first_bad_step = bad if self._first_bad_step is None else torch.where(
-            self._first_bad_step >= 0, self._first_bad_step, bad
+        self._first_bad_step = (
+            bad if self._first_bad_step is None else torch.where(self._first_bad_step >= 0, self._first_bad_step, bad)
         )
         # Reading the number waits for a GPU; between these readings the training runs ahead.
         if loss.device.type == "cpu" or step % 50 == 0:
@@ -124,7 +125,7 @@ class SequenceClassifier(pl.LightningModule):
         predictions.update(batch.index_B, self(batch), batch.label_B)
 
     def on_validation_epoch_end(self) -> None:
-        self.scores = {}
+        self.scores, self.scored_step = {}, self.global_step
         for name in self.evaluation_names:
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
@@ -158,7 +159,11 @@ class SequenceClassifier(pl.LightningModule):
         # The fused step is faster on CPUs; on GPUs Lightning's gradient clipping under float16 refuses it.
         fused = self.device.type == "cpu"
         optimizer = torch.optim.AdamW(
-            parameter_groups(self.model, config), lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused
+            parameter_groups(self.model, config),
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.eps,
+            fused=fused,
         )
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = get_linear_schedule_with_warmup(optimizer, round(steps * config.warmup_fraction), steps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -114,7 +114,7 @@ def describe(module: nn.Module) -> Encoder:
     from bertsecrets.models.families.generic import generic_sites
 
     model = unwrap(module)
-    base = model.base_model
+    base: Any = model.base_model
     num_heads, hidden = model.config.num_attention_heads, model.config.hidden_size
     family = FAMILIES.get(model.config.model_type)
     if family is None:
@@ -124,7 +124,7 @@ def describe(module: nn.Module) -> Encoder:
             child for child in base.children() if not any(id(parameter) in inside for parameter in child.parameters())
         ]
         return Encoder(model, base, None, tuple(layers), tuple(sites), tuple(below), num_heads, hidden // num_heads)
-    layers = family.layers(base)
+    layers = list(family.layers(base))
     sites = [family.site(layer) for layer in layers]
     projection = sites[0].projection
     width = projection.in_features if projection is not None else hidden

@@ -33,7 +33,7 @@ def check_init(init: str) -> None:
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
     """The model's fast tokenizer; raises UserError if it has none or the hub cannot be reached."""
     with _one_sentence(spec), _quiet():
-        tokenizer = AutoTokenizer.from_pretrained(spec.locate(), revision=spec.revision or "main", use_fast=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(spec.locate(), revision=spec.revision or "main", use_fast=True)
     if not tokenizer.is_fast:
         raise UserError(f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; use another model.")
     fast: PreTrainedTokenizerFast = tokenizer
@@ -105,16 +105,14 @@ def max_positions(model: PreTrainedModel) -> int | None:
     if limit is None or getattr(config, "position_biased_input", True) is False:
         return None
     # RoBERTa and its kin count positions from the padding id + 1.
-    for module in model.base_model.modules():
-        positions = getattr(module, "position_embeddings", None)
-        if isinstance(positions, torch.nn.Embedding) and positions.padding_idx is not None:
-            if type(module).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "MPNet", "Data2Vec")):
-                return int(limit) - positions.padding_idx - 1
+    if config.model_type in ("camembert", "data2vec-text", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"):
+        return int(limit) - int(config.pad_token_id) - 1
     return int(limit)
 
 
 def _ready(model: PreTrainedModel) -> PreTrainedModel:
-    return model.float().train()
+    model.float().train()
+    return model
 
 
 def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpec) -> None:

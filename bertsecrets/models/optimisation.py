@@ -38,7 +38,9 @@ class OptimizerConfig:
         for key in config:
             if key not in known:
                 raise UserError(f"Unknown key 'optimizer.{key}'; {choices(str(key), known)}.")
-        values = {str(key): tuple(value) if isinstance(value, Sequence) else value for key, value in config.items()}
+        values: dict[str, Any] = {
+            str(key): tuple(value) if isinstance(value, Sequence) else value for key, value in config.items()
+        }
         made = cls(**values)
         for key, low, high in (
             ("learning_rate", 0.0, 1.0),

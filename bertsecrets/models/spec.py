@@ -37,7 +37,9 @@ class ModelSpec:
                 raise UserError(f"Unknown key 'model.{key}'; {choices(str(key), known)}.")
         for key in ("name", "path"):
             if not config.get(key):
-                raise UserError(f"model.{key} is empty; name a model of the hub or a local folder, e.g. model.path=my_bert.")
+                raise UserError(
+                    f"model.{key} is empty; name a model of the hub or a local folder, e.g. model.path=my_bert."
+                )
         return cls(**{str(key): value for key, value in config.items()})
 
     def as_dict(self) -> dict[str, Any]:

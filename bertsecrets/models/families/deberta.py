@@ -36,7 +36,7 @@ class Deberta:
 
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
         attention: Any = site.module
-        values_BSHd = projected_BSD.unflatten(-1, (num_heads, 3, -1))[..., 2, :]
+        values_BSHd: Tensor = projected_BSD.unflatten(-1, (num_heads, 3, -1))[..., 2, :]
         bias_Hd: Tensor = attention.v_bias.view(num_heads, -1)
         return values_BSHd + bias_Hd
 

@@ -20,7 +20,8 @@ class DistilBert:
         return list(transformer.layer)
 
     def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        return [base.embeddings]
+        embeddings: Any = base.embeddings
+        return [embeddings]
 
     def site(self, layer: Any) -> AttentionSite:
         return AttentionSite(layer.attention, layer.attention.out_lin, layer.attention.v_lin)

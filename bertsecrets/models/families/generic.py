@@ -1,5 +1,7 @@
 """The generic path: finds the layers of a family that has no adapter by watching one tiny batch go through."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
@@ -20,7 +22,7 @@ def generic_sites(base: PreTrainedModel) -> tuple[list[nn.Module], list[Attentio
     """
     called: list[nn.Module] = []
 
-    def record(module: nn.Module, *args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, None]:
+    def record(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
         called.append(module)
         return sdpa_attention_forward(module, *args, **kwargs)
 

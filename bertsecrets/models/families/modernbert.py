@@ -20,13 +20,15 @@ class ModernBert:
         return list(layers)
 
     def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        return [base.embeddings]
+        embeddings: Any = base.embeddings
+        return [embeddings]
 
     def site(self, layer: Any) -> AttentionSite:
         return AttentionSite(layer.attn, layer.attn.Wo, layer.attn.Wqkv)
 
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return projected_BSD.unflatten(-1, (3, num_heads, -1))[..., 2, :, :]
+        values_BSHd: Tensor = projected_BSD.unflatten(-1, (3, num_heads, -1))[..., 2, :, :]
+        return values_BSHd
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module

@@ -36,7 +36,7 @@ class MapPanel:
 
     row: str
     column: str
-    attention_QK: ArrayLike  # noqa: N815
+    attention_QK: ArrayLike
     tokens: Sequence[str]
     signed: bool = False
 

@@ -38,7 +38,7 @@ def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.plot([], [], "o", color=ACCENTS[0], label="fine-tuned model")
         axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label="best constant answer")
-        figure.legend(loc="outside upper right", ncols=2, frameon=False)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
         interval = "; bars: 95 % interval" if any(np.isfinite(row.stderr) for row in rows) else ""
         footnote(figure, sample_size(count) + interval)
     return figure

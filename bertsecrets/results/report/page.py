@@ -20,9 +20,10 @@ _NOTES_MARGIN = 2_000
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Writes the page, at most 3 MB: figures become coarser, then viewer examples are left out from the last.
+    """Writes the page, at most 3 MB unless its words and tables alone take more.
 
-    The page says what was made coarser or left out.
+    To fit, figures become coarser (and where that is not enough the last are left out), then viewer examples are left
+    out from the last. The page says so.
 
     Raises:
         UserError: If the disk is full.
