@@ -63,4 +63,5 @@ class Batch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         tensors: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: function(tensor) for name, tensor in tensors.items()})
+        moved: dict[str, Any] = {name: function(tensor) for name, tensor in tensors.items()}
+        return replace(self, **moved)

@@ -18,6 +18,12 @@ class Source(Protocol):
     def examples(self, split: str) -> list[Example]:
         """All examples of a split, in file order; raises UserError if there are none or one is not valid."""
 
+    def has(self, split: str) -> bool:
+        """Whether a split that not every copy of the data holds is there."""
+
+    def prepare(self) -> None:
+        """What one process of a machine does for all of them, such as downloading; raises UserError if it fails."""
+
 
 @dataclass(frozen=True)
 class SourceConfig:
@@ -32,19 +38,22 @@ class SourceConfig:
     limit_train: int | None = None
     limit_eval: int | None = None
     eval_batch_size: int = 64
+    pad_to_multiple_of: int | None = None
     num_workers: int = 0
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "SourceConfig":
-        """Raises UserError at an unknown key or a size that is not positive."""
+        """Raises UserError at an unknown key or a number out of range."""
         known = [item.name for item in fields(cls)]
         for key in config:
             if key not in known:
                 raise UserError(f"Unknown key 'data.{key}'; {choices(str(key), known)}.")
-        for key in ("limit_train", "limit_eval", "eval_batch_size"):
-            value = config.get(key)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"data.{key} is {value!r}; expected a whole number from 1.")
+        least = {"limit_train": 1, "limit_eval": 1, "eval_batch_size": 1, "pad_to_multiple_of": 1, "num_workers": 0}
+        for key, low in least.items():
+            value = config.get(key, low)
+            optional = value is None and key not in ("eval_batch_size", "num_workers")
+            if not optional and (type(value) is not int or value < low):
+                raise UserError(f"data.{key} is {value!r}; expected a whole number from {low}.")
         return cls(**{str(key): value for key, value in config.items()})
 
 

