@@ -19,12 +19,12 @@ class Batch:
         attention_mask_BS: 1 for real tokens, 0 for padding, int64.
         token_type_ids_BS: Segment ids, int64; None for models without segments.
         special_BS: Whether the tokenizer added the token ([CLS], [SEP]), bool.
-        word_BS: Word number, int64; the second sentence's words count on from the first's. -1 for special tokens and
-            padding.
+        word_BS: Word number, int64: of the annotation's words where the example has one, else of the tokenizer's. The
+            second sentence's words count on from the first's. -1 for special tokens, padding and what lies in no word.
         index_B: Index of each example in its split, int64.
         label_B: Class indices (int64) or scores (float32); None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
-        annotations: For each example its sentences' annotations; empty where there are none.
+        annotations: For each example its sentences' annotations; an empty tuple where it has none.
     """
 
     input_ids_BS: Tensor
@@ -39,6 +39,7 @@ class Batch:
 
     @property
     def size(self) -> int:
+        """Number of examples."""
         return len(self.index_B)
 
     @property

@@ -1,27 +1,25 @@
 """A task's data, as Lightning takes it."""
 
 import random
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, distributed
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.constant import constant_predictions
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.base import TRAIN
-from bertsecrets.data.sources.hub import HubSource
-from bertsecrets.data.sources.tsv import TsvSource
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
+from bertsecrets.errors import UserError, choices
 
 
 class TaskData(pl.LightningDataModule):
@@ -52,7 +50,7 @@ class TaskData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, 8)):
-            if not isinstance(value, int) or value < least:
+            if type(value) is not int or value < least:
                 raise UserError(f"task.training.{name} is {value!r}; expected a whole number from {least}.")
         self.task = task
         self.config = source
@@ -63,9 +61,10 @@ class TaskData(pl.LightningDataModule):
         self.seed = seed
         self._examples: dict[str, list[Example]] = {}
         self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
-        self.evaluation = dict(task.evaluation)
-        if isinstance(self.source, TsvSource):
-            self._drop_missing(self.source)
+        # The mismatched set of MNLI is often absent; the first set must be there.
+        self.evaluation = {
+            name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
+        }
 
     @classmethod
     def from_config(
@@ -86,47 +85,52 @@ class TaskData(pl.LightningDataModule):
             seed=seed,
         )
 
-    def _drop_missing(self, source: TsvSource) -> None:
-        """The mismatched set of MNLI is often absent; the first set must be there."""
-        for name, split in list(self.evaluation.items())[1:]:
-            path: Path = source.path(split)
-            if not path.is_file():
-                warnings.warn(f"File '{path}' is missing; '{name}' is not evaluated.", stacklevel=3)
-                del self.evaluation[name]
-
     @property
     def evaluation_names(self) -> tuple[str, ...]:
         """Names of the evaluation sets, in the order of ``val_dataloader``."""
         return tuple(self.evaluation)
 
     def prepare_data(self) -> None:
-        # On the first process of a machine alone: the others then find the hub's files in the cache.
-        if isinstance(self.source, HubSource):
-            self.source.examples(TRAIN)
+        # Lightning calls this on the first process of a machine alone: the others find the files in the cache.
+        self.source.prepare()
 
     def setup(self, stage: str) -> None:
-        """Reads the splits that a stage needs; raises UserError if one is missing, empty or not valid."""
+        """Reads the splits that a stage needs; raises UserError if one is missing, empty, not valid or not labelled."""
         if stage == "fit":
-            self.examples(TRAIN)
+            self.labels(TRAIN)
         if stage in ("fit", "validate"):
             for split in self.evaluation.values():
-                self.examples(split)
+                self.labels(split)
 
     def examples(self, split: str) -> list[Example]:
-        """The examples of a split, or the sample of them that the configuration limits it to."""
+        """The examples of a split, or the sample of them that the configuration limits it to.
+
+        The sample of the training split depends on the seed; those of the others do not, so that runs compare. A
+        smaller sample is a part of a larger one. Examples keep their ``index`` and their order.
+        """
         if split not in self._examples:
             found = self.source.examples(split)
-            limit = self.config.limit_train if split == TRAIN else self.config.limit_eval
-            self._examples[split] = _sample(found, limit, self.seed)
+            limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
+            self._examples[split] = [found[position] for position in _sample(len(found), limit, seed)]
         return self._examples[split]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
         """A tokenised split."""
         key = (split, max_length or self.max_length, pad_to)
         if key not in self._encoded:
-            self._encoded[key] = EncodedSplit(
-                self.examples(split), self.tokenizer, key[1], pad_to=pad_to, regression=self.task.is_regression
+            encoded = EncodedSplit(
+                self.examples(split),
+                self.tokenizer,
+                key[1],
+                pad_to=pad_to,
+                pad_to_multiple_of=self.config.pad_to_multiple_of if pad_to is None else None,
+                regression=self.task.is_regression,
             )
+            if encoded.truncated:
+                rank_zero_warn(
+                    f"{encoded.truncated} of {len(encoded)} examples of split '{split}' were truncated to {key[1]} tokens."
+                )
+            self._encoded[key] = encoded
         return self._encoded[key]
 
     def evaluation_dataset(self, name: str) -> EncodedSplit:
@@ -148,6 +152,15 @@ class TaskData(pl.LightningDataModule):
     def val_dataloader(self) -> list[DataLoader[Batch]]:
         return [self.evaluation_loader(name) for name in self.evaluation_names]
 
+    def test_dataloader(self) -> list[DataLoader[Batch]]:
+        """The test splits in the order of ``task.test``, without those that are missing; batches have no labels."""
+        splits = [split for split in self.task.test.values() if self.source.has(split)]
+        return [self._eval_loader(self.encoded(split)) for split in splits]
+
+    def predict_dataloader(self) -> list[DataLoader[Batch]]:
+        """The same as ``test_dataloader``."""
+        return self.test_dataloader()
+
     def evaluation_loader(
         self,
         name: str,
@@ -162,30 +175,26 @@ class TaskData(pl.LightningDataModule):
             name: One of ``evaluation_names``.
             max_examples: A random sample of this many, drawn with ``seed``.
             max_length, pad_to: Truncate and pad to other lengths than the task's.
+
+        Raises:
+            UserError: If there is no such set, or ``pad_to`` is less than an example's length.
         """
-        split = self.evaluation[name]
-        dataset = self.encoded(split, max_length, pad_to)
-        if max_examples is not None and max_examples < len(dataset):
-            dataset = EncodedSplit(
-                _sample(self.examples(split), max_examples, seed),
-                self.tokenizer,
-                max_length or self.max_length,
-                pad_to=pad_to,
-                regression=self.task.is_regression,
+        if name not in self.evaluation:
+            raise UserError(
+                f"Unknown evaluation set '{name}' of task '{self.task.name}'; {choices(name, self.evaluation)}."
             )
-        return self._eval_loader(dataset)
+        dataset = self.encoded(self.evaluation[name], max_length, pad_to)
+        return self._eval_loader(dataset, _sample(len(dataset), max_examples, seed))
 
-    def split_loader(self, split: str) -> DataLoader[Batch]:
-        """Batches of any split, the test split without labels included."""
-        return self._eval_loader(self.encoded(split))
-
-    def _eval_loader(self, dataset: EncodedSplit) -> DataLoader[Batch]:
+    def _eval_loader(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         rank, world_size = self._place()
+        sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)
         return DataLoader(
             dataset,
-            sampler=BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size),
+            sampler=sampler,
             batch_size=None,
             num_workers=self.config.num_workers,
+            pin_memory=torch.cuda.is_available(),
         )
 
     def tokens(self, ids_S: Tensor) -> list[str]:
@@ -211,18 +220,20 @@ class TaskData(pl.LightningDataModule):
 
     def constant_prediction(self) -> float:
         """What a constant predictor says: the training set's most frequent class (the first of equals) or mean score."""
-        label_N = self.labels(TRAIN)
-        if self.task.is_regression:
-            return label_N.double().mean().item()
-        return float(torch.bincount(label_N, minlength=len(self.task.labels)).argmax().item())
+        return float(constant_predictions(self.labels(TRAIN), self.task, 1).item())
 
     def _place(self) -> tuple[int, int]:
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
 
 
-def _sample(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
-    if limit is None or limit >= len(examples):
-        return list(examples)
-    return sorted(random.Random(seed).sample(list(examples), limit), key=lambda example: example.index)
+def _sample(count: int, limit: int | None, seed: int) -> list[int]:
+    """The first ``limit`` positions of a shuffle of all, in ascending order."""
+    positions = list(range(count))
+    if limit is None or limit >= count:
+        return positions
+    random.Random(seed).shuffle(positions)
+    return sorted(positions[:limit])

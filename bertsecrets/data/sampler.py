@@ -10,6 +10,12 @@ from torch.utils.data import DataLoader, Sampler
 _POOL = 50
 """Batches' worth of examples within which training sorts by length: enough for even lengths, still shuffled."""
 
+_POOLS = 4
+"""Pools that an epoch has at least: sorted as one, a small split would fall into the same batches in every epoch."""
+
+_MOST_PROCESSES = 16
+"""Processes up to which evaluation batches do not depend on their number."""
+
 
 @dataclass(frozen=True)
 class BatchSpec:
@@ -29,7 +35,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
 
     Args:
         lengths: Length of each example in tokens.
-        batch_size: Examples in a batch of all processes.
+        batch_size: Examples in a batch of all processes; the epoch's last batch made may have fewer.
         seed: The order is a function of seed and epoch.
         rank, world_size: This process and how many there are.
     """
@@ -41,6 +47,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
         self.rank = rank
         self.world_size = world_size
         self.epoch = 0
+        self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch whose order comes next."""
@@ -53,15 +60,17 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
         """The epoch's batches of all processes, in order."""
         generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
-        size = self.batch_size * _POOL
+        size = self.batch_size * min(_POOL, -(-len(self) // _POOLS))
         batches = []
         for start in range(0, len(order), size):
-            pool = sorted(order[start : start + size], key=lambda position: (self.lengths[position], position))
+            # The sort is stable: examples of equal length stay in the epoch's random order.
+            pool = sorted(order[start : start + size], key=self.lengths.__getitem__)
             batches += [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def __iter__(self) -> Iterator[BatchSpec]:
-        for batch in self.batches():
+        """The process's batches of the epoch, without the first ``skip`` ones."""
+        for batch in self.batches()[self.skip :]:
             share = batch[self.rank :: self.world_size]
             weight = self.world_size * len(share) / len(batch)
             yield BatchSpec(tuple(share or batch[:1]), weight)
@@ -70,17 +79,29 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
 class BucketedEvalSampler(Sampler[BatchSpec]):
     """Batches of similar length, every example in exactly one; whole batches are dealt out over the processes.
 
-    Batches do not depend on the number of processes, so that neither do the numbers computed from them.
+    Batches do not depend on the number of processes (up to 16), so that neither do the numbers computed from them. A
+    small set is cut into smaller batches than asked for, so that no process is left without one: the others would
+    wait for it when they gather results.
 
     Args:
         lengths: Length of each example in tokens.
-        batch_size: Examples in a batch.
+        batch_size: Largest number of examples in a batch.
         rank, world_size: This process and how many there are.
+        positions: The examples to deal out; None for all.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, rank: int = 0, world_size: int = 1) -> None:
-        order = sorted(range(len(lengths)), key=lambda position: (lengths[position], position))
-        batches = [tuple(order[i : i + batch_size]) for i in range(0, len(order), batch_size)]
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        chosen = range(len(lengths)) if positions is None else positions
+        order = sorted(chosen, key=lambda position: (lengths[position], position))
+        size = max(1, min(batch_size, len(order) // max(world_size, _MOST_PROCESSES)))
+        batches = [tuple(order[i : i + size]) for i in range(0, len(order), size)]
         self.mine = [BatchSpec(batch) for batch in batches[rank::world_size]]
 
     def __len__(self) -> int:
@@ -91,37 +112,33 @@ class BucketedEvalSampler(Sampler[BatchSpec]):
 
 
 class ResumableDataLoader(DataLoader[Any]):
-    """A data loader that goes on in the middle of an epoch.
+    """A loader over a :class:`BucketedTrainSampler` that can go on in the middle of an epoch.
 
-    Lightning stores its state in every checkpoint and loads it before the first batch of a resumed epoch.
+    Lightning stores its state in every checkpoint and loads it before the first batch of a resumed epoch. Its state
+    counts the batches that were asked for, not those that workers prepared ahead.
     """
+
+    sampler: BucketedTrainSampler
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._dealt = 0
-        self._skip = 0
+        self._loaded: dict[str, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        skip, self._skip = self._skip, 0
-        self._dealt = skip
-        sampler = self.sampler
-        assert isinstance(sampler, BucketedTrainSampler)
-        # A loader of its own over the rest of the epoch: batches dealt before are not even put together.
-        rest: DataLoader[Any] = DataLoader(
-            self.dataset,
-            sampler=list(sampler)[skip:],
-            batch_size=None,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-        )
-        for batch in rest:
+        # Lightning makes the iterator before it sets the epoch: nothing below runs until the first batch is asked for.
+        state, self._loaded = self._loaded, None
+        # A state of an epoch that was over, or cut short by limit_train_batches, is not for this one.
+        self._dealt = state["dealt"] if state is not None and state["epoch"] == self.sampler.epoch else 0
+        self.sampler.skip = self._dealt
+        for batch in super().__iter__():
             self._dealt += 1
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """How many batches of the epoch were dealt; 0 after the last one."""
-        return {"dealt": self._dealt % len(self)}
+        """The epoch and how many of its batches were dealt; 0 after the last one."""
+        return self._loaded or {"epoch": self.sampler.epoch, "dealt": self._dealt % len(self)}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Makes the next epoch begin after as many batches."""
-        self._skip = state["dealt"]
+        """Makes the next iteration, if it is of the same epoch, begin after as many batches."""
+        self._loaded = dict(state)

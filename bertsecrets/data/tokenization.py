@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
+from bertsecrets.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Tokens:
     types: tuple[int, ...] | None
     special: tuple[bool, ...]
     words: tuple[int, ...]
+    truncated: bool
 
 
 class EncodedSplit(Dataset[Batch]):
@@ -31,11 +33,15 @@ class EncodedSplit(Dataset[Batch]):
     Pairs are truncated by taking tokens off the longer sentence.
 
     Args:
-        examples: The split.
+        examples: The split; at least one.
         tokenizer: A fast tokenizer.
         max_length: Longest sequence, special tokens included.
         pad_to: Pad every batch to this length instead.
+        pad_to_multiple_of: Round the length of every batch up to a multiple of this.
         regression: Whether labels are scores.
+
+    Raises:
+        UserError: If the tokenizer is not fast or has no padding token, or ``pad_to`` is less than an example's length.
     """
 
     def __init__(
@@ -44,14 +50,28 @@ class EncodedSplit(Dataset[Batch]):
         tokenizer: PreTrainedTokenizerFast,
         max_length: int,
         pad_to: int | None = None,
+        pad_to_multiple_of: int | None = None,
         regression: bool = False,
     ) -> None:
+        if not tokenizer.is_fast:
+            raise UserError(
+                f"The tokenizer is a {type(tokenizer).__name__}, which does not say where in the text its tokens stand; "
+                "use a model that has a fast tokenizer (tokenizer.json)."
+            )
+        if tokenizer.pad_token_id is None:
+            raise UserError(f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use one that has.")
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_to = pad_to
+        self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.label_type = torch.float32 if regression else torch.int64
         self.rows = _tokenise(examples, tokenizer, max_length)
         self.lengths = [len(row.ids) for row in self.rows]
+        self.truncated = sum(row.truncated for row in self.rows)
+        if pad_to is not None and pad_to < max(self.lengths):
+            raise UserError(
+                f"pad_to is {pad_to}, but an example has {max(self.lengths)} tokens; set max_length={pad_to} with it."
+            )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,6 +81,7 @@ class EncodedSplit(Dataset[Batch]):
         rows = [self.rows[position] for position in spec.positions]
         examples = [self.examples[position] for position in spec.positions]
         length = self.pad_to or max(len(row.ids) for row in rows)
+        length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
         typed = [row.types for row in rows if row.types is not None]
         pad_id, pad_type = int(self.tokenizer.pad_token_id), int(self.tokenizer.pad_token_type_id)
         labels = [example.label for example in examples if example.label is not None]
@@ -73,7 +94,7 @@ class EncodedSplit(Dataset[Batch]):
             index_B=torch.tensor([example.index for example in examples]),
             label_B=torch.tensor(labels, dtype=self.label_type) if len(labels) == len(examples) else None,
             weight=spec.weight,
-            annotations=tuple(example.annotations for example in examples if example.annotations),
+            annotations=tuple(example.annotations for example in examples),
         )
 
     def _pad(self, rows: Sequence[Sequence[int]], length: int, filler: int) -> Tensor:
@@ -104,25 +125,19 @@ def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, m
                 types=tuple(encoded["token_type_ids"][i]) if typed else None,
                 special=tuple(bool(flag) for flag in encoded["special_tokens_mask"][i]),
                 words=tuple(_words(encoded, i, example)),
+                truncated=bool(encoded.encodings[i].overflowing),
             )
         )
     return rows
 
 
 def _words(encoded: Any, row: int, example: Example) -> list[int]:
-    """Each token's word: the gold word that its first character lies in, or else the tokenizer's own."""
-    sequences = encoded.sequence_ids(row)
+    """Each token's word, -1 for special tokens."""
+    sequences: list[int | None] = encoded.sequence_ids(row)
     if example.annotations:
-        starts = [[word.start for word in annotation.words] for annotation in example.annotations]
-        return [
-            -1
-            if sequence is None
-            else max(bisect.bisect_right(starts[sequence], _first_character(example.texts[sequence], *span)) - 1, 0)
-            + (len(starts[0]) if sequence == 1 else 0)
-            for sequence, span in zip(sequences, encoded["offset_mapping"][row], strict=True)
-        ]
-    words = encoded.word_ids(row)
-    first = [word for word, sequence in zip(words, sequences, strict=True) if sequence == 0]
+        return _gold_words(example, sequences, encoded["offset_mapping"][row])
+    words: list[int | None] = encoded.word_ids(row)
+    first = [word for word, sequence in zip(words, sequences, strict=True) if word is not None and sequence == 0]
     shift = max(first, default=-1) + 1
     return [
         -1 if word is None else word + (shift if sequence == 1 else 0)
@@ -130,8 +145,19 @@ def _words(encoded: Any, row: int, example: Example) -> list[int]:
     ]
 
 
-def _first_character(text: str, start: int, end: int) -> int:
-    """Some tokenizers count the space before a word to its token."""
-    while start < end - 1 and text[start].isspace():
-        start += 1
-    return start
+def _gold_words(example: Example, sequences: list[int | None], spans: list[tuple[int, int]]) -> list[int]:
+    """The annotated word in which each token's first character lies."""
+    words = [annotation.words for annotation in example.annotations]
+    starts = [[word.start for word in sentence] for sentence in words]
+    numbers = []
+    for sequence, (start, end) in zip(sequences, spans, strict=True):
+        number = -1
+        if sequence is not None:
+            # Some tokenizers count the space before a word to its token, or make a token of the space alone.
+            while start < end and example.texts[sequence][start].isspace():
+                start += 1
+            word = bisect.bisect_right(starts[sequence], start) - 1
+            if word >= 0 and start < words[sequence][word].end:
+                number = word + (len(words[0]) if sequence == 1 else 0)
+        numbers.append(number)
+    return numbers

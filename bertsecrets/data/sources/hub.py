@@ -110,4 +110,6 @@ class HubSource:
         # The library, the hub's client and the HTTP client below it share no base class of their errors.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise UserError(f"Split '{split}' of data set {self.name} could not be loaded ({reason}); {advice}.") from error
+            raise UserError(
+                f"Split '{split}' of data set {self.name} could not be loaded ({reason}); {advice}."
+            ) from error

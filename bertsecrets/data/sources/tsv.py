@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytorch_lightning.utilities.rank_zero import rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources.base import read_score

@@ -1,0 +1,16 @@
+"""The tasks of conf/task, for tests."""
+
+from pathlib import Path
+
+from bertsecrets.data.task import Task, task_from_config
+from omegaconf import OmegaConf
+
+FOLDER = Path(__file__).resolve().parents[2] / "conf" / "task"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def task(name: str) -> Task:
+    """The task of a YAML file."""
+    content = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
+    assert isinstance(content, dict)
+    return task_from_config({str(key): value for key, value in content.items()})
