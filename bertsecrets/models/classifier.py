@@ -8,13 +8,13 @@ import torch
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel, get_linear_schedule_with_warmup
+from transformers import PreTrainedModel
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
-from bertsecrets.models.optimisation import OptimizerConfig, freeze, parameter_groups
+from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
 
 RECORD = "bertsecrets"
 """Key of a checkpoint under which the run's facts stand."""
@@ -165,9 +165,16 @@ class SequenceClassifier(pl.LightningModule):
             eps=config.eps,
             fused=fused,
         )
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = get_linear_schedule_with_warmup(optimizer, round(steps * config.warmup_fraction), steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _rate(self, step: int) -> float:
+        """Share of the peak learning rate at a step."""
+        if step == 0:
+            # Asked while the optimizer is made: counting the steps then would make Lightning set up the training data
+            # before it restores a checkpoint, and a resumed epoch would begin at its first batch again.
+            return 0.0 if self.optimizer_config.warmup_fraction > 0 else 1.0
+        return linear_rate(step, int(self.trainer.estimated_stepping_batches), self.optimizer_config.warmup_fraction)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.check_finite()

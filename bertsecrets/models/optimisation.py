@@ -93,6 +93,14 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     ]
 
 
+def linear_rate(step: int, steps: int, warmup_fraction: float) -> float:
+    """Share of the peak rate at a step: up linearly from 0 over the warm-up (a step at least), then down to 0."""
+    warmup = max(1, round(steps * warmup_fraction)) if warmup_fraction > 0 else 0
+    if step < warmup:
+        return step / warmup
+    return max(0.0, (steps - step) / max(1, steps - warmup))
+
+
 def _depths(encoder: Encoder) -> dict[int, int]:
     """Parameter id -> 0 for embeddings, 1 for layer 0 and so on; the head's parameters are absent."""
     depths = {id(parameter): 0 for module in encoder.embeddings for parameter in module.parameters()}

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from bertsecrets.data.task import Task, task_from_config
 from omegaconf import OmegaConf
+
+from bertsecrets.data.task import Task, task_from_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "task"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -1,0 +1,198 @@
+"""The data module: splits, samples, loaders, and what Lightning does with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from data.tasks import task
+from data.toy import wordpiece
+from omegaconf import OmegaConf
+from torch import Tensor, distributed, nn
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.constant import constant_predictions
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.errors import UserError
+
+CONFIG = Path(__file__).resolve().parents[2] / "conf" / "data"
+MNLI = "index\tsentence1\tsentence2\tgold_label\n"
+ROWS = [f"{i}\tthe cat sees {'a man ' * (i % 5)}\tthe dog\t{('neutral', 'entailment')[i % 3 > 0]}\n" for i in range(61)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A GLUE folder with MNLI alone, in the four columns of the sample, without mismatched sets."""
+    folder = tmp_path / "MNLI"
+    folder.mkdir()
+    (folder / "train.tsv").write_text(MNLI + "".join(ROWS))
+    (folder / "dev_matched.tsv").write_text(MNLI + "".join(ROWS[:41]))
+    unlabelled = [row.rsplit("\t", 1)[0] + "\n" for row in ROWS[:7]]
+    (folder / "test_matched.tsv").write_text(MNLI.replace("\tgold_label", "") + "".join(unlabelled))
+    return tmp_path
+
+
+def make(root: Path, seed: int = 0, **settings: Any) -> TaskData:
+    source = SourceConfig(source="tsv", root=str(root), **settings)
+    return TaskData(task("mnli"), source, wordpiece(), batch_size=8, max_length=32, seed=seed)
+
+
+def indices(loader: Any) -> list[int]:
+    return [index for batch in loader for index in batch.index_B.tolist()]
+
+
+@pytest.mark.filterwarnings("ignore:File .* is missing")
+class TestTaskData:
+    def test_loaders_deal_out_whole_splits(self, root: Path) -> None:
+        data = make(root)
+        data.setup("fit")
+        assert sorted(indices(data.train_dataloader())) == list(range(61))
+        assert [sorted(indices(loader)) for loader in data.val_dataloader()] == [list(range(41))]
+        assert [sorted(indices(loader)) for loader in data.test_dataloader()] == [list(range(7))]
+        assert all(batch.label_B is None for batch in data.test_dataloader()[0])
+
+    def test_limits_take_a_sample_that_keeps_its_indices(self, root: Path) -> None:
+        few, more = make(root, limit_train=10, limit_eval=5), make(root, limit_train=20)
+        chosen = [example.index for example in few.examples("train")]
+        assert len(chosen) == 10
+        assert chosen == sorted(chosen) != list(range(10))
+        assert set(chosen) < {example.index for example in more.examples("train")}
+        assert chosen == [example.index for example in make(root, limit_train=10).examples("train")]
+        assert chosen != [example.index for example in make(root, seed=1, limit_train=10).examples("train")]
+        assert few.examples("train")[0] == make(root).examples("train")[chosen[0]]
+        assert sorted(indices(few.train_dataloader())) == chosen
+
+    def test_the_evaluation_sample_is_the_same_for_every_seed(self, root: Path) -> None:
+        first, second = (make(root, seed=seed, limit_eval=5).examples("validation_matched") for seed in (1, 2))
+        assert len(first) == 5
+        assert first == second
+
+    def test_evaluation_loader_samples_truncates_and_pads(self, root: Path) -> None:
+        data = make(root)
+        chosen = indices(data.evaluation_loader("mnli_m", max_examples=9, seed=4))
+        assert len(set(chosen)) == 9
+        assert set(chosen) == set(indices(data.evaluation_loader("mnli_m", max_examples=9, seed=4)))
+        assert set(chosen) != set(indices(data.evaluation_loader("mnli_m", max_examples=9, seed=5)))
+        with pytest.warns(UserWarning, match=r"\d+ of 41 examples of split 'validation_matched' were truncated to 12"):
+            loader = data.evaluation_loader("mnli_m", max_length=12, pad_to=20)
+        assert {batch.input_ids_BS.shape[1] for batch in loader} == {20}
+        assert max(int(batch.lengths_B.max()) for batch in loader) == 12
+        assert sorted(indices(loader)) == list(range(41))
+
+    def test_batches_can_be_padded_to_a_multiple(self, root: Path) -> None:
+        widths = {batch.input_ids_BS.shape[1] for batch in make(root, pad_to_multiple_of=16).train_dataloader()}
+        assert widths <= {16, 32}
+
+    def test_an_unknown_evaluation_set_is_told(self, root: Path) -> None:
+        with pytest.raises(UserError, match="Unknown evaluation set 'mnli' of task 'mnli'; did you mean 'mnli_m'"):
+            make(root).evaluation_loader("mnli")
+
+    def test_processes_share_the_evaluation(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = make(root)
+        monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(distributed, "get_world_size", lambda: 3)
+        seen = []
+        for rank in range(3):
+            monkeypatch.setattr(distributed, "get_rank", lambda rank=rank: rank)
+            part = indices(data.val_dataloader()[0])
+            assert 0 < len(part) < 41
+            seen += part
+        assert sorted(seen) == list(range(41))
+
+    def test_constant_prediction_comes_from_the_training_labels(self, root: Path) -> None:
+        data = make(root)
+        assert data.labels("train").bincount().tolist() == [40, 21]
+        assert data.constant_prediction() == 0.0
+
+    def test_a_split_without_labels_is_told(self, root: Path) -> None:
+        with pytest.raises(UserError, match="Split 'test_matched' of task 'mnli' has no labels"):
+            make(root).labels("test_matched")
+
+    def test_sizes_are_checked(self, root: Path) -> None:
+        source = SourceConfig(source="tsv", root=str(root))
+        with pytest.raises(UserError, match=r"task\.training\.batch_size is 0; expected a whole number from 1"):
+            TaskData(task("mnli"), source, wordpiece(), batch_size=0)
+
+    def test_lightning_trains_validates_and_predicts_every_example_once(self, root: Path) -> None:
+        class Model(pl.LightningModule):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(1))
+                self.seen: dict[str, list[int]] = {"train": [], "val": [], "test": [], "predict": []}
+
+            def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+                self.seen["train"] += batch.index_B.tolist()
+                return self.weight.sum()
+
+            def validation_step(self, batch: Batch, batch_idx: int) -> None:
+                self.seen["val"] += batch.index_B.tolist()
+
+            def test_step(self, batch: Batch, batch_idx: int) -> None:
+                self.seen["test"] += batch.index_B.tolist()
+
+            def predict_step(self, batch: Batch, batch_idx: int) -> None:
+                self.seen["predict"] += batch.index_B.tolist()
+
+            def configure_optimizers(self) -> torch.optim.Optimizer:
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        model, data = Model(), make(root)
+        trainer = pl.Trainer(
+            max_epochs=1,
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            default_root_dir=root,
+        )
+        trainer.fit(model, datamodule=data)
+        trainer.test(model, datamodule=data, verbose=False)
+        trainer.predict(model, datamodule=data)
+        found = {stage: sorted(seen) for stage, seen in model.seen.items()}
+        assert found == {
+            "train": list(range(61)), "val": list(range(41)), "test": list(range(7)), "predict": list(range(7)),
+        }  # fmt: skip
+
+
+def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> None:
+    with pytest.warns(UserWarning, match=r"dev_mismatched\.tsv' is missing"):
+        data = make(root)
+    assert data.evaluation_names == ("mnli_m",)
+    (root / "MNLI" / "dev_mismatched.tsv").write_text(MNLI + ROWS[0])
+    both = make(root)
+    assert both.evaluation_names == ("mnli_m", "mnli_mm")
+    assert [len(indices(loader)) for loader in both.val_dataloader()] == [41, 1]
+
+
+@pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(content, dict)
+    content["root"] = str(root)
+    name = "demo_paraphrase" if path.stem == "demo" else "mrpc"
+    training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
+    data = TaskData.from_config({str(k): v for k, v in content.items()}, task(name), wordpiece(), training, seed=3)
+    assert (data.batch_size, data.max_length, data.seed) == (4, 16, 3)
+    assert data.config.source == path.stem
+
+
+def test_demo_examples_keep_their_annotation() -> None:
+    data = TaskData(task("demo_paraphrase"), SourceConfig(limit_eval=4), wordpiece(), max_length=400)
+    batch = data.evaluation_dataset("val")[[0, 1, 2, 3]]
+    for row, annotations in enumerate(batch.annotations):
+        words = sum(len(annotation.words) for annotation in annotations)
+        assert set(batch.word_BS[row].tolist()) == {-1, *range(words)}
+
+
+def test_constant_predictions() -> None:
+    three, scores = task("mnli"), task("stsb")
+    assert constant_predictions(torch.tensor([2, 1, 2, 1, 0]), three, 2).tolist() == [1, 1]
+    assert constant_predictions(torch.tensor([2]), three, 3).tolist() == [2, 2, 2]
+    mean_N = constant_predictions(torch.tensor([0.0, 5.0, 1.0]), scores, 2)
+    assert mean_N.dtype == torch.float32
+    assert mean_N.tolist() == [2.0, 2.0]

@@ -1,0 +1,123 @@
+"""Every task of conf/task, and what is said of a wrong one."""
+
+from typing import Any
+
+import pytest
+from data.tasks import FOLDER, NAMES, task
+from omegaconf import OmegaConf
+
+from bertsecrets.data.demo import DEMO_TASKS
+from bertsecrets.data.task import task_from_config
+from bertsecrets.errors import UserError
+
+GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
+
+HUB_LABELS = {
+    "cola": ("unacceptable", "acceptable"),
+    "sst2": ("negative", "positive"),
+    "mrpc": ("not_equivalent", "equivalent"),
+    "stsb": (),
+    "qqp": ("not_duplicate", "duplicate"),
+    "mnli": ("entailment", "neutral", "contradiction"),
+    "qnli": ("entailment", "not_entailment"),
+    "rte": ("entailment", "not_entailment"),
+    "wnli": ("not_entailment", "entailment"),
+}
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """MRPC's configuration with some keys replaced; None leaves a key out."""
+    content = OmegaConf.to_container(OmegaConf.load(FOLDER / "mrpc.yaml"))
+    assert isinstance(content, dict)
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section: Any = content
+        for part in path:
+            section = section[part]
+        section[last] = value
+    return {str(key): value for key, value in content.items()}
+
+
+def test_the_nine_glue_tasks_and_the_demo_tasks_are_there() -> None:
+    assert set(NAMES) == GLUE | set(DEMO_TASKS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> None:
+    found = task(name)
+    assert found.name == name
+    assert found.demo == (name in DEMO_TASKS)
+    assert (found.hub is None) == (found.tsv is None) == found.demo
+    assert found.num_outputs == (1 if found.is_regression else len(found.labels))
+
+
+@pytest.mark.parametrize("name", sorted(GLUE))
+def test_labels_stand_in_the_order_of_the_hub(name: str) -> None:
+    assert task(name).labels == HUB_LABELS[name]
+
+
+@pytest.mark.parametrize("name", sorted(GLUE))
+def test_training_is_that_of_the_paper(name: str) -> None:
+    training = OmegaConf.load(FOLDER / f"{name}.yaml").training
+    assert dict(training) == {"learning_rate": 5e-5, "batch_size": 32, "max_epochs": 3, "max_length": 128}
+
+
+def test_mnli_keeps_matched_and_mismatched_apart() -> None:
+    assert task("mnli").evaluation == {"mnli_m": "validation_matched", "mnli_mm": "validation_mismatched"}
+
+
+def test_regression_has_one_output_and_a_range() -> None:
+    assert (task("stsb").num_outputs, task("stsb").label_range) == (1, (0.0, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lables": ["a", "b"]}, "Unknown key 'task.lables'; did you mean 'labels'?"),
+        ({"name": None}, "task.name is missing"),
+        ({"metrics": None}, "task.metrics is missing"),
+        ({"metrics": []}, "has no metrics"),
+        ({"metrics": "accuracy"}, "task.metrics is 'accuracy'; expected a list"),
+        ({"labels": None, "tsv_labels": None}, "needs either labels"),
+        ({"label_range": [0, 5]}, "needs either labels"),
+        ({"labels": [False, True], "tsv_labels": None}, "in quotes where YAML reads something else"),
+        ({"labels": ["a", "a"], "tsv_labels": None}, "two or more different names"),
+        ({"labels": None, "tsv_labels": None, "label_range": [5, 0]}, "task.label_range is [5, 0]"),
+        ({"labels": None, "tsv_labels": None, "label_range": [0, "five"]}, "task.label_range is [0, 'five']"),
+        ({"tsv_labels": {"0": "not_equivalent", "1": "equivlent"}}, "did you mean 'equivalent'?"),
+        ({"tsv_labels": {0: "not_equivalent"}}, "in quotes where YAML reads numbers"),
+        ({"texts": 3}, "task.texts is 3; expected 1 (sentences) or 2 (pairs)"),
+        ({"texts": 1}, "task.hub.texts names 2 columns; expected 1"),
+        ({"hub__paht": "x"}, "Unknown key 'task.hub.paht'; did you mean 'path'?"),
+        ({"hub__path": None}, "task.hub.path is missing"),
+        ({"hub": "glue"}, "task.hub is 'glue'; expected keys and values"),
+        ({"tsv__folder": None}, "task.tsv.folder is missing"),
+        ({"tsv__files": {"train": "train.tsv"}}, "no file for split 'validation'"),
+        ({"tsv__positions": {"label": -1}}, "task.tsv.positions is {'label': -1}"),
+        ({"tsv__headless": ["train"]}, "task.tsv.positions lacks column '#1 String'"),
+        ({"evaluation": {}}, "has no evaluation sets"),
+        ({"training": None}, "task.training is None"),
+        ({"training__learning_rate": None}, "task.training.learning_rate is missing"),
+        ({"training__max_lenght": 3}, "Unknown key 'task.training.max_lenght'; did you mean 'max_length'?"),
+    ],
+)
+def test_a_wrong_task_is_told_in_one_sentence(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        task_from_config(config(**changes))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_new_task_is_one_mapping() -> None:
+    found = task_from_config(
+        {
+            "name": "mine",
+            "texts": 1,
+            "labels": ["no", "yes"],
+            "metrics": ["accuracy"],
+            "tsv": {"folder": "mine", "files": {"train": "a.tsv", "validation": "b.tsv"}, "texts": ["t"], "label": "l"},
+            "training": {"learning_rate": 1e-4, "batch_size": 8, "max_epochs": 1, "max_length": 32},
+        }
+    )
+    assert found.tsv is not None
+    assert (found.tsv.texts, found.tsv.label, found.hub, found.evaluation) == (("t",), "l", None, {"val": "validation"})

@@ -1,0 +1,168 @@
+"""Encoded splits against naive tokenisation of one example at a time, and the words that tokens belong to."""
+
+import pytest
+import torch
+from data.toy import annotate, byte_level, pairs, wordpiece
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.sampler import BatchSpec
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+
+MAX = 16
+
+
+def real(batch: Batch, row: int, name: str) -> list[int]:
+    """A row of a tensor without its padding."""
+    values: torch.Tensor = getattr(batch, name)
+    return values[row][batch.attention_mask_BS[row].bool()].tolist()
+
+
+@pytest.mark.parametrize("tokenizer", [wordpiece(), wordpiece("left"), byte_level()], ids=["right", "left", "bytes"])
+def test_a_batch_holds_what_naive_tokenisation_gives(tokenizer: PreTrainedTokenizerFast) -> None:
+    examples = pairs(40)
+    split = EncodedSplit(examples, tokenizer, MAX)
+    positions = [3, 17, 0, 39, 8]
+    batch = split[positions]
+    naive = [
+        tokenizer(*examples[p].texts, truncation="longest_first", max_length=MAX, return_special_tokens_mask=True)
+        for p in positions
+    ]
+    assert batch.input_ids_BS.shape == (5, max(len(row["input_ids"]) for row in naive))
+    for row, (position, expected) in enumerate(zip(positions, naive, strict=True)):
+        assert real(batch, row, "input_ids_BS") == expected["input_ids"]
+        assert real(batch, row, "special_BS") == expected["special_tokens_mask"]
+        if "token_type_ids" in expected:
+            assert real(batch, row, "token_type_ids_BS") == expected["token_type_ids"]
+        assert split.lengths[position] == batch.lengths_B[row] == len(expected["input_ids"])
+    assert (batch.token_type_ids_BS is None) == ("token_type_ids" not in naive[0])
+    assert set(batch.inputs()) == {name for name in naive[0] if name != "special_tokens_mask"}
+    assert batch.index_B.tolist() == positions
+    assert batch.label_B is not None
+    assert batch.label_B.tolist() == [position % 2 for position in positions]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing_of_the_real_tokens(side: str) -> None:
+    examples, positions = pairs(12), [0, 5, 11]
+    narrow = EncodedSplit(examples, wordpiece(side), MAX)[positions]
+    wide = EncodedSplit(examples, wordpiece(side), MAX, pad_to=40)[positions]
+    assert wide.input_ids_BS.shape == (3, 40)
+    padding_BS = ~wide.attention_mask_BS.bool()
+    assert bool((wide.input_ids_BS[padding_BS] == wordpiece().pad_token_id).all())
+    assert bool((wide.word_BS[padding_BS] == -1).all())
+    assert not wide.special_BS[padding_BS].any()
+    assert bool(wide.attention_mask_BS[:, 0 if side == "right" else -1].all())
+    for row in range(3):
+        for name in ("input_ids_BS", "special_BS", "word_BS", "token_type_ids_BS"):
+            assert real(wide, row, name) == real(narrow, row, name)
+
+
+def test_lengths_are_rounded_up_to_a_multiple() -> None:
+    for max_length, rounded in ((13, 16), (16, 16), (17, 24)):
+        assert EncodedSplit(pairs(12), wordpiece(), max_length)[[2, 3]].input_ids_BS.shape[1] == max_length
+        split = EncodedSplit(pairs(12), wordpiece(), max_length, pad_to_multiple_of=8)
+        assert split[[2, 3]].input_ids_BS.shape[1] == rounded
+
+
+def test_types_of_the_tensors() -> None:
+    batch = EncodedSplit(pairs(4), wordpiece(), MAX)[BatchSpec((1, 2), weight=0.5)]
+    assert batch.weight == 0.5
+    assert batch.size == 2
+    for tensor in (batch.input_ids_BS, batch.attention_mask_BS, batch.token_type_ids_BS, batch.word_BS, batch.index_B):
+        assert tensor is not None
+        assert tensor.dtype == torch.int64
+    assert batch.special_BS.dtype == torch.bool
+    assert batch.label_B is not None
+    assert batch.label_B.dtype == torch.int64
+    scores = EncodedSplit([Example(0, ("a",), 2), Example(1, ("a",), 2.5)], wordpiece(), MAX, regression=True)[[0, 1]]
+    assert scores.label_B is not None
+    assert scores.label_B.dtype == torch.float32
+    assert scores.label_B.tolist() == [2.0, 2.5]
+    assert EncodedSplit([Example(0, ("a",), None)], wordpiece(), MAX)[[0]].label_B is None
+
+
+def test_a_batch_moves_as_a_whole() -> None:
+    batch = EncodedSplit(pairs(4), wordpiece(), MAX)[BatchSpec((1, 2), weight=0.5)]
+    moved = batch.to("meta")
+    for name, value in vars(batch).items():
+        if isinstance(value, torch.Tensor):
+            assert getattr(moved, name).device.type == "meta", name
+    assert moved.weight == 0.5
+    assert batch.input_ids_BS.device.type == "cpu"
+
+
+def test_words_without_annotation_are_the_tokenizers_and_count_on_in_the_second_text() -> None:
+    split = EncodedSplit([Example(0, ("dogs sees", "unhappy cat"), 0)], wordpiece(), MAX)
+    tokens = split.tokenizer.convert_ids_to_tokens(split[[0]].input_ids_BS[0].tolist())
+    assert tokens[1:3] == ["dog", "##s"]
+    assert tokens[5:8] == ["un", "##hap", "##py"]
+    assert split[[0]].word_BS.tolist() == [[-1, 0, 0, 1, -1, 2, 2, 2, 3, -1]]
+
+
+def test_gold_words_decide_where_they_and_the_tokenizer_disagree() -> None:
+    first, second = "he didn't eat.", "Fish, fish"
+    example = Example(
+        0,
+        (first, second),
+        0,
+        (annotate(first, "he", "did", "n't", "eat", "."), annotate(second, "Fish", ",", "fish")),
+    )
+    batch = EncodedSplit([example], wordpiece(), 40)[[0]]
+    tokens = wordpiece().convert_ids_to_tokens(batch.input_ids_BS[0].tolist())
+    found = list(zip(tokens, batch.word_BS[0].tolist(), strict=True))
+    # The tokenizer's own words are "didn", "'" and "t"; the token "##n" begins the gold word "n't".
+    assert found == [
+        ("[CLS]", -1), ("h", 0), ("##e", 0), ("did", 1), ("##n", 2), ("'", 2), ("t", 2), ("e", 3), ("##a", 3),
+        ("##t", 3), (".", 4), ("[SEP]", -1), ("fish", 5), (",", 6), ("fish", 7), ("[SEP]", -1),
+    ]  # fmt: skip
+    assert batch.annotations == (example.annotations,)
+
+
+def test_a_space_belongs_to_the_word_after_it_and_text_outside_all_words_to_none() -> None:
+    text = "a bc - d "
+    example = Example(0, (text,), 0, (annotate(text, "a", "bc", "d"),))
+    batch = EncodedSplit([example], byte_level(), 40)[[0]]
+    #                                           CLS a  ␣  b  c  ␣   -   ␣  d  ␣   SEP
+    assert batch.word_BS.tolist() == [[-1, 0, 1, 1, 1, -1, -1, 2, 2, -1, -1]]
+
+
+def test_an_empty_annotation_has_no_words() -> None:
+    example = Example(0, ("a b",), 0, (Annotation(()),))
+    assert set(EncodedSplit([example], wordpiece(), 40)[[0]].word_BS[0].tolist()) == {-1}
+
+
+def test_annotations_stay_beside_their_examples() -> None:
+    gold = (annotate("a b", "a", "b"),)
+    split = EncodedSplit([Example(0, ("a b",), 0), Example(1, ("a b",), 0, gold)], wordpiece(), 40)
+    assert split[[1, 0]].annotations == (gold, ())
+
+
+def test_truncation_takes_tokens_off_the_longer_text_and_is_counted() -> None:
+    long, short = "cat " * 30, "dog fish"
+    split = EncodedSplit([Example(0, (long, short), 0), Example(1, (short, short), 0)], wordpiece(), 12)
+    batch = split[[0]]
+    assert split.truncated == 1
+    assert split.lengths == [12, 7]
+    assert batch.token_type_ids_BS is not None
+    assert batch.token_type_ids_BS.sum() == 3
+    assert batch.word_BS[0].tolist() == [-1, *range(7), -1, 7, 8, -1]
+
+
+def test_what_cannot_be_encoded_is_told() -> None:
+    with pytest.raises(UserError, match=r"pad_to is 5, but an example has \d+ tokens; set max_length=5"):
+        EncodedSplit(pairs(4), wordpiece(), MAX, pad_to=5)
+    bare = wordpiece()
+    bare.pad_token = None
+    with pytest.raises(UserError, match="has no padding token"):
+        EncodedSplit(pairs(4), bare, MAX)
+
+
+def test_a_slow_tokenizer_is_told() -> None:
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UserError, match=r"The tokenizer is a Slow.*use a model that has a fast tokenizer"):
+        EncodedSplit(pairs(4), Slow(), MAX)  # type: ignore[arg-type]
