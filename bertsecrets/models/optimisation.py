@@ -39,7 +39,7 @@ class OptimizerConfig:
             if key not in known:
                 raise UserError(f"Unknown key 'optimizer.{key}'; {choices(str(key), known)}.")
         values: dict[str, Any] = {
-            str(key): tuple(value) if isinstance(value, Sequence) else value for key, value in config.items()
+            str(key): tuple(value) if isinstance(value, (list, tuple)) else value for key, value in config.items()
         }
         made = cls(**values)
         for key, low, high in (

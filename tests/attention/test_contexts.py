@@ -4,12 +4,13 @@ import threading
 
 import pytest
 import torch
+from families import HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
+from torch import Tensor
+
 from bertsecrets.attention import HeadEdit, mean_head_outputs, override, watch
 from bertsecrets.attention.capture import capture
 from bertsecrets.attention.lockstep import map_stream
 from bertsecrets.errors import UserError
-from families import HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
-from torch import Tensor
 
 
 def logits(model: torch.nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -117,8 +118,10 @@ def test_a_compiled_model_is_watched_and_overridden() -> None:
 def test_maps_are_float32_under_autocast_and_double_in_a_double_model() -> None:
     model, batch = tiny_model("bert"), tiny_batch()
     maps: list[Tensor] = []
-    with torch.autocast("cpu", torch.bfloat16), watch(model, lambda _, a: maps.append(a)), override(
-        model, [HeadEdit(0, 0, "uniform")]
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        watch(model, lambda _, a: maps.append(a)),
+        override(model, [HeadEdit(0, 0, "uniform")]),
     ):
         logits(model, batch)
     assert all(a.dtype == torch.float32 and (a[0].sum(-1) - 1).abs().max() < 1e-5 for a in maps)
@@ -151,9 +154,7 @@ def test_gradient_checkpointing_shows_each_layer_once_and_overrides_both_passes(
         if checkpointing:
             model.gradient_checkpointing_enable()
         seen: list[int] = []
-        with watch(model, lambda layer, _, seen=seen: seen.append(layer)), override(
-            model, [HeadEdit(1, 0, "uniform")]
-        ):
+        with watch(model, lambda layer, _, seen=seen: seen.append(layer)), override(model, [HeadEdit(1, 0, "uniform")]):
             model(**batch).logits.sum().backward()
         assert seen == [0, 1, 2]
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
@@ -169,7 +170,13 @@ def test_mean_head_outputs_equal_a_naive_mean() -> None:
     for batch in batches:
         logits(model, batch)
     handle.remove()
-    real = torch.cat([row[i][mask.bool()] for b, row in zip(batches, rows, strict=True) for i, mask in enumerate(b["attention_mask"])])
+    real = torch.cat(
+        [
+            row[i][mask.bool()]
+            for b, row in zip(batches, rows, strict=True)
+            for i, mask in enumerate(b["attention_mask"])
+        ]
+    )
     expected = real.double().mean(0).view(HEADS, -1)
     assert (mean_head_outputs(model, batches)[2] - expected).abs().max() < 1e-6
 

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from torch import Tensor
+
 from bertsecrets.attention import HeadEdit, mean_head_outputs, override, prove, watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from families import FAMILIES, HEADS, tiny_batch, tiny_model
-from torch import Tensor
 
 
 def watched(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, list[Tensor]]:

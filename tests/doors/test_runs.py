@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from bertsecrets.results.table import HeadTable
 from doors.runs import ROOT, door, environment, small
+
+from bertsecrets.results.table import HeadTable
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +87,10 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
 
 
 def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    from data.tasks import task
+
     from bertsecrets.models.checkpoint import load_checkpoint
     from bertsecrets.models.spec import ModelSpec
-    from data.tasks import task
 
     checkpoint = load_checkpoint(
         finished / "checkpoints" / "last.ckpt", task("demo_paraphrase"), ModelSpec("folder", str(tiny_bert))
@@ -117,7 +119,9 @@ def test_two_processes_give_the_numbers_of_one(tiny_bert: Path, tmp_path: Path) 
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (still / "config.json").write_text(json.dumps(config))
     for name, settings in (("one", {}), ("two", {"trainer": "ddp_cpu", "trainer__devices": 2})):
-        arguments = [a for a in small(still, tmp_path / name, **settings) if a != "trainer.accelerator=cpu" or name == "one"]
+        arguments = [
+            a for a in small(still, tmp_path / name, **settings) if a != "trainer.accelerator=cpu" or name == "one"
+        ]
         result = door("train", *arguments)
         assert result.returncode == 0, result.stderr
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")

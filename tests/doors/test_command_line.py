@@ -1,0 +1,129 @@
+"""Mistakes on the command line: one sentence, exit status 1, no traceback."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from doors.runs import ROOT, door, small
+
+from bertsecrets.doors.command_line import check, with_resume
+from bertsecrets.errors import UserError
+
+CONF = ROOT / "conf"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["task=mrcp"], "Unknown task 'mrcp'; did you mean 'mrpc'"),
+        (["model=minlm"], "Unknown model 'minlm'; did you mean 'minilm'"),
+        (["callbacks=drfit"], "Unknown callbacks 'drfit'; did you mean 'drift'"),
+        (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
+        (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
+        (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),
+        (["task=mrpc,rtee"], "Unknown task 'rtee'; did you mean 'rte'"),
+        (["model=folder"], "Config key 'model.path' has no value"),
+        (["seed"], "write key=value"),
+    ],
+)
+def test_the_nearest_valid_name_is_told(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        check(arguments, CONF, "train")
+    assert "\n" not in str(caught.value)
+
+
+def test_valid_command_lines_pass() -> None:
+    check([], CONF, "train")
+    check(["-m", "task=mrpc,rte", "seed=range(1,3)", "trainer=ddp_cpu", "trainer.devices=2"], CONF, "train")
+    check(["experiment=drift_kovaleva", "~callbacks.capture"], CONF, "train")
+    check(["checkpoint=x", "analysis=drift"], CONF, "analyze")
+
+
+def test_every_group_of_the_configuration_composes() -> None:
+    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            extra = ["model.path=x"] if path.stem == "folder" else []
+            check([f"{group}={path.stem}", *extra], CONF, "train")
+
+
+def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config.yaml"):
+        with_resume([f"resume={tmp_path}"])
+    (tmp_path / "config.yaml").write_text("{}")
+    assert f"hydra.run.dir={tmp_path}" in with_resume([f"resume={tmp_path}"])
+    with pytest.raises(UserError, match="'seed=3' cannot be given together with resume="):
+        with_resume([f"resume={tmp_path}", "seed=3"])
+
+
+def test_one_sentence_and_no_traceback() -> None:
+    result = door("train", "task=mrcp")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in door("train", "task=mrcp", "debug=true").stderr
+
+
+def test_mistakes_that_only_show_later(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    hub = [a for a in small(tiny_bert, folder) if not a.startswith("model")]
+    truncated = tmp_path / "truncated.ckpt"
+    torch.save({"state_dict": {"x": torch.zeros(1000)}}, tmp_path / "other.ckpt")
+    truncated.write_bytes((tmp_path / "other.ckpt").read_bytes()[:900])
+    positions = tmp_path / "positions"
+    positions.mkdir()
+    for file in tiny_bert.iterdir():
+        (positions / file.name).write_bytes(file.read_bytes())
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    for file in tiny_bert.iterdir():
+        (wrong / file.name).write_bytes(file.read_bytes())
+    assert json.loads((positions / "config.json").read_text())["max_position_embeddings"] == 128
+    analysis = [a for a in small(tiny_bert, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
+    for name, arguments, message in (
+        ("train", [*hub, "model=bert_base"], "model.path=<folder"),
+        ("train", [*small(tiny_bert, folder), "task.training.max_length=400"], "positions for 128 tokens"),
+        ("train", [*small(wrong, folder), f"model.sha256={'0' * 64}"], "have sha256"),
+        ("train", [*small(tiny_bert, folder), "task=mrpc", "data=tsv", f"data.root={tmp_path}"], "MRPC"),
+        ("train", [*small(tiny_bert, folder), "task=mrpc"], "data=tsv data.root="),
+        ("train", [*small(tiny_bert, folder), "init=random"], "did you mean 'random_normal'"),
+        ("train", [*small(tiny_bert, folder), "optimizer.freeze=[7]"], "layer from 0 to 2"),
+        ("analyze", [*analysis, f"checkpoint={truncated}"], "cannot be read as a checkpoint"),
+        ("analyze", [*analysis, f"checkpoint={tmp_path / 'other.ckpt'}"], "no checkpoint of bertsecrets"),
+        ("analyze", [*analysis, f"checkpoint={tmp_path / 'none'}"], "does not exist"),
+    ):
+        result = door(name, *arguments)
+        assert result.returncode == 1, (arguments, result.stderr)
+        assert message in result.stderr.splitlines()[-1], (message, result.stderr)
+        assert "Traceback" not in result.stderr
+
+
+def test_a_loss_that_is_not_finite_is_told_with_its_step(tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = small(tiny_bert, tmp_path / "run", checkpoint__every_n_steps=2)
+    script = (
+        "import bertsecrets.models.classifier as c\n"
+        "import torch\n"
+        "loss = c.SequenceClassifier.loss\n"
+        "def poisoned(self, logits, labels):\n"
+        "    return loss(self, logits, labels) * (float('nan') if self.training and self.global_step >= 5 else 1)\n"
+        "c.SequenceClassifier.loss = poisoned\n"
+        "import train\n"
+        "from bertsecrets.doors.command_line import run_door\n"
+        "run_door(train.main, train.CONF, 'train')\n"
+    )
+    import subprocess
+    import sys
+
+    from doors.runs import environment
+
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1, result.stderr
+    assert "not finite at step 5" in result.stderr
+    assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4

@@ -1,0 +1,195 @@
+"""Drift against a naive loop over scipy, on hand-worked cases, and streamed."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from families import HEADS, LAYERS, tiny_batch, tiny_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import distance
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Feed
+from bertsecrets.measures.drift import Drift, cosine, jensen_shannon
+from bertsecrets.measures.runner import measure_pass
+
+
+def batch_of(inputs: dict[str, Tensor], start: int = 0) -> Batch:
+    ids = inputs["input_ids"]
+    return Batch(
+        input_ids_BS=ids,
+        attention_mask_BS=inputs["attention_mask"],
+        token_type_ids_BS=None,
+        special_BS=torch.zeros_like(ids).bool(),
+        word_BS=torch.zeros_like(ids),
+        index_B=torch.arange(start, start + len(ids)),
+        label_B=torch.zeros(len(ids), dtype=torch.long),
+    )
+
+
+def random_maps(lengths: tuple[int, ...], seed: int) -> Tensor:
+    """Maps whose padding columns are 0 and whose padding rows are full distributions, as a model's are."""
+    generator = torch.Generator().manual_seed(seed)
+    size = max(lengths)
+    scores = torch.randn(len(lengths), 2, size, size, generator=generator) * 2
+    for row, length in enumerate(lengths):
+        scores[row, :, :, length:] = -math.inf
+    return scores.softmax(-1)
+
+
+def naive(ours: np.ndarray, theirs: np.ndarray, length: int) -> list[float]:
+    """The four columns of one map pair, by scipy."""
+    a, b = ours[:length, :length], theirs[:length, :length]
+    divergences = [distance.jensenshannon(p, q) ** 2 for p, q in zip(a, b, strict=True)]
+    return [
+        1 - distance.cosine(a.ravel(), b.ravel()),
+        float(np.mean(divergences)),
+        1 - distance.cosine(a[0], b[0]),
+        divergences[0],
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(0, 10_000))
+def test_drift_equals_a_naive_loop(lengths: list[int], seed: int) -> None:
+    sizes = tuple(lengths)
+    ours, theirs = random_maps(sizes, seed).double(), random_maps(sizes, seed + 1).double()
+    measure = Drift(1, 2)
+    measure.update(0, ours, batch_of(tiny_batch(sizes)), theirs)
+    grid = measure.compute()
+    expected = np.array(
+        [[naive(ours[i, h].numpy(), theirs[i, h].numpy(), n) for h in range(2)] for i, n in enumerate(sizes)]
+    )
+    assert np.allclose(grid.value_LHC[0].numpy(), expected.mean(0), atol=1e-9)
+    if len(sizes) > 1:
+        errors = expected.std(0, ddof=1) / math.sqrt(len(sizes))
+        assert np.allclose(grid.stderr_LHC[0].numpy(), errors, atol=1e-8)
+    else:
+        assert bool(grid.stderr_LHC.isnan().all())
+    assert (grid.count_LHC == len(sizes)).all()
+
+
+def test_hand_worked_maps() -> None:
+    identity, uniform = torch.eye(2)[None, None], torch.full((1, 1, 2, 2), 0.5)
+    assert cosine(identity, uniform).item() == pytest.approx(math.sqrt(0.5))
+    # JS of (1, 0) and (1/2, 1/2): H(3/4, 1/4) - (0 + ln 2) / 2.
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert jensen_shannon(identity, uniform, torch.ones(1, 2)).item() == pytest.approx(entropy - math.log(2) / 2)
+    swapped = identity.flip(-1)
+    assert cosine(identity, swapped).item() == 0
+    assert jensen_shannon(identity, swapped, torch.ones(1, 2)).item() == pytest.approx(math.log(2))
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_drift_is_symmetric_bounded_and_none_for_equal_maps(seed: int) -> None:
+    a, b = random_maps((5, 3), seed), random_maps((5, 3), seed + 1)
+    batch = batch_of(tiny_batch((5, 3)))
+    measure = Drift(1, 2)
+    there, back = measure.per_example(a, batch, b), measure.per_example(b, batch, a)
+    assert torch.allclose(there, back, atol=1e-6)
+    assert (there >= 0).all()
+    assert (there[..., [0, 2]] <= 1 + 1e-6).all()
+    assert (there[..., [1, 3]] <= math.log(2) + 1e-6).all()
+    same = measure.per_example(a, batch, a)
+    assert torch.allclose(same, torch.tensor([1.0, 0.0, 1.0, 0.0]), atol=1e-6)
+
+
+def test_kovaleva_padding_flattens_the_padded_map_with_its_rows() -> None:
+    ours, theirs = random_maps((6, 3), 0).double(), random_maps((6, 3), 1).double()
+    batch = batch_of(tiny_batch((6, 3)))
+    found = Drift(1, 2, padding="kovaleva").per_example(ours, batch, theirs)
+    for i in range(2):
+        for h in range(2):
+            expected = 1 - distance.cosine(ours[i, h].numpy().ravel(), theirs[i, h].numpy().ravel())
+            assert found[i, h, 0].item() == pytest.approx(expected, abs=1e-12)
+    strict = Drift(1, 2).per_example(ours, batch, theirs)
+    assert (strict[0] - found[0]).abs()[:, 0].max() < 1e-12
+    assert (strict[1] - found[1]).abs()[:, 0].max() > 1e-3
+    assert Drift(1, 2, padding="kovaleva").feed == Feed(max_length=200, pad_to=200)
+    with pytest.raises(UserError, match="did you mean 'kovaleva'"):
+        Drift(1, 2, padding="kovalev")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize("extra", [0, 7, 64])
+def test_a_pass_equals_the_eager_maps_whatever_the_padding(family: str, extra: int) -> None:
+    model, reference = tiny_model(family, seed=0), tiny_model(family, seed=1)
+    pad = model.config.pad_token_id
+    batches = [tiny_batch((9, 4), pad_id=pad), tiny_batch((5, 6, 3), pad_id=pad)]
+    padded = [tiny_batch((9, 4), extra, pad), tiny_batch((5, 6, 3), extra, pad)]
+    grid = measure_pass(model, [Drift(LAYERS, HEADS)], [batch_of(inputs) for inputs in padded], reference=reference)[0]
+    eager = [tiny_model(family, seed=seed, attention="eager") for seed in (0, 1)]
+    rows = []
+    with torch.no_grad():
+        for inputs in batches:
+            ours, theirs = (one(**inputs, output_attentions=True).attentions for one in eager)
+            for i, length in enumerate(inputs["attention_mask"].sum(-1).tolist()):
+                rows.append(
+                    [
+                        [naive(ours[n][i, h].numpy(), theirs[n][i, h].numpy(), length) for h in range(HEADS)]
+                        for n in range(LAYERS)
+                    ]
+                )
+    assert np.allclose(grid.value_LHC.numpy(), np.mean(rows, 0), atol=1e-5)
+    assert (grid.count_LHC == 5).all()
+
+
+def test_several_measures_share_one_pass_and_modes_come_back() -> None:
+    model, reference = tiny_model("bert"), tiny_model("bert", seed=1)
+    model.train()
+    calls: list[int] = []
+    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    grids = measure_pass(
+        model,
+        [Drift(LAYERS, HEADS), Drift(LAYERS, HEADS, padding="kovaleva")],
+        [batch_of(tiny_batch())] * 3,
+        reference=reference,
+    )
+    handle.remove()
+    assert len(calls) == 3
+    assert model.training
+    assert not reference.training
+    assert torch.allclose(grids[0].value_LHC[:, :, 2], grids[1].value_LHC[:, :, 2], atol=1e-6)
+
+
+def test_a_missing_reference_or_another_shape_is_told_before_the_first_batch() -> None:
+    with pytest.raises(UserError, match="'drift' compares with a reference model and there is none"):
+        measure_pass(tiny_model("bert"), [Drift(LAYERS, HEADS)], [])
+    with pytest.raises(UserError, match="layers"):
+        measure_pass(tiny_model("bert"), [Drift(LAYERS, HEADS)], [], reference=tiny_model("albert-groups"))
+
+
+def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
+    """Counts the reference's maps that are still referenced whenever a layer is compared."""
+    import weakref
+
+    from bertsecrets.measures.base import Measure
+
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    class Counting(Measure):
+        name = "counting"
+        columns = ("x",)
+        needs = Drift.needs
+
+        def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+            nonlocal most
+            assert reference_BHQK is not None
+            alive.append(weakref.ref(reference_BHQK))
+            most = max(most, sum(one() is not None for one in alive))
+            return attention_BHQK.new_zeros(*attention_BHQK.shape[:2], 1)
+
+    measure_pass(
+        tiny_model("bert"),
+        [Counting(LAYERS, HEADS)],
+        [batch_of(tiny_batch())] * 4,
+        reference=tiny_model("bert", seed=1),
+    )
+    assert len(alive) == 4 * LAYERS
+    assert most <= 2

@@ -1,0 +1,78 @@
+"""Metrics against scikit-learn and scipy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics
+
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
+
+BINARY = Task("b", ("accuracy", "f1", "matthews"), 1, labels=("no", "yes"))
+THREE = Task("t", ("accuracy", "matthews"), 1, labels=("a", "b", "c"))
+SCORES = Task("s", ("pearson", "spearman"), 1, label_range=(0, 5))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=60))
+def test_binary_metrics(pairs: list[tuple[int, int]]) -> None:
+    said, gold = (np.array(column) for column in zip(*pairs, strict=True))
+    found = score(torch.tensor(said), torch.tensor(gold), BINARY)
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
+    assert found["f1"] == pytest.approx(metrics.f1_score(gold, said, zero_division=0), abs=1e-6)
+    assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60))
+def test_three_way_metrics(pairs: list[tuple[int, int]]) -> None:
+    said, gold = (np.array(column) for column in zip(*pairs, strict=True))
+    found = score(torch.tensor(said), torch.tensor(gold), THREE)
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
+    assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-40, 40), st.integers(0, 25)), min_size=3, max_size=60))
+def test_correlations_with_ties(pairs: list[tuple[int, int]]) -> None:
+    said, gold = (np.array(column) / 5 for column in zip(*pairs, strict=True))
+    found = score(torch.tensor(said), torch.tensor(gold), SCORES)
+    if np.ptp(said) == 0 or np.ptp(gold) == 0:
+        assert math.isnan(found["pearson"])
+        assert math.isnan(found["spearman"])
+    else:
+        assert found["pearson"] == pytest.approx(stats.pearsonr(said, gold).statistic, abs=1e-6)
+        assert found["spearman"] == pytest.approx(stats.spearmanr(said, gold).statistic, abs=1e-6)
+
+
+def test_predictions_come_back_in_order_and_never_twice() -> None:
+    predictions = Predictions()
+    predictions.update(torch.tensor([3, 0]), torch.tensor([[3.0, 0], [0, 1]]), torch.tensor([1, 0]))
+    predictions.update(torch.tensor([1]), torch.tensor([[5.0, 6]]), torch.tensor([1]))
+    index, logits, labels = predictions.compute()
+    assert index.tolist() == [0, 1, 3]
+    assert decide(logits, BINARY).tolist() == [1, 1, 0]
+    assert labels.tolist() == [0, 1, 1]
+    predictions.update(torch.tensor([1]), torch.zeros(1, 2), torch.tensor([0]))
+    with pytest.raises(RuntimeError, match="more than once"):
+        predictions.compute()
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Task("x", ("acuracy",), 1, labels=("a", "b")), "did you mean 'accuracy'"),
+        (Task("x", ("f1",), 1, labels=("a", "b", "c")), "does not fit"),
+        (Task("x", ("pearson",), 1, labels=("a", "b")), "does not fit"),
+        (Task("x", ("accuracy",), 1, label_range=(0, 1)), "does not fit"),
+    ],
+)
+def test_unfit_metrics_are_told(task: Task, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_metrics(task)

@@ -1,0 +1,88 @@
+"""Parameter groups, layer-wise rates, freezing and the schedule."""
+
+import pytest
+import torch
+from families import FAMILIES, tiny_model
+from transformers import get_linear_schedule_with_warmup
+
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+from bertsecrets.models.initialisation import random_normal_
+from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_parameter_is_in_one_group_at_its_depths_rate(family: str) -> None:
+    model = tiny_model(family)
+    encoder = describe(model)
+    groups = parameter_groups(model, OptimizerConfig(learning_rate=1.0, weight_decay=0.1, layer_decay=0.5))
+    members = [id(p) for group in groups for p in group["params"]]
+    assert sorted(members) == sorted(id(p) for p in model.parameters())
+    rate = {id(p): group["lr"] for group in groups for p in group["params"]}
+    decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+    top = encoder.num_layers + 1
+    for name, parameter in model.named_parameters():
+        flat = name.endswith("bias") or "norm" in name.lower() or parameter.dim() < 2
+        assert decay[id(parameter)] == (0.0 if flat else 0.1), name
+    for layer, module in enumerate(encoder.layers):
+        highest = max(i for i, other in enumerate(encoder.layers) if other is module)
+        for parameter in module.parameters():
+            assert rate[id(parameter)] == pytest.approx(0.5 ** (top - 1 - highest)), layer
+    for module in encoder.embeddings:
+        for parameter in module.parameters():
+            assert rate[id(parameter)] == pytest.approx(0.5**top)
+    head = next(p for name, p in model.named_parameters() if "classifier" in name)
+    assert rate[id(head)] == 1.0
+
+
+def test_frozen_parts_do_not_learn_and_others_do() -> None:
+    model = tiny_model("bert")
+    freeze(model, ["embeddings", 1])
+    learning = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert not any("embeddings" in name or "layer.1." in name for name in learning)
+    assert any("layer.0." in name for name in learning)
+    listed = {id(p) for g in parameter_groups(model, OptimizerConfig(1e-3)) for p in g["params"]}
+    assert listed == {id(p) for p in model.parameters() if p.requires_grad}
+    for wrong in (3, -1, "embedings", True):
+        with pytest.raises(UserError, match="layer from 0 to 2"):
+            freeze(model, [wrong] if wrong is not True else ["x"])
+
+
+@pytest.mark.parametrize(("steps", "fraction"), [(10, 0.1), (97, 0.25), (30, 0.0), (8, 1.0)])
+def test_the_schedule_equals_the_librarys(steps: int, fraction: float) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = get_linear_schedule_with_warmup(optimizer, round(steps * fraction), steps)
+    for step in range(steps + 1):
+        assert linear_rate(step, steps, fraction) == pytest.approx(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"learning_rate": 1e-3, "layer_deccay": 1}, "did you mean 'layer_decay'"),
+        ({"learning_rate": -1}, "learning_rate is -1; expected a number from 0 to 1"),
+        ({"learning_rate": "fast"}, "learning_rate is 'fast'"),
+        ({"learning_rate": 1e-3, "warmup_fraction": 2}, "warmup_fraction is 2"),
+    ],
+)
+def test_bad_settings_are_told(config: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        OptimizerConfig.from_config(config)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_normal_weights(family: str) -> None:
+    model, again = tiny_model(family), tiny_model(family, seed=1)
+    random_normal_(model, seed=7)
+    random_normal_(again, seed=7)
+    for (name, a), b in zip(model.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+        if "norm" in name.lower() and name.endswith("weight"):
+            assert (a == 1).all(), name
+        elif a.dim() < 2:
+            assert (a == 0).all(), name
+    drawn = torch.cat([p.flatten() for p in model.parameters() if p.dim() >= 2])
+    assert drawn.mean().abs() < 5 * 0.02 / len(drawn) ** 0.5
+    assert drawn.std().item() == pytest.approx(0.02, rel=0.05)
