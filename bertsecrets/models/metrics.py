@@ -46,7 +46,8 @@ def _ranks(values_N: Tensor) -> Tensor:
     """Ranks from 1, ties sharing their mean rank, float64."""
     _, place_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
     last_U = count_U.cumsum(0).double()
-    return (last_U - (count_U - 1) / 2)[place_N]
+    rank_U: Tensor = last_U - (count_U - 1) / 2
+    return rank_U[place_N]
 
 
 def _is_constant(values_N: Tensor) -> bool:

@@ -57,7 +57,6 @@ def expected_output(
 ) -> Tensor:
     """The logits when one head's slice of the projection's input is replaced by hand, with hooks of the test's own."""
     encoder = describe(model)
-    _, maps = watched(model, batch)
     site = encoder.sites[edit.layer]
     calls = {"value": 0, "projection": 0}
     shared = [i for i, other in enumerate(encoder.sites) if other.module is site.module]

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler
@@ -29,6 +29,7 @@ def counted(spec: BatchSpec) -> tuple[int, ...]:
     return spec.positions if spec.weight > 0 else ()
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS, epoch=st.integers(0, 3))
 def test_training_sees_every_example_once_in_an_epoch(lengths: list[int], size: int, world: int, epoch: int) -> None:
     ranks = train_samplers(lengths, size, world, epoch)
@@ -36,6 +37,7 @@ def test_training_sees_every_example_once_in_an_epoch(lengths: list[int], size: 
     assert seen == Counter(range(len(lengths)))
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_processes_share_the_batches_of_one_process(lengths: list[int], size: int, world: int) -> None:
     (alone,) = train_samplers(lengths, size, 1)
@@ -45,6 +47,7 @@ def test_processes_share_the_batches_of_one_process(lengths: list[int], size: in
         assert all(share.positions for share in shares)
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_weighted_means_of_processes_average_to_the_mean_of_the_batch(
     lengths: list[int], size: int, world: int
@@ -56,6 +59,7 @@ def test_weighted_means_of_processes_average_to_the_mean_of_the_batch(
         assert mean == pytest.approx(loss_N[list(spec.positions)].mean().item(), rel=1e-12)
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES)
 def test_only_one_batch_of_an_epoch_is_smaller(lengths: list[int], size: int) -> None:
     (specs,) = train_samplers(lengths, size, 1)
@@ -101,6 +105,7 @@ def test_skipping_leaves_out_the_first_batches() -> None:
     assert list(sampler) == whole[2:]
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_evaluation_covers_every_example_exactly_once(lengths: list[int], size: int, world: int) -> None:
     dealt = [list(BucketedEvalSampler(lengths, size, rank, world)) for rank in range(world)]
@@ -111,6 +116,7 @@ def test_evaluation_covers_every_example_exactly_once(lengths: list[int], size: 
         assert all(dealt)
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, size=SIZES, world=WORLDS)
 def test_evaluation_batches_do_not_depend_on_the_number_of_processes(lengths: list[int], size: int, world: int) -> None:
     alone = set(BucketedEvalSampler(lengths, size))
