@@ -5,6 +5,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn import functional
@@ -156,8 +157,9 @@ class SequenceClassifier(pl.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         config = self.optimizer_config
-        # The fused step is faster on CPUs; on GPUs Lightning's gradient clipping under float16 refuses it.
-        fused = self.device.type == "cpu"
+        # The fused step is faster on CPUs, but Lightning will not clip its gradients under mixed precision.
+        mixed = isinstance(self.trainer.precision_plugin, MixedPrecision)
+        fused = self.device.type == "cpu" and not mixed
         optimizer = torch.optim.AdamW(
             parameter_groups(self.model, config),
             lr=config.learning_rate,

@@ -194,6 +194,22 @@ def test_a_sweep_makes_separate_runs(tiny_bert: Path, tmp_path: Path) -> None:
     assert all(not np.array_equal(a, b) for i, a in enumerate(drifts) for b in drifts[:i])
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trainer__precision": "bf16-mixed"},
+        {"trainer__precision": "bf16-true"},
+        {"trainer__accumulate_grad_batches": 3, "optimizer__layer_decay": 0.8, "optimizer__freeze": "[embeddings,0]"},
+        {"init": "random_normal", "callbacks": "none", "task": "demo_similarity"},
+        {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
+    ],
+)
+def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path, tmp_path: Path) -> None:
+    result = door("train", *small(tiny_bert, tmp_path / "run", trainer__max_epochs=1, **settings))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
 def test_interrupting_ends_the_run_as_failed(tiny_bert: Path, tmp_path: Path) -> None:
     arguments = small(tiny_bert, tmp_path / "run", trainer__max_epochs=500)
     process = subprocess.Popen(
