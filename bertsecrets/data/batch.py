@@ -1,7 +1,6 @@
 """A batch of examples, as tensors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,9 +9,10 @@ from torch import Tensor
 from bertsecrets.data.example import Annotation
 
 
-@dataclass(frozen=True)
 class Batch:
     """Padded token sequences and what is known of their tokens.
+
+    No dataclass: Lightning would look through one for numbers to convert, annotations and all.
 
     Args:
         input_ids_BS: Token ids, int64.
@@ -27,15 +27,27 @@ class Batch:
         annotations: For each example its sentences' annotations; an empty tuple where it has none.
     """
 
-    input_ids_BS: Tensor
-    attention_mask_BS: Tensor
-    token_type_ids_BS: Tensor | None
-    special_BS: Tensor
-    word_BS: Tensor
-    index_B: Tensor
-    label_B: Tensor | None
-    weight: float = 1.0
-    annotations: tuple[tuple[Annotation, ...], ...] = ()
+    def __init__(
+        self,
+        input_ids_BS: Tensor,
+        attention_mask_BS: Tensor,
+        token_type_ids_BS: Tensor | None,
+        special_BS: Tensor,
+        word_BS: Tensor,
+        index_B: Tensor,
+        label_B: Tensor | None,
+        weight: float = 1.0,
+        annotations: tuple[tuple[Annotation, ...], ...] = (),
+    ) -> None:
+        self.input_ids_BS = input_ids_BS
+        self.attention_mask_BS = attention_mask_BS
+        self.token_type_ids_BS = token_type_ids_BS
+        self.special_BS = special_BS
+        self.word_BS = word_BS
+        self.index_B = index_B
+        self.label_B = label_B
+        self.weight = weight
+        self.annotations = annotations
 
     @property
     def size(self) -> int:
@@ -63,6 +75,7 @@ class Batch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        tensors: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        moved: dict[str, Any] = {name: function(tensor) for name, tensor in tensors.items()}
-        return replace(self, **moved)
+        fields: dict[str, Any] = {
+            name: function(value) if isinstance(value, Tensor) else value for name, value in vars(self).items()
+        }
+        return Batch(**fields)
