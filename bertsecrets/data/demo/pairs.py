@@ -86,7 +86,7 @@ def nli(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
 def similarity(sampler: Sampler) -> tuple[tuple[Draft, Draft], float] | None:
     """Two sentences and the score of what they share, 0 to 5; None if the draw did not come out."""
     event = sampler.event()
-    if sampler.chance(0.12):
+    if sampler.chance(0.06):
         changed = sampler.event()
     else:
         changed = event
