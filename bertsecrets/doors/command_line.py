@@ -1,11 +1,13 @@
 """The command line, checked before anything else happens: one sentence for a mistake, and no traceback."""
 
+import errno
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -34,10 +36,21 @@ def run_door(main: Callable[[], object], config_dir: Path, config_name: str) -> 
         check(sys.argv[1:], config_dir, config_name)
         main()
     except UserError as error:
-        if "debug=true" in (argument.lower() for argument in sys.argv):
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        _stop(str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _stop(
+            f"No space is left for '{error.filename or 'the results'}'; nothing half-written was left: make room and go "
+            "on with resume=<run folder>."
+        )
+
+
+def _stop(sentence: str) -> NoReturn:
+    if "debug=true" in (argument.lower() for argument in sys.argv):
+        traceback.print_exc()
+    print(f"error: {sentence}", file=sys.stderr)  # noqa: T201
+    sys.exit(1)
 
 
 def with_resume(arguments: list[str]) -> list[str]:

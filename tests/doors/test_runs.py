@@ -104,6 +104,56 @@ def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path
     assert np.allclose(new[0], old[0], atol=1e-7)
 
 
+def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    from data.tasks import task
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    from bertsecrets.errors import UserError
+    from bertsecrets.models.checkpoint import load_checkpoint
+    from bertsecrets.models.spec import ModelSpec
+
+    path = finished / "checkpoints" / "best.ckpt"
+    with pytest.raises(UserError, match="is of task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
+        load_checkpoint(path, task("mrpc"), ModelSpec("folder", str(tiny_bert)))
+    other = tmp_path / "other"
+    config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, num_labels=3)
+    BertForSequenceClassification(config).save_pretrained(other)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(other)
+    with pytest.raises(UserError, match="another architecture"):
+        load_checkpoint(path, task("demo_paraphrase"), ModelSpec("other", str(other)))
+    with pytest.raises(UserError, match="has 3 outputs"):
+        load_checkpoint(other, task("demo_paraphrase"), ModelSpec("other", str(other)))
+    with pytest.raises(UserError, match="holds no fine-tuned classifier"):
+        load_checkpoint(tiny_bert, task("demo_paraphrase"), ModelSpec("other", str(other)))
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(tiny_bert: Path, tmp_path: Path) -> None:
+    script = (
+        "import errno, os\n"
+        "import bertsecrets.results.files as f\n"
+        "replace = os.replace\n"
+        "def full(source, target, *rest):\n"
+        "    if str(target).endswith('heads.parquet'): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    return replace(source, target, *rest)\n"
+        "os.replace = full\n"
+        "import train\n"
+        "from bertsecrets.doors.command_line import run_door\n"
+        "run_door(train.main, train.CONF, 'train')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *small(tiny_bert, tmp_path / "run")],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "heads.parquet" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+    assert [path.name for path in (tmp_path / "run").glob("*heads*")] == []
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     return content["state_dict"]

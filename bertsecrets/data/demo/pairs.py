@@ -86,15 +86,15 @@ def nli(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
 def similarity(sampler: Sampler) -> tuple[tuple[Draft, Draft], float] | None:
     """Two sentences and the score of what they share, 0 to 5; None if the draw did not come out."""
     event = sampler.event()
-    if sampler.chance(0.06):
+    if sampler.chance(0.08):
         changed = sampler.event()
     else:
         changed = event
-        for _ in range(sampler.rng.choice((0, 1, 2, 3, 3, 4, 4))):
+        for _ in range(sampler.rng.choice((0, 1, 2, 3, 4, 5, 5))):
             changed = edited(sampler, changed, _SHIFTS) or changed
     score = shared_meaning(event, changed)
     # What means the same is worded differently, and the other way round, so that words shared are not meaning shared.
-    return drafts(sampler, event, changed, alike=0.95 - 0.18 * score), score
+    return drafts(sampler, event, changed, alike=1 - 0.19 * score), score
 
 
 def shared_meaning(one: Event, two: Event) -> float:
