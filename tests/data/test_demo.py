@@ -1,5 +1,6 @@
 """The demo corpus: sound annotation, balanced and separate splits, and no way to the label by word overlap."""
 
+import functools
 import hashlib
 import importlib.util
 import re
@@ -53,14 +54,19 @@ GENDERS = {"she": "f", "her": "f", "he": "m", "him": "m", "his": "m", "it": "n",
 PLURALS = {"they", "them", "their"}
 
 
-@pytest.fixture(scope="module", params=DEMO_TASKS)
+@functools.cache
+def rows_of(task: str, split: str) -> list[Example]:
+    return generate(task, split)
+
+
+@pytest.fixture(params=DEMO_TASKS)
 def corpus(request: pytest.FixtureRequest) -> dict[str, list[Example]]:
-    return {split: generate(request.param, split) for split in SPLITS}
+    return {split: rows_of(request.param, split) for split in SPLITS}
 
 
 @pytest.fixture(scope="module")
 def everything() -> dict[str, list[Example]]:
-    return {task: [row for split in SPLITS for row in generate(task, split)] for task in DEMO_TASKS}
+    return {task: [row for split in SPLITS for row in rows_of(task, split)] for task in DEMO_TASKS}
 
 
 @pytest.fixture(scope="module")
@@ -264,12 +270,12 @@ def test_same_text_in_every_process() -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    here = hashlib.sha256(repr([generate(task, "validation") for task in DEMO_TASKS]).encode()).hexdigest()
+    here = hashlib.sha256(repr([rows_of(task, "validation") for task in DEMO_TASKS]).encode()).hexdigest()
     assert digests == {here}
 
 
 def test_seed_changes_the_corpus() -> None:
-    assert generate("demo_sentiment", "validation", seed=1) != generate("demo_sentiment", "validation")
+    assert generate("demo_sentiment", "validation", seed=1) != rows_of("demo_sentiment", "validation")
 
 
 @pytest.mark.parametrize(("task", "split"), [("demo_paraphrse", "train"), ("demo_nli", "dev")])
@@ -286,14 +292,14 @@ def test_word_overlap_does_not_give_the_label_away(task: str, limit: float, base
 @pytest.mark.parametrize("task", PAIR_TASKS)
 def test_swapped_roles_change_the_label(task: str) -> None:
     same_meaning = {"demo_paraphrase": 1, "demo_nli": 0, "demo_similarity": 5.0}[task]
-    rows = [row for split in ("train", "validation") for row in generate(task, split)]
+    rows = [row for split in ("train", "validation") for row in rows_of(task, split)]
     swapped = [row for row in rows if _is_swapped(row)]
     assert len(swapped) > 50
     assert all(row.label != same_meaning for row in swapped)
 
 
 def test_a_third_of_the_different_pairs_swap_roles() -> None:
-    different = [row for row in generate("demo_paraphrase", "train") if row.label == 0]
+    different = [row for row in rows_of("demo_paraphrase", "train") if row.label == 0]
     assert 0.25 < sum(_is_swapped(row) for row in different) / len(different) < 0.42
 
 

@@ -118,14 +118,18 @@ def add_time(sampler: Sampler, event: Event) -> Event | None:
 
 def add_place(sampler: Sampler, event: Event) -> Event | None:
     """A place that the event did not have."""
-    if event.place or event.companion or not event.frame.places or event.patient.noun.category in ("building", "room"):
+    if event.place or event.companion or event.background or not event.frame.places:
+        return None
+    if event.patient.noun.category == "building":
         return None
     return replace(event, place=sampler.place(event.frame))
 
 
 def add_third(sampler: Sampler, event: Event) -> Event | None:
     """A third role that the event did not have."""
-    return None if event.third or event.frame.third is None else replace(event, third=sampler.third(event))
+    if event.third or event.frame.third is None or event.background:
+        return None
+    return replace(event, third=sampler.third(event))
 
 
 def add_adjective(sampler: Sampler, event: Event) -> Event | None:

@@ -1,7 +1,6 @@
 """Candidates for the tasks on two sentences: an event, what becomes of it, and the label that follows."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, fields
 
 from bertsecrets.data.demo import edits
 from bertsecrets.data.demo.edits import Edit
@@ -124,8 +123,8 @@ def drafts(sampler: Sampler, one: Event, two: Event, alike: float = 0.5) -> tupl
 
     The second sentence may refer back to the first with a pronoun.
     """
-    first = Style(*(sampler.chance(0.5) for _ in fields(Style)))
-    second = Style(*(choice == sampler.chance(alike) for choice in astuple(first)))
+    first = Style(*(sampler.chance(0.5) for _ in Style._fields))
+    second = Style(*(choice == sampler.chance(alike) for choice in first))
     pronouns = _referable(sampler, one, two) if sampler.chance(0.2) else frozenset()
     return sentence(one, first), sentence(two, second, pronouns)
 

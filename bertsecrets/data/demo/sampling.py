@@ -37,6 +37,9 @@ SEQUELS = {
     "watch": "call photograph draw",
     "notice": "call help chase",
 }
+_GAINING = frozenset(
+    ("Commerce_buy", "Theft", "Borrowing", "Renting", "Receiving", "Refusing", "Taking_captive", "Choosing")
+)
 _BACKGROUND = tuple(BY_VERB[verb] for verb in ("hire", "help", "teach", "visit", "rescue", "deceive", "warn", "invite"))
 
 
@@ -89,8 +92,9 @@ class Sampler:
 
     def negation(self, patient: Participant) -> str:
         """A way to negate an event that has this patient."""
-        indefinite = not patient.definite and patient.count == 1 and patient.owner is None
-        return self.rng.choice(("any", "any", "not") if indefinite else ("not", "not", "never"))
+        if patient.definite or patient.count > 1 or patient.owner is not None:
+            return self.rng.choice(("not", "not", "never"))
+        return self.rng.choice(("any", "any", "not")) if patient.noun.countable else "any"
 
     def third(self, event: Event) -> Participant | None:
         """Somebody or something to fill the third role of the event's frame, where it has one."""
@@ -148,8 +152,10 @@ class Sampler:
         if choice < 0.45 and patient.noun.countable:
             return replace(patient, definite=False, count=self.rng.choice(tuple(NUMERALS)))
         if choice < 0.7 and not person and patient.noun.category not in ("building", "drink", "produce", "plant"):
-            own = self.chance(0.4) and event.agent.noun.category != "animal"
-            return replace(patient, owner=event.agent if own else self.owner(event))
+            own = replace(patient, owner=event.agent)
+            if self.chance(0.4) and event.agent.noun.category != "animal" and accepts(event.frame, event.agent, own):
+                return own
+            return replace(patient, owner=self.owner(event))
         return patient
 
     def _circumstances(self, event: Event) -> Event:
@@ -162,13 +168,16 @@ class Sampler:
             event = replace(event, time=self.time(event))
         if self.chance(0.4) and frame.manner and not event.negation:
             event = replace(event, manner=self.rng.choice(ADVERBS_FOR[self.rng.choice(frame.manner)]))
-        if self.chance(0.2) and event.third is None and event.patient.noun.category not in ("building", "room"):
+        if self.chance(0.2) and event.third is None and event.patient.noun.category != "building":
             event = replace(event, place=self.place(frame))
         return event
 
     def _with_background(self, event: Event) -> Event:
         agent = event.agent
         if agent.noun.proper or agent.noun.category != "person" or event.patient.owner == agent:
+            return event
+        # "Opened by the man who hired Anna in the park": the place would seem to belong to the relative clause.
+        if event.place or event.third:
             return event
         frame = self.rng.choice(_BACKGROUND)
         taken = (event.patient.noun, event.patient.owner.noun if event.patient.owner else None)
@@ -177,5 +186,7 @@ class Sampler:
 
 
 def accepts(frame: VerbFrame, agent: Participant, patient: Participant) -> bool:
-    """Whether the frame takes this agent and this patient."""
+    """Whether the frame takes this agent and this patient; nobody gains what is already theirs."""
+    if frame.name in _GAINING and patient.owner is not None and patient.owner.key == agent.key:
+        return False
     return agent.noun.category in frame.agent.categories and patient.noun.category in frame.patient.categories

@@ -1,17 +1,15 @@
 """From an event to an annotated sentence: noun phrases, clauses and the ways of joining them."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from bertsecrets.data.demo.frames import Role
-from bertsecrets.data.demo.lexicon import Noun
+from bertsecrets.data.demo.frames import Verb
 from bertsecrets.data.demo.meaning import Companion, Event, Participant
 from bertsecrets.data.demo.tokens import Draft, FrameDraft, Phrase, Token
 
 NUMERALS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How an event is put into words; none of it changes the meaning.
 
     ``verb``, ``noun`` and ``modifier`` choose the second of two synonyms.
@@ -93,7 +91,7 @@ def _possessor(owner: Participant, owned: Token, style: Style, known: frozenset[
 
 
 def _companion_first(event: Event, companion: Companion, style: Style) -> Draft:
-    first = _clause(companion.event, replace(style, passive=False), frozenset())
+    first = _clause(companion.event, style._replace(passive=False), frozenset())
     main = _clause(event, style, _introduced(companion.event))
     verb = first.frames[0].target.under(main.frames[0].target, "advcl")
     mark = Token(companion.connective, "SCONJ", "mark", verb)
@@ -103,7 +101,7 @@ def _companion_first(event: Event, companion: Companion, style: Style) -> Draft:
 
 def _companion_last(event: Event, companion: Companion, style: Style) -> Draft:
     main = _clause(event, style, frozenset())
-    last = _clause(companion.event, replace(style, passive=False), _introduced(event))
+    last = _clause(companion.event, style._replace(passive=False), _introduced(event))
     subordinate = companion.connective in ("before", "after")
     verb = last.frames[0].target.under(main.frames[0].target, "advcl" if subordinate else "conj")
     if subordinate:
@@ -119,74 +117,59 @@ def _introduced(event: Event) -> frozenset[int]:
 
 
 def _clause(event: Event, style: Style, known: frozenset[int]) -> Draft:
+    frame = event.frame
     passive = style.passive and not must_be_active(event)
     denied = ""
     if event.negation == "any":
         denied = "no" if passive or style.negative_determiner else "any"
-    verb = event.frame.verb(style.verb)
-    verb_token = Token("", "VERB")
-    agent = noun_phrase(event.agent, style, subject=not passive, known=known)
-    frames = [FrameDraft(event.frame.name, verb_token, [])]
-    elements = frames[0].elements
-    if event.background is not None:
-        relative = _relative(event.background, style, agent)
-        frames += relative.frames
+    verb = Token("", "VERB")
+    auxiliaries = _auxiliaries(event, passive, denied, verb)
+    verb.form = _inflected(frame.verb(style.verb), passive, auxiliaries)
+
     known_after = known if passive else known | {event.agent.key}
+    agent = noun_phrase(event.agent, style, subject=not passive, known=known)
+    agent.head.under(verb, "obl:agent" if passive else "nsubj")
+    frames = [] if event.background is None else [_append_relative(event.background, style, agent)]
     patient = noun_phrase(event.patient, style, subject=passive, known=known_after, denied=denied)
-    auxiliaries = _auxiliaries(event, passive, denied, verb_token)
+    patient.head.under(verb, "nsubj:pass" if passive else "obj")
     if passive:
-        verb_token.form = verb.participle
-    else:
-        verb_token.form = verb.base if any(token.pos == "AUX" for token in auxiliaries) else verb.past
-    tokens: list[Token] = []
-    time = _time(event, verb_token)
-    if time is not None and style.time_first:
-        tokens += [*time.tokens, Token(",", "PUNCT", "punct", verb_token)]
-    subject = patient if passive else agent
-    subject.head.under(verb_token, "nsubj:pass" if passive else "nsubj")
-    tokens += [*subject.tokens, *auxiliaries]
-    manner = None
-    if event.manner is not None:
-        adverb = Token(event.manner.form(style.modifier), "ADV", "advmod", verb_token)
-        manner = Phrase([adverb], adverb)
-    crowded = event.third is not None or event.place is not None
-    early = passive or style.early_adverb or crowded
-    if manner is not None and early:
-        tokens += manner.tokens
-    tokens.append(verb_token)
-    third = _oblique(event.frame.third, event.third, style, known_after, verb_token)
-    if passive:
-        agent.head.under(verb_token, "obl:agent")
         agent = prepositional("by", agent)
-        goes_last = agent
-    else:
-        patient.head.under(verb_token, "obj")
-        tokens += patient.tokens
-        goes_last = None
-    elements.append((event.frame.agent.name, agent, True))
-    elements.append((event.frame.patient.name, patient, True))
-    if third is not None and event.frame.third is not None:
-        # "was repaired by Anna with a drill", but "was sold to Anna by Peter".
-        if goes_last is not None and event.frame.third.preposition == "with":
-            tokens += goes_last.tokens
-            goes_last = None
-        tokens += third.tokens
-        elements.append((event.frame.third.name, third, False))
-    if goes_last is not None:
-        tokens += goes_last.tokens
-    if manner is not None:
-        elements.append(("Manner", manner, False))
-        if not early:
-            tokens += manner.tokens
-    if event.place is not None:
-        place = _place(event.place, style, verb_token)
-        tokens += place.tokens
-        elements.append(("Place", place, False))
-    if time is not None:
-        elements.append(("Time", time, False))
-        if not style.time_first:
-            tokens += time.tokens
-    return Draft(tokens, frames)
+    third = _third(event, style, known_after, verb)
+    manner, place, time = _manner(event, style, verb), _place(event, style, verb), _time(event, verb)
+
+    subject, complement = (patient, agent) if passive else (agent, patient)
+    # "was repaired by Anna with a drill", but "was sold to Peter by Anna".
+    third_first = passive and frame.third is not None and frame.third.preposition != "with"
+    complements = (third, complement) if third_first else (complement, third)
+    early_manner = passive or style.early_adverb or third is not None or place is not None
+    # After a relative clause the time would seem to belong to that clause.
+    early_time = style.time_first or event.background is not None
+    tokens = [
+        *(_words(time, Token(",", "PUNCT", "punct", verb)) if early_time and time else ()),
+        *_words(subject, *auxiliaries, manner if early_manner else None, verb, *complements),
+        *_words(None if early_manner else manner, place, None if early_time else time),
+    ]
+    elements = [
+        (frame.agent.name, agent, True),
+        (frame.patient.name, patient, True),
+        (frame.third.name if frame.third else "", third, False),
+        ("Manner", manner, False),
+        ("Place", place, False),
+        ("Time", time, False),
+    ]
+    filled = [(name, phrase, core) for name, phrase, core in elements if phrase is not None]
+    return Draft(tokens, [FrameDraft(frame.name, verb, filled), *frames])
+
+
+def _words(*parts: Phrase | Token | None) -> list[Token]:
+    """The tokens of the parts that are there, in order."""
+    return [token for part in parts if part for token in ([part] if isinstance(part, Token) else part.tokens)]
+
+
+def _inflected(verb: Verb, passive: bool, auxiliaries: list[Token]) -> str:
+    if passive:
+        return verb.participle
+    return verb.base if any(token.pos == "AUX" for token in auxiliaries) else verb.past
 
 
 def _auxiliaries(event: Event, passive: bool, denied: str, verb: Token) -> list[Token]:
@@ -208,18 +191,25 @@ def _auxiliaries(event: Event, passive: bool, denied: str, verb: Token) -> list[
     return tokens
 
 
-def _oblique(
-    role: Role | None, participant: Participant | None, style: Style, known: frozenset[int], verb: Token
-) -> Phrase | None:
-    if role is None or participant is None:
+def _third(event: Event, style: Style, known: frozenset[int], verb: Token) -> Phrase | None:
+    if event.frame.third is None or event.third is None:
         return None
-    phrase = noun_phrase(participant, style, known=known)
+    phrase = noun_phrase(event.third, style, known=known)
     phrase.head.under(verb, "obl")
-    return prepositional(role.preposition, phrase)
+    return prepositional(event.frame.third.preposition, phrase)
 
 
-def _place(noun: Noun, style: Style, verb: Token) -> Phrase:
-    head = Token(noun.form(style.noun), "NOUN", "obl", verb)
+def _manner(event: Event, style: Style, verb: Token) -> Phrase | None:
+    if event.manner is None:
+        return None
+    adverb = Token(event.manner.form(style.modifier), "ADV", "advmod", verb)
+    return Phrase([adverb], adverb)
+
+
+def _place(event: Event, style: Style, verb: Token) -> Phrase | None:
+    if event.place is None:
+        return None
+    head = Token(event.place.form(style.noun), "NOUN", "obl", verb)
     return prepositional("in", Phrase([Token("the", "DET", "det", head), head], head))
 
 
@@ -233,17 +223,16 @@ def _time(event: Event, verb: Token) -> Phrase | None:
     return Phrase([word], word)
 
 
-def _relative(event: Event, style: Style, antecedent: Phrase) -> Draft:
-    """Append "who ..." to the antecedent, and return the clause."""
+def _append_relative(event: Event, style: Style, antecedent: Phrase) -> FrameDraft:
+    """Append "who ..." to the antecedent, and return the frame of that clause."""
     verb = Token(event.frame.verb(style.verb).past, "VERB", "acl:relcl", antecedent.head)
     pronoun = Token("who", "PRON", "nsubj", verb, entity=antecedent.head.entity)
     patient = noun_phrase(event.patient, style)
     patient.head.under(verb, "obj")
+    antecedent.tokens += [pronoun, verb, *patient.tokens]
     subject = Phrase([pronoun], pronoun)
-    frame = FrameDraft(
+    return FrameDraft(
         event.frame.name,
         verb,
         [(event.frame.agent.name, subject, True), (event.frame.patient.name, patient, True)],
     )
-    antecedent.tokens += [pronoun, verb, *patient.tokens]
-    return Draft([pronoun, verb, *patient.tokens], [frame])
