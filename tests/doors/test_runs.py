@@ -269,11 +269,16 @@ def test_interrupting_ends_the_run_as_failed(tiny_bert: Path, tmp_path: Path) ->
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "heads.parquet").is_file() and time.monotonic() < deadline:
         time.sleep(0.2)
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=120)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode != 0
     assert not (tmp_path / "run" / "report.html").exists()
