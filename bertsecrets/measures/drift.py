@@ -12,11 +12,22 @@ from bertsecrets.measures.base import Feed, Measure, Need
 Padding = Literal["exclude", "kovaleva"]
 
 
-def cosine(attention_BHQK: Tensor, reference_BHQK: Tensor) -> Tensor:
-    """Cosine similarity of two flattened maps, ``[B, H]`` in 0..1; 0 where one of them is all zero."""
-    dot_BH = (attention_BHQK * reference_BHQK).sum((-2, -1))
-    norms_BH = attention_BHQK.square().sum((-2, -1)).sqrt() * reference_BHQK.square().sum((-2, -1)).sqrt()
-    return dot_BH / norms_BH.clamp(min=torch.finfo(norms_BH.dtype).tiny)
+def cosine(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tensor | None = None) -> Tensor:
+    """Cosine similarity of two flattened maps, ``[B, H]`` in 0..1, of ``rows_BQ`` alone where given.
+
+    0 where one of the maps is all zero.
+    """
+    # Row by row, so that rows are left out without a copy of the map.
+    dot_BHQ = (attention_BHQK * reference_BHQK).sum(-1)
+    squares_BHQ = torch.linalg.vector_norm(attention_BHQK, dim=-1).square()
+    reference_squares_BHQ = torch.linalg.vector_norm(reference_BHQK, dim=-1).square()
+    if rows_BQ is not None:
+        weight_BHQ = rows_BQ[:, None].to(dot_BHQ.dtype)
+        dot_BHQ, squares_BHQ = dot_BHQ * weight_BHQ, squares_BHQ * weight_BHQ
+        reference_squares_BHQ = reference_squares_BHQ * weight_BHQ
+    norms_BH = squares_BHQ.sum(-1).sqrt() * reference_squares_BHQ.sum(-1).sqrt()
+    cosine_BH: Tensor = dot_BHQ.sum(-1) / norms_BH.clamp(min=torch.finfo(norms_BH.dtype).tiny)
+    return cosine_BH
 
 
 def jensen_shannon(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tensor) -> Tensor:
@@ -79,13 +90,10 @@ class Drift(Measure):
         rows_BQ = batch.attention_mask_BS.bool()
         if self.padding == "kovaleva":
             rows_BQ = torch.ones_like(rows_BQ)
-        elif not bool(rows_BQ.all()):
-            attention_BHQK = attention_BHQK * rows_BQ[:, None, :, None]
-            reference_BHQK = reference_BHQK * rows_BQ[:, None, :, None]
         cls_BH1K, cls_reference_BH1K = attention_BHQK[:, :, :1], reference_BHQK[:, :, :1]
         return torch.stack(
             (
-                cosine(attention_BHQK, reference_BHQK),
+                cosine(attention_BHQK, reference_BHQK, rows_BQ),
                 jensen_shannon(attention_BHQK, reference_BHQK, rows_BQ),
                 cosine(cls_BH1K, cls_reference_BH1K),
                 jensen_shannon(cls_BH1K, cls_reference_BH1K, torch.ones_like(rows_BQ[:, :1])),
