@@ -298,9 +298,9 @@ def test_swapped_roles_change_the_label(task: str) -> None:
     assert all(row.label != same_meaning for row in swapped)
 
 
-def test_a_third_of_the_different_pairs_swap_roles() -> None:
+def test_a_quarter_of_the_different_pairs_swap_roles() -> None:
     different = [row for row in rows_of("demo_paraphrase", "train") if row.label == 0]
-    assert 0.25 < sum(_is_swapped(row) for row in different) / len(different) < 0.42
+    assert 0.18 < sum(_is_swapped(row) for row in different) / len(different) < 0.32
 
 
 def test_swapping_an_event_lowers_its_score() -> None:

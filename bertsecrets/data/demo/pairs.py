@@ -13,10 +13,10 @@ PARAPHRASE_LABELS = ("different", "paraphrase")
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 SCORE_RANGE = (0.0, 5.0)
 
-# Weighted so that about a third of the pairs that end up labelled "different" have their roles swapped.
+# Weighted so that about a quarter of the pairs that end up labelled "different" have their roles swapped.
 _DIFFERENT: tuple[tuple[Edit, int], ...] = (
-    (edits.swap_roles, 13),
-    (edits.flip_negation, 3),
+    (edits.swap_roles, 9),
+    (edits.flip_negation, 5),
     (edits.opposite_verb, 3),
     (edits.opposite_adjective, 2),
     (edits.opposite_manner, 2),
