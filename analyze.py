@@ -13,8 +13,12 @@ CONF = Path(__file__).parent / "conf"
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="analyze")
 def main(config: DictConfig) -> None:
     from bertsecrets.doors.analyze import analyze
+    from bertsecrets.doors.merge import merge_runs
 
-    analyze(config)
+    if config.merge is not None:
+        merge_runs(config)
+    else:
+        analyze(config)
 
 
 if __name__ == "__main__":

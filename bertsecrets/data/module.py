@@ -186,6 +186,13 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(self.evaluation[name], max_length, pad_to)
         return self._eval_loader(dataset, _sample(len(dataset), max_examples, seed))
 
+    def training_sample(self, max_examples: int) -> DataLoader[Batch]:
+        """Batches of a random sample of the training split, the same on every process."""
+        dataset = self.encoded(TRAIN)
+        positions = _sample(len(dataset), max_examples, 0)
+        sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, 0, 1, positions)
+        return DataLoader(dataset, sampler=sampler, batch_size=None)
+
     def _eval_loader(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         rank, world_size = self._place()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)

@@ -16,10 +16,12 @@ from bertsecrets.doors.build import (
     make_loggers,
     make_trainer,
     plain,
+    resumed,
     run_folder,
 )
 from bertsecrets.doors.command_line import CONFIG_COPY
 from bertsecrets.doors.finish import close_loggers, finish
+from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import find_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_init, load_model, load_tokenizer
@@ -38,6 +40,11 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
         UserError: For everything that the user can mend, before a model is loaded where that is possible.
     """
     started = time.monotonic()
+    folder = run_folder()
+    if config.resume is not None:
+        config = resumed(config, folder)
+    if config.checkpoint is None:
+        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     task = task_from_config(plain(config.task))
     check_metrics(task)
     check_init(config.init)
@@ -57,7 +64,6 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     check_length(checkpoint.model, config.task.training.max_length)
     prove(checkpoint.model)
 
-    folder = run_folder()
     run = Run(folder, record.get("name", config.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,12 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel
 
+from bertsecrets.doors.command_line import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
+
+_log = logging.getLogger(__name__)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -56,6 +60,16 @@ def is_first_process() -> bool:
 def run_folder() -> Path:
     """Hydra's output folder of this job."""
     return Path(HydraConfig.get().runtime.output_dir)
+
+
+def resumed(config: DictConfig, folder: Path) -> DictConfig:
+    """The interrupted run's own configuration; only what cannot change its numbers is taken from the new one."""
+    own = OmegaConf.load(folder / CONFIG_COPY)
+    assert isinstance(own, DictConfig)
+    own.resume = config.resume
+    own.debug = config.debug
+    _log.info(f"Going on with the run in {folder}.")
+    return own
 
 
 def make_loggers(config: DictConfig, run: Run) -> list[Logger]:

@@ -1,17 +1,19 @@
 """What every run does at its end: scores, predictions, figures, report, Weights & Biases, and a summary to read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 import wandb
+from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 
 from bertsecrets.data.module import TaskData
+from bertsecrets.doors.ablation_summary import ablation_scalars
 from bertsecrets.doors.scores import RunScores, SetScores
 from bertsecrets.doors.summary import summarise
 from bertsecrets.models.classifier import SequenceClassifier
@@ -49,7 +51,8 @@ def finish(
     write_report(run.report_path, summary.report)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
-            _track(logger, run, scores)
+            pictures = {name: each for name, each in summary.figures.items() if name.startswith("ablation_")}
+            _track(logger, run, scores, pictures)
     print_summary(Console(), scores.lines(), summary.heads, run.report_path)
 
 
@@ -82,7 +85,7 @@ def _write_predictions(run: Run, module: SequenceClassifier) -> None:
             pq.write_table(pa.table(columns), temporary, compression="zstd")
 
 
-def _track(logger: WandbLogger, run: Run, scores: RunScores) -> None:
+def _track(logger: WandbLogger, run: Run, scores: RunScores, ablation_figures: Mapping[str, Figure]) -> None:
     experiment = logger.experiment
     tracking.log_table(experiment, run.table())
     summary = {
@@ -93,10 +96,13 @@ def _track(logger: WandbLogger, run: Run, scores: RunScores) -> None:
         for name, each in scores.sets.items()
         for metric, value in each.constant.items()
     }
+    summary |= ablation_scalars(run.ablation_table())
     tracking.log_summary(experiment, {**summary, "seconds": scores.seconds})
+    if run.ablation_path.is_file():
+        tracking.log_ablation(experiment, run.ablation_table(), ablation_figures)
     if logger.experiment.settings.mode != "disabled":
         artifact = wandb.Artifact(f"run-{logger.version}", type="bertsecrets-run")
-        for path in (run.heads_path, run.report_path, run.scores_path):
+        for path in (run.heads_path, run.ablation_path, run.report_path, run.scores_path):
             if path.is_file():
                 artifact.add_file(str(path))
         experiment.log_artifact(artifact)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.scores import RunScores
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.console import HeadLine, outstanding_heads
@@ -69,6 +70,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
+    sections += ablation_sections(run.ablation_table(), run.checks(), figures, lead)
     viewer = _viewer(run, changed)
     if viewer is not None and changed:
         sections.append(_gallery_section(run, changed[:heads], figures))

@@ -19,6 +19,7 @@ from bertsecrets.doors.build import (
     make_loggers,
     make_trainer,
     plain,
+    resumed,
     run_folder,
 )
 from bertsecrets.doors.command_line import CONFIG_COPY
@@ -43,7 +44,7 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     started = time.monotonic()
     folder = run_folder()
     if config.resume is not None:
-        config = _resumed(config, folder)
+        config = resumed(config, folder)
     task = task_from_config(plain(config.task))
     check_metrics(task)
     check_init(config.init)
@@ -92,16 +93,6 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     finally:
         close_loggers(loggers, succeeded)
     return module.scores
-
-
-def _resumed(config: DictConfig, folder: Path) -> DictConfig:
-    """The interrupted run's own configuration; only what cannot change its numbers is taken from the new one."""
-    own = OmegaConf.load(folder / CONFIG_COPY)
-    assert isinstance(own, DictConfig)
-    own.resume = config.resume
-    own.debug = config.debug
-    _log.info(f"Going on with the run in {folder}.")
-    return own
 
 
 def _checkpoints(config: DictConfig, module: SequenceClassifier, run: Run) -> list[Callback]:

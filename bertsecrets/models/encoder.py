@@ -52,6 +52,24 @@ class Family(Protocol):
         Each entry is a parameter, the shape to view it in, and the dimension of that view which counts the heads.
         """
 
+    unbatched: tuple[str, ...]
+    """Arguments of a layer's call that are tensors without a batch dimension."""
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        """Whether a forward pass of this model can be taken up at any layer: nothing but layers lies between them."""
+
+    def after_heads(self, layer: nn.Module, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        """The rest of a layer: from its heads' outputs (the input of the projection) and its input to its output."""
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        """Logits ``[B, C]`` from the output of the last layer; of ``first_token_decides``, the first token is enough."""
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        """Whether the task head reads the first token alone."""
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        """The maps for query, key and value, where scores are their scaled products alone and they see the layer's input."""
+
 
 @dataclass(frozen=True)
 class Encoder:

@@ -7,7 +7,9 @@ from tqdm.auto import tqdm
 
 
 @contextmanager
-def progress_over(total: int, what: str, visible: bool = True) -> Iterator[Callable[[], object]]:
-    """Yields a function to call after each of ``total`` batches; the bar appears after five seconds of work."""
-    with tqdm(total=total, desc=what, unit="batch", leave=False, disable=not visible, delay=5) as bar:
+def progress_over(total: int, what: str, visible: bool = True, unit: str = "batch") -> Iterator[Callable[..., object]]:
+    """Yields a function to call after each unit of work, or with the number finished; the bar appears after 5 s."""
+    with tqdm(
+        total=total, desc=what, unit=unit, unit_scale=unit != "batch", leave=False, disable=not visible, delay=5
+    ) as bar:
         yield bar.update

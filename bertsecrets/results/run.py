@@ -1,11 +1,13 @@
 """A run's folder: who the run is, and where its numbers go."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsecrets.grid import HeadGrid
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
 
@@ -33,6 +35,14 @@ class Run:
     @property
     def heads_path(self) -> Path:
         return self.folder / "heads.parquet"
+
+    @property
+    def ablation_path(self) -> Path:
+        return self.folder / "ablation.parquet"
+
+    @property
+    def checks_path(self) -> Path:
+        return self.folder / "ablation" / "selection.json"
 
     @property
     def captures(self) -> Path:
@@ -69,6 +79,23 @@ class Run:
     def table(self) -> HeadTable:
         """The run's head table so far."""
         return HeadTable.read(self.heads_path) if self.heads_path.is_file() else HeadTable.empty()
+
+    def ablation_table(self) -> AblationTable:
+        """The run's ablation table so far."""
+        if self.ablation_path.is_file():
+            return AblationTable.read(self.ablation_path)
+        return AblationTable.from_rows([])
+
+    def add_checks(self, checks: Mapping[str, Mapping[str, Any]]) -> None:
+        """Adds selection checks, by ``<metric>_<mode>``, to those of the run."""
+        self.write_json(self.checks_path, {**self.checks(), **checks})
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """The run's selection checks so far."""
+        if not self.checks_path.is_file():
+            return {}
+        content: dict[str, dict[str, Any]] = json.loads(self.checks_path.read_text("utf-8"))
+        return content
 
     def write_json(self, path: Path, content: Any) -> None:
         """Writes plain values atomically; nothing in a process that does not write."""

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from bertsecrets.grid import HeadGrid
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.saving import png
 from bertsecrets.results.table import SCHEMA, HeadTable
 
@@ -63,6 +64,17 @@ def log_table(run: "Run | None", table: HeadTable) -> None:
     if run is not None:
         rows = [list(row) for row in zip(*table.table.to_pydict().values(), strict=True)]
         run.log({"heads": wandb.Table(columns=list(SCHEMA.names), data=rows)})
+
+
+def log_ablation(run: "Run | None", table: AblationTable, figures: Mapping[str, Figure]) -> None:
+    """Logs a disabling sweep under ``ablation``: its long table, and its figures by name; nothing without a run."""
+    if run is not None:
+        columns = table.table.schema.names
+        rows = [[row[name] for name in columns] for row in table.rows()]
+        content: dict[str, object] = {"ablation/table": wandb.Table(columns=columns, data=rows)}
+        for name, figure in figures.items():
+            content[f"ablation/{name.removeprefix('ablation_')}"] = _image(figure)
+        run.log(content)
 
 
 def log_summary(run: "Run | None", values: Mapping[str, float | int | str]) -> None:

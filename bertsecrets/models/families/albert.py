@@ -14,6 +14,7 @@ class Albert:
     """``encoder.albert_layer_groups.g.albert_layers.j.attention``, called group by group."""
 
     model_types: tuple[str, ...] = ("albert",)
+    unbatched: tuple[str, ...] = ()
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -38,3 +39,24 @@ class Albert:
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.query, attention.key, attention.value), attention.dense, num_heads)
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = layer.attention.LayerNorm(hidden_BSD + layer.attention.dense(output_BSD))
+        result_BSD: Tensor = layer.full_layer_layer_norm(layer.ff_chunk(attended_BSD) + attended_BSD)
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        base: Any = model.base_model
+        logits_BC: Tensor = whole.classifier(base.pooler_activation(base.pooler(hidden_BSD[:, 0])))
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        attention: Any = site.module
+        return attention.query, attention.key, attention.value

@@ -23,6 +23,7 @@ class Bert:
         "roberta-prelayernorm",
         "xlm-roberta",
     )
+    unbatched: tuple[str, ...] = ()
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -42,3 +43,28 @@ class Bert:
         attention: Any = site.module
         assert site.projection is not None
         return separate_projections((attention.query, attention.key, attention.value), site.projection, num_heads)
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        result_BSD: Tensor = layer.feed_forward_chunk(layer.attention.output(output_BSD, hidden_BSD))
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        base: Any = model.base_model
+        if model.config.model_type == "roberta-prelayernorm":
+            hidden_BSD = base.LayerNorm(hidden_BSD)
+        pooled = hidden_BSD if getattr(base, "pooler", None) is None else base.pooler(hidden_BSD)
+        logits_BC: Tensor = whole.classifier(pooled)
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        attention: Any = site.module
+        if attention.config.model_type == "roberta-prelayernorm":
+            return None
+        return attention.query, attention.key, attention.value

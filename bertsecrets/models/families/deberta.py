@@ -15,6 +15,7 @@ class Deberta:
     """``encoder.layer.i.attention.self`` with ``in_proj``, whose rows run head by head through query, key, value."""
 
     model_types: tuple[str, ...] = ("deberta",)
+    unbatched: tuple[str, ...] = ("rel_embeddings", "relative_pos")
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -48,3 +49,22 @@ class Deberta:
             (attention.in_proj.weight, (num_heads, -1), 0),
             (projection.weight, (projection.out_features, num_heads, -1), 1),
         ]
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = layer.attention.output(output_BSD, hidden_BSD)
+        result_BSD: Tensor = layer.output(layer.intermediate(attended_BSD), attended_BSD)
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        logits_BC: Tensor = whole.classifier(whole.pooler(hidden_BSD))
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        return None

@@ -14,6 +14,7 @@ class DebertaV2:
     """``encoder.layer.i.attention.self`` with ``query_proj``, ``key_proj``, ``value_proj``."""
 
     model_types: tuple[str, ...] = ("deberta-v2",)
+    unbatched: tuple[str, ...] = ("rel_embeddings", "relative_pos")
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -36,3 +37,24 @@ class DebertaV2:
         assert site.projection is not None
         inputs = (attention.query_proj, attention.key_proj, attention.value_proj)
         return separate_projections(inputs, site.projection, num_heads)
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        base: Any = model.base_model
+        # The convolution of the extra-large models lies between layers 0 and 1.
+        return getattr(base.encoder, "conv", None) is None
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = layer.attention.output(output_BSD, hidden_BSD)
+        result_BSD: Tensor = layer.output(layer.intermediate(attended_BSD), attended_BSD)
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        logits_BC: Tensor = whole.classifier(whole.pooler(hidden_BSD))
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        return None

@@ -14,6 +14,7 @@ class ModernBert:
     """``layers.i.attn`` with ``Wqkv``, whose rows hold all queries, then all keys, then all values; ``Wo`` projects."""
 
     model_types: tuple[str, ...] = ("modernbert",)
+    unbatched: tuple[str, ...] = ()
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         layers: Any = base.layers
@@ -38,3 +39,28 @@ class ModernBert:
             (attention.Wqkv.weight, (3, num_heads, -1), 1),
             (projection.weight, (projection.out_features, num_heads, -1), 1),
         ]
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = hidden_BSD + layer.attn.Wo(output_BSD)
+        result_BSD: Tensor = attended_BSD + layer.mlp(layer.mlp_norm(attended_BSD))
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        hidden_BSD = whole.model.final_norm(hidden_BSD)
+        if self.first_token_decides(model):
+            pooled_BD = hidden_BSD[:, 0]
+        else:
+            weight_BS1 = real_BS.unsqueeze(-1)
+            pooled_BD = (hidden_BSD * weight_BS1).sum(1) / weight_BS1.sum(1)
+        logits_BC: Tensor = whole.classifier(whole.head(pooled_BD))
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return bool(model.config.classifier_pooling == "cls")
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        return None

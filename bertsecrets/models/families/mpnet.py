@@ -14,6 +14,7 @@ class MPNet:
     """``encoder.layer.i.attention.attn`` with ``q``, ``k``, ``v``; its ``o`` projects."""
 
     model_types: tuple[str, ...] = ("mpnet",)
+    unbatched: tuple[str, ...] = ()
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -33,3 +34,22 @@ class MPNet:
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.q, attention.k, attention.v), attention.o, num_heads)
+
+    def continues(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        attended_BSD = layer.attention.LayerNorm(layer.attention.attn.o(output_BSD) + hidden_BSD)
+        result_BSD: Tensor = layer.output(layer.intermediate(attended_BSD), attended_BSD)
+        return result_BSD
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        logits_BC: Tensor = whole.classifier(hidden_BSD)
+        return logits_BC
+
+    def first_token_decides(self, model: PreTrainedModel) -> bool:
+        return True
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        return None

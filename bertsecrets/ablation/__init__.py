@@ -1,0 +1,1 @@
+"""Disabling heads and layers: which ones does the model need?"""

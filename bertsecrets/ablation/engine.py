@@ -1,0 +1,372 @@
+"""The engine: logits of every variant of a plan, exact, sharing all work that variants have in common."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.clean import clean_pass, first_of, is_out_of_memory, mean_over_real, repeat_rows
+from bertsecrets.ablation.first_token import first_token_output, mean_values
+from bertsecrets.ablation.plan import Plan
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder, describe
+
+_log = logging.getLogger(__name__)
+
+TOKENS_ON_CPU = 1024
+"""Tokens that go through a layer at once: small enough for the feed-forward activations to stay in the cache."""
+
+TOKENS_ON_ACCELERATOR = 32768
+
+
+class Engine:
+    """Runs every variant of a plan over batches, one batch at a time.
+
+    Variants that agree up to a layer are one pass up to there: the heads below the first disabled one are those of the
+    clean pass, a layer's head variants come from one attention computation, and where the task head reads the first
+    token alone, the last layer is computed for that token only. Families without an adapter, or whose passes cannot be
+    taken up in the middle, run once for each variant instead (``shares`` says which).
+
+    Args:
+        model: Any module that holds a transformers encoder with a sequence classification head.
+        plan: Must be made for a model of this size.
+        means_LHd: For mode ``mean``, from :func:`bertsecrets.attention.means.mean_head_outputs`.
+        max_tokens: Bound of the tokens (rows times length) that go through a layer at once; None for the device's
+            default. Halved, with a warning, whenever memory runs out.
+
+    Raises:
+        UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
+            or ``means_LHd`` is missing or of another shape.
+    """
+
+    def __init__(
+        self, model: nn.Module, plan: Plan, *, means_LHd: Tensor | None = None, max_tokens: int | None = None
+    ) -> None:
+        self.encoder = describe(model)
+        self.plan = plan
+        self.means_LHd = means_LHd
+        _check(self.encoder, plan, means_LHd)
+        self.device = next(self.encoder.base.parameters()).device
+        if max_tokens is None:
+            max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
+        self.max_tokens = max_tokens
+        family = self.encoder.family
+        self.shares = family is not None and family.continues(self.encoder.model)
+        # Edited heads of each variant in each layer; () where the layer stays as it is.
+        self.edits_VL: list[list[tuple[int, ...]]] = [
+            [tuple(head for at, head in variant.heads if at == layer) for layer in range(plan.num_layers)]
+            for variant in plan.variants
+        ]
+
+    @torch.no_grad()
+    def run(
+        self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the model as it is, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
+
+        The model runs in evaluation mode and returns to its own; no random number is drawn.
+
+        Args:
+            inputs: Keyword arguments of the model with ``attention_mask``, on its device.
+            progress: Called with the number of variants that were finished over the whole batch.
+        """
+        network = self.encoder.model
+        training = network.training
+        network.eval()
+        try:
+            if not self.shares:
+                return self._one_by_one(inputs, progress)
+            while True:
+                try:
+                    return _Pass(self, inputs).run(progress)
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    self._halve(inputs, error)
+        finally:
+            network.train(training)
+
+    def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
+        rows, length = inputs["attention_mask"].shape
+        largest = min(self.max_tokens, rows * length * len(self.plan.variants))
+        if largest < 2 * length:
+            raise UserError(
+                f"Memory ran out on a single variant of a batch of {rows} examples of {length} tokens; lower "
+                "task.training.batch_size or task.training.max_length."
+            ) from error
+        self.max_tokens = largest // 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        _log.warning(f"Memory ran out; going on with at most {self.max_tokens} tokens of variants at once.")
+
+    def _one_by_one(
+        self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None
+    ) -> tuple[Tensor, Tensor]:
+        network = self.encoder.model
+        clean_BC: Tensor = network(**inputs).logits
+        logits = []
+        for variant in self.plan.variants:
+            edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
+            with override(network, edits, self.means_LHd):
+                logits.append(_wide(network(**inputs).logits))
+            if progress is not None:
+                progress(1)
+        return _wide(clean_BC), torch.stack(logits, 1)
+
+
+def _check(encoder: Encoder, plan: Plan, means_LHd: Tensor | None) -> None:
+    if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
+        raise UserError(
+            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, the model has {encoder.num_layers} "
+            f"layers of {encoder.num_heads}; make the plan for this model."
+        )
+    for layer, site in enumerate(encoder.sites):
+        width = encoder.num_heads * encoder.head_dim
+        if site.projection is not None and site.projection.in_features != width:
+            raise UserError(
+                f"Layer {layer} has heads of {site.projection.in_features} numbers together instead of {width}: heads "
+                "were pruned or merged; disable heads of the model before pruning."
+            )
+    if not hasattr(encoder.model.config, "num_labels") or not type(encoder.model).__name__.endswith(
+        "SequenceClassification"
+    ):
+        raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
+    if plan.mode == "mean":
+        expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
+        if means_LHd is None:
+            raise UserError("Mode 'mean' needs the heads' mean outputs; make them with mean_head_outputs.")
+        if list(means_LHd.shape) != expected:
+            raise UserError(
+                f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}: take them "
+                "from this model on this task."
+            )
+
+
+def _wide(logits_BC: Tensor) -> Tensor:
+    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+
+
+class _Pass:
+    """One batch on its way through the layers.
+
+    A *node* is a set of variants that have agreed so far; its examples are rows of the tensors here (R = nodes times
+    examples, node by node).
+    """
+
+    def __init__(self, engine: Engine, inputs: Mapping[str, Tensor]) -> None:
+        self.engine = engine
+        self.encoder = engine.encoder
+        family = engine.encoder.family
+        assert family is not None
+        self.family = family
+        self.real_BS = inputs["attention_mask"].bool()
+        self.clean_BC, self.layers = clean_pass(engine.encoder, inputs)
+        self.first_only = family.first_token_decides(engine.encoder.model)
+        self.logits_BVC = torch.empty(
+            len(self.real_BS),
+            len(engine.plan.variants),
+            self.clean_BC.shape[-1],
+            dtype=torch.promote_types(self.clean_BC.dtype, torch.float32),
+            device=self.clean_BC.device,
+        )
+        self.first, self.last = 0, 0
+        self._repeated: dict[tuple[int, int], Any] = {}
+
+    def run(self, progress: Callable[[int], object] | None) -> tuple[Tensor, Tensor]:
+        batch, length = self.real_BS.shape
+        parts = -(-batch * length // max(self.engine.max_tokens, length))
+        size = -(-batch // parts)
+        starts = range(0, batch, size)
+        finished = 0
+        for index, self.first in enumerate(starts):
+            self.last = min(self.first + size, batch)
+            self._repeated.clear()
+            self._from_clean()
+            if progress is not None:
+                due = len(self.engine.plan.variants) * (index + 1) // len(starts)
+                progress(due - finished)
+                finished = due
+        return _wide(self.clean_BC), self.logits_BVC
+
+    def _from_clean(self) -> None:
+        """Variants leave the clean pass at the first layer in which they disable a head."""
+        remaining = list(range(len(self.engine.plan.variants)))
+        for layer, clean in enumerate(self.layers):
+            leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
+            if leaving:
+                remaining = [variant for variant in remaining if variant not in set(leaving)]
+                part = slice(self.first, self.last)
+                self._branch(layer, clean.hidden_BSD[part], clean.output_BSD[part], clean.value_BHd[part], [leaving])
+
+    def _branch(
+        self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
+    ) -> None:
+        """Goes on with those variants of each node that disable heads in this layer, in parts of bounded size."""
+        children: list[tuple[int, list[int]]] = []
+        for parent, node in enumerate(nodes):
+            children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
+        examples = self.last - self.first
+        size = max(1, self.engine.max_tokens // (examples * self.real_BS.shape[1]))
+        if layer == self.encoder.num_layers - 1 and self.first_only:
+            hidden_RSD, output_RSD = hidden_RSD[:, :1], output_RSD[:, :1]
+        for start in range(0, len(children), size):
+            part = children[start : start + size]
+            kept = [variants for _, variants in part]
+            if len(nodes) == 1:
+                sources = [tensor.repeat(len(part), 1, 1) for tensor in (hidden_RSD, output_RSD, value_RHd)]
+            else:
+                rows_R = torch.cat([torch.arange(parent * examples, (parent + 1) * examples) for parent, _ in part])
+                rows_R = rows_R.to(hidden_RSD.device)
+                sources = [tensor[rows_R] for tensor in (hidden_RSD, output_RSD, value_RHd)]
+            replaced_RSD = self._replace(layer, sources[1], sources[2], kept)
+            next_RSD = self.family.after_heads(self.encoder.layers[layer], replaced_RSD, sources[0])
+            self._descend(layer + 1, next_RSD, kept)
+
+    def _descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+        """Takes nodes, at the input of a layer, to their logits."""
+        last = self.encoder.num_layers - 1
+        while layer <= last:
+            linears = self.family.linear_attention_inputs(self.encoder.sites[layer]) if self.first_only else None
+            if layer == last and linears is not None:
+                hidden_RSD, nodes = self._first_token(layer, hidden_RSD, nodes, linears)
+            elif all(len(self._by_edits(node, layer)) == 1 for node in nodes):
+                hidden_RSD = self._layer(layer, hidden_RSD, nodes)
+            else:
+                hidden_RSD, nodes = self._fork(layer, hidden_RSD, nodes)
+            if not nodes:
+                return
+            layer += 1
+        self._classify(hidden_RSD, nodes)
+
+    def _classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+        examples = self.last - self.first
+        real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
+        logits_NBC = self.family.classify(self.encoder.model, hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
+        for node, logits_BC in zip(nodes, logits_NBC, strict=True):
+            for variant in node:
+                self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
+
+    def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
+        """A whole layer, in which all variants of a node disable the same heads, if any."""
+        module = self.encoder.layers[layer]
+        arguments = self._arguments(layer, len(nodes))
+        if not any(self.engine.edits_VL[node[0]][layer] for node in nodes):
+            return first_of(module(hidden_states=hidden_RSD, **arguments))
+
+        def edit(output_RSD: Tensor, value_RHd: Tensor) -> Tensor:
+            return self._replace(layer, output_RSD, value_RHd, nodes)
+
+        with self._at_projection(layer, len(nodes), edit):
+            return first_of(module(hidden_states=hidden_RSD, **arguments))
+
+    def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
+        """A layer at which variants of one node part: those that disable heads go on by themselves.
+
+        Returns:
+            The layer's output and the nodes of the variants that leave it as it is.
+        """
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def keep(output_RSD: Tensor, value_RHd: Tensor) -> Tensor:
+            seen.append((output_RSD, value_RHd))
+            return output_RSD
+
+        with self._at_projection(layer, len(nodes), keep):
+            next_RSD = first_of(
+                self.encoder.layers[layer](hidden_states=hidden_RSD, **self._arguments(layer, len(nodes)))
+            )
+        (output_RSD, value_RHd), *_ = seen
+        self._branch(layer, hidden_RSD, output_RSD, value_RHd, nodes)
+        return self._unedited(layer, next_RSD, nodes)
+
+    def _first_token(
+        self,
+        layer: int,
+        hidden_RSD: Tensor,
+        nodes: Sequence[Sequence[int]],
+        linears: tuple[nn.Linear, nn.Linear, nn.Linear],
+    ) -> tuple[Tensor, Sequence[Sequence[int]]]:
+        """The last layer for the first token alone, and the nodes that did not go on by themselves."""
+        heads = self.encoder.num_heads
+        real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
+        output_R1D = first_token_output(linears, hidden_RSD, real_RS, heads)
+        first_R1D = hidden_RSD[:, :1]
+        if any(edits for node in nodes for edits in self._by_edits(node, layer)):
+            value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
+            if all(len(self._by_edits(node, layer)) == 1 for node in nodes):
+                output_R1D = self._replace(layer, output_R1D, value_RHd, nodes)
+            else:
+                self._branch(layer, first_R1D, output_R1D, value_RHd, nodes)
+                next_R1D = self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D)
+                return self._unedited(layer, next_R1D, nodes)
+        return self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D), nodes
+
+    def _unedited(self, layer: int, next_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
+        """Rows and nodes of the variants that leave a layer as it is."""
+        unedited = [self._by_edits(node, layer).get((), []) for node in nodes]
+        chosen = [index for index, node in enumerate(unedited) if node]
+        rows_NBSD = next_RSD.unflatten(0, (len(nodes), self.last - self.first))
+        return rows_NBSD[chosen].flatten(0, 1), [unedited[index] for index in chosen]
+
+    def _replace(self, layer: int, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
+        """The heads' outputs with those that each node disables in this layer replaced."""
+        edited_NH = torch.zeros(len(nodes), self.encoder.num_heads, dtype=torch.bool)
+        for index, node in enumerate(nodes):
+            edited_NH[index, list(self.engine.edits_VL[node[0]][layer])] = True
+        examples = self.last - self.first
+        edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
+        output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
+        if self.engine.plan.mode == "zero":
+            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
+            return zeroed_RSHd.flatten(2)
+        if self.engine.plan.mode == "mean":
+            assert self.engine.means_LHd is not None
+            new_R1Hd = self.engine.means_LHd[layer].to(output_RSD)[None, None]
+        else:
+            new_R1Hd = value_RHd.to(output_RSD.dtype)[:, None]
+        return torch.where(edited_R1H1, new_R1Hd, output_RSHd).flatten(2)
+
+    @contextmanager
+    def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:
+        """While open, ``act(output, mean values)`` says what enters the output projection of a layer."""
+        site = self.encoder.sites[layer]
+        assert site.projection is not None
+        assert site.value is not None
+        real_RS = self.real_BS[self.first : self.last].repeat(copies, 1)
+        values: list[Tensor] = []
+
+        def keep(_: nn.Module, args: Any, projected_RSD: Tensor) -> None:
+            values.append(mean_over_real(self.family.values(site, projected_RSD, self.encoder.num_heads), real_RS))
+
+        def replace(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return (act(args[0], values[-1]), *args[1:])
+
+        handles = [site.value.register_forward_hook(keep), site.projection.register_forward_pre_hook(replace)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _arguments(self, layer: int, copies: int) -> dict[str, Any]:
+        found = {}
+        for name, value in self.layers[layer].arguments.items():
+            if name in self.family.unbatched:
+                found[name] = value
+                continue
+            key = (id(value), copies)
+            if key not in self._repeated:
+                self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)
+            found[name] = self._repeated[key]
+        return found
+
+    def _by_edits(self, node: Sequence[int], layer: int) -> dict[tuple[int, ...], list[int]]:
+        """The variants of a node by the heads that they disable in a layer."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for variant in node:
+            found.setdefault(self.engine.edits_VL[variant][layer], []).append(variant)
+        return found

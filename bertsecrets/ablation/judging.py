@@ -1,0 +1,104 @@
+"""From the outcomes of a sweep to judged rows: every metric of the task, every variant."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import KINDS, Plan
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.selection import selection_check
+from bertsecrets.ablation.verdicts import judge
+from bertsecrets.data.task import Task
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.metrics import decide
+
+MEASURE = "ablation"
+"""Name of the measure in the head table; its columns are ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``."""
+
+_JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
+
+
+def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
+    """One row of an ablation table for every metric of the task and every variant.
+
+    Corrections for many tests run over all variants of one kind.
+
+    Args:
+        outcomes: Of a finished sweep.
+        task: Gives the metrics.
+        identity: The columns run, model, task, init, stage, step and evaluation.
+        settings: Of :func:`bertsecrets.ablation.verdicts.judge`.
+    """
+    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    rows = []
+    for metric in task.metrics:
+        for kind in KINDS:
+            chosen = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
+            if not chosen:
+                continue
+            verdicts = judge(metric, label_N, clean_N, prediction_VN[chosen], **settings)
+            for place, index in enumerate(chosen):
+                variant = outcomes.plan.variants[index]
+                rows.append(
+                    {
+                        **identity,
+                        "metric": metric,
+                        "mode": outcomes.plan.mode,
+                        "kind": kind,
+                        "variant": variant.name,
+                        "heads": " ".join(f"{layer}-{head}" for layer, head in variant.heads),
+                        "num_heads": len(variant.heads),
+                        "count": len(label_N),
+                        "layer": variant.layer,
+                        "head": variant.head,
+                        "baseline": float(verdicts.baseline),
+                        "significant": bool(verdicts.significant[place]),
+                        **{name: float(getattr(verdicts, name)[place]) for name in _JUDGED},
+                    }
+                )
+    return rows
+
+
+def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dict[str, Any]]:
+    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone."""
+    heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
+    if len(heads) < 2 or len(outcomes.label_N) < 4:
+        return {}
+    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    found = {}
+    for metric in task.metrics:
+        check = selection_check(metric, label_N, clean_N, prediction_VN[heads], seed=seed)
+        content = {name: value for name, value in vars(check).items() if name not in ("best", "chosen")}
+        best = outcomes.plan.variants[heads[check.best]].name
+        found[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
+    return found
+
+
+def _predictions(outcomes: Outcomes, task: Task) -> tuple[Array, Array, Array]:
+    """Labels ``[N]``, clean predictions ``[N]`` and those of the variants ``[V, N]``."""
+    prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in outcomes.logits_NVC.unbind(1)])
+    clean_N = decide(outcomes.clean_NC, task)
+    return outcomes.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
+
+
+def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:
+    """The changes of score of single heads, and of all heads of a layer but one, as grids for the head table."""
+    grids = []
+    for kind, suffix in (("head", ""), ("all_but_one", "_all_but_one")):
+        chosen = [row for row in rows if row["kind"] == kind]
+        metrics = list(dict.fromkeys(row["metric"] for row in chosen))
+        if not metrics:
+            continue
+        shape = (plan.num_layers, plan.num_heads, len(metrics))
+        value_LHC = torch.full(shape, math.nan, dtype=torch.float64)
+        stderr_LHC = value_LHC.clone()
+        count_LHC = torch.zeros(shape, dtype=torch.int64)
+        for row in chosen:
+            place = (row["layer"], row["head"], metrics.index(row["metric"]))
+            value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
+        columns = tuple(f"{metric}_{plan.mode}{suffix}" for metric in metrics)
+        grids.append(HeadGrid(MEASURE, columns, value_LHC, stderr_LHC, count_LHC))
+    return grids

@@ -1,0 +1,234 @@
+"""What a sweep found: the logits of every variant for every example, kept on disk batch by batch."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from bertsecrets.ablation.plan import Plan, Variant
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import atomic_write
+
+_TENSORS = ("index", "label", "clean", "logits")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """A finished sweep over N examples, in order of their index.
+
+    Args:
+        plan: Its variants are the V of the tensors.
+        index_N: Index of each example in its split, int64.
+        label_N: Class indices or scores, float32.
+        clean_NC: Logits of the model as it is, float32.
+        logits_NVC: Logits of each variant, float32.
+    """
+
+    plan: Plan
+    index_N: Tensor
+    label_N: Tensor
+    clean_NC: Tensor
+    logits_NVC: Tensor
+
+    def losses(self, task: Task) -> tuple[Tensor, Tensor]:
+        """Loss of each example, clean ``[N]`` and of each variant ``[N, V]``: cross-entropy, or squared error."""
+        if task.is_regression:
+            squared_NV = (self.logits_NVC[..., 0] - self.label_N[:, None]).square()
+            return (self.clean_NC[:, 0] - self.label_N).square(), squared_NV
+        label_N = self.label_N.long()
+        clean_N = nn.functional.cross_entropy(self.clean_NC, label_N, reduction="none")
+        loss_NV = nn.functional.cross_entropy(
+            self.logits_NVC.flatten(0, 1), label_N.repeat_interleave(self.logits_NVC.shape[1]), reduction="none"
+        )
+        return clean_N, loss_NV.unflatten(0, self.logits_NVC.shape[:2])
+
+    def write(self, path: Path, task: Task) -> None:
+        """Writes the tensors and the losses, the plan beside them, to one safetensors file."""
+        clean_N, loss_NV = self.losses(task)
+        tensors = {
+            "index": self.index_N,
+            "label": self.label_N,
+            "clean": self.clean_NC,
+            "logits": self.logits_NVC.contiguous(),
+            "clean_loss": clean_N,
+            "loss": loss_NV,
+        }
+        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
+
+    @classmethod
+    def read(cls, path: Path) -> "Outcomes":
+        """Raises ``UserError`` if the file is missing or not one that ``write`` wrote."""
+        try:
+            with safe_open(path, "pt") as file:
+                plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
+                return cls(plan, *(file.get_tensor(name) for name in _TENSORS))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
+            ) from error
+
+
+def merge(parts: Sequence[Outcomes]) -> Outcomes:
+    """Sweeps of parts of a plan as one sweep, its variants in order of kind and name.
+
+    Raises:
+        UserError: If the parts differ in mode, model size, examples or clean predictions, or a variant is in two.
+    """
+    if not parts:
+        raise UserError("There is nothing to merge; give at least one finished sweep.")
+    first = parts[0]
+    for other in parts[1:]:
+        for name, left, right in (
+            ("disabling mode", first.plan.mode, other.plan.mode),
+            ("numbers of layers and heads", _size(first.plan), _size(other.plan)),
+            ("examples", first.index_N.tolist(), other.index_N.tolist()),
+            ("labels", first.label_N.tolist(), other.label_N.tolist()),
+        ):
+            if left != right:
+                raise UserError(
+                    f"Two sweeps differ in their {name}, so that they are no parts of one; merge like with like."
+                )
+        # Parts may come from different machines, whose sums differ in the last bits.
+        if not torch.allclose(first.clean_NC, other.clean_NC, rtol=1e-3, atol=1e-3):
+            raise UserError(
+                "Two sweeps come from different models (their predictions differ); merge sweeps of one checkpoint."
+            )
+    placed = [(variant, part.logits_NVC[:, i]) for part in parts for i, variant in enumerate(part.plan.variants)]
+    placed.sort(key=lambda pair: (pair[0].kind, pair[0].name))
+    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variant for variant, _ in placed))
+    logits_NVC = torch.stack([logits_NC for _, logits_NC in placed], 1)
+    return Outcomes(plan, first.index_N, first.label_N, first.clean_NC, logits_NVC)
+
+
+class Collected(Metric):
+    """Collects the outcomes of a sweep over batches and processes, each example once."""
+
+    full_state_update = False
+    index: list[Tensor]
+    label: list[Tensor]
+    clean: list[Tensor]
+    logits: list[Tensor]
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+        for name in _TENSORS:
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, index_B: Tensor, label_B: Tensor, clean_BC: Tensor, logits_BVC: Tensor) -> None:
+        """Adds a batch."""
+        for name, value in zip(_TENSORS, (index_B, label_B.float(), clean_BC.float(), logits_BVC.float()), strict=True):
+            getattr(self, name).append(value)
+
+    def compute(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The tensors of :class:`Outcomes`, in order of index, on the CPU."""
+        states = (self.index, self.label, self.clean, self.logits)
+        whole = [torch.cat(value) if isinstance(value, list) else value for value in states]
+        order_N = whole[0].argsort()
+        index_N, label_N, clean_NC, logits_NVC = (tensor[order_N].cpu() for tensor in whole)
+        return index_N, label_N, clean_NC, logits_NVC
+
+    def outcomes(self) -> Outcomes:
+        """Everything collected, on all processes, as one sweep."""
+        index_N, label_N, clean_NC, logits_NVC = self.compute()
+        # torchmetrics takes the dimensions off a tensor of one number.
+        count, variants = index_N.numel(), len(self.plan.variants)
+        return Outcomes(
+            self.plan,
+            index_N.view(count),
+            label_N.view(count),
+            clean_NC.view(count, -1),
+            logits_NVC.view(count, variants, -1),
+        )
+
+
+class Parts:
+    """The finished batches of a sweep on disk, from which an interrupted sweep goes on.
+
+    A batch's file is named by all that its outcome depends on: weights, plan, precision and tokens. A file that cannot
+    be read counts as missing.
+
+    Args:
+        folder: Where the files lie.
+        fingerprint: From :func:`fingerprint`.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder = folder
+        self.fingerprint = fingerprint
+        self.found = 0
+
+    def load(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Clean and variants' logits of a batch that was finished before."""
+        try:
+            with safe_open(self._path(batch), "pt") as file:
+                found = (file.get_tensor("clean"), file.get_tensor("logits"))
+        except (OSError, SafetensorError):
+            return None
+        self.found += 1
+        return found
+
+    def save(self, batch: Batch, clean_BC: Tensor, logits_BVC: Tensor) -> None:
+        """Keeps a finished batch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _save(self._path(batch), {"clean": clean_BC.cpu(), "logits": logits_BVC.cpu().contiguous()}, {})
+
+    def clear(self) -> None:
+        """Removes all files, once the whole sweep has been written."""
+        for path in self.folder.glob("*.safetensors"):
+            path.unlink(missing_ok=True)
+        if self.folder.is_dir():
+            self.folder.rmdir()
+
+    def _path(self, batch: Batch) -> Path:
+        content = hashlib.sha256(self.fingerprint.encode())
+        for tensor in (batch.index_B, batch.input_ids_BS, batch.attention_mask_BS):
+            content.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().numpy().tobytes())
+        return self.folder / f"{content.hexdigest()[:24]}.safetensors"
+
+
+def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -> str:
+    """Names a sweep by the model's weights, the plan and further settings such as the precision."""
+    content = hashlib.sha256(json.dumps(_plan_as_dict(plan)).encode())
+    content.update(repr(tuple(settings)).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return content.hexdigest()
+
+
+def _size(plan: Plan) -> tuple[int, int]:
+    return plan.num_layers, plan.num_heads
+
+
+def _save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as temporary:
+        save_file(dict(tensors), temporary, metadata=metadata)
+
+
+def _plan_as_dict(plan: Plan) -> dict[str, object]:
+    variants = [
+        [variant.name, variant.kind, [list(place) for place in variant.heads], variant.layer, variant.head]
+        for variant in plan.variants
+    ]
+    return {"mode": plan.mode, "num_layers": plan.num_layers, "num_heads": plan.num_heads, "variants": variants}
+
+
+def _plan_from_dict(content: dict[str, object]) -> Plan:
+    rows = content["variants"]
+    assert isinstance(rows, list)
+    variants = tuple(
+        Variant(name, kind, tuple((layer, head) for layer, head in heads), layer, head)
+        for name, kind, heads, layer, head in rows
+    )
+    return Plan(str(content["mode"]), int(str(content["num_layers"])), int(str(content["num_heads"])), variants)

@@ -1,0 +1,116 @@
+"""Paired tests of no change: exact McNemar for accuracy, swaps of predictions for every other metric."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.scoring import METRICS, Array, Score, moments, weighted_ranks
+
+Flags = NDArray[np.bool_]
+
+_AT_ONCE = 1000
+
+
+def mcnemar_exact(right_N: Flags, right_VN: Flags) -> Array:
+    """Two-sided exact p-values of McNemar's test, ``[V]``.
+
+    Under the null hypothesis an example on which only one of the two is right is as likely to be the one's as the
+    other's: the smaller number of such examples is binomial with probability one half.
+
+    Args:
+        right_N: Which examples the clean model gets right, bool.
+        right_VN: The same for each variant.
+    """
+    lost_V = (right_N & ~right_VN).sum(-1)
+    won_V = (~right_N & right_VN).sum(-1)
+    return np.array(
+        [_binomial(min(int(lost), int(won)), int(lost + won)) for lost, won in zip(lost_V, won_V, strict=True)]
+    )
+
+
+def _binomial(fewer: int, count: int) -> float:
+    if count == 0:
+        return 1.0
+    terms = [
+        math.exp(math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - count * math.log(2))
+        for k in range(fewer + 1)
+    ]
+    return min(1.0, 2 * math.fsum(terms))
+
+
+def swap_test(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    permutations: int,
+    generator: np.random.Generator,
+) -> Array:
+    """Two-sided p-values of the test that swaps the two predictions of examples at random, ``[V]``.
+
+    Under the null hypothesis the clean prediction and the variant's are exchangeable in every example. All patterns of
+    swaps are counted where there are no more than ``permutations`` (exact); else that many random ones, the observed
+    pattern counted among them. Random patterns are the same for all variants. Correlations do not see location and
+    scale, so predictions are standardised first; for Spearman's, ranks are taken among both predictions together,
+    which stay exchangeable.
+    """
+    features, score = METRICS[metric]
+    pairs = [_pair(metric, clean_N, prediction_N) for prediction_N in prediction_VN]
+    if metric in ("pearson", "spearman"):
+        # Both sides centred alike: a swap moves an example's features as they are.
+        features = moments
+        label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
+    feature_VPNF = [features(label_N, pair_PN) for pair_PN in pairs]
+    p_V = np.ones(len(pairs))
+    random: list[int] = []
+    for variant, feature_PNF in enumerate(feature_VPNF):
+        moved_N = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
+        if len(moved_N) == 0:
+            continue
+        if 2 ** min(len(moved_N), 62) <= permutations:
+            patterns = (np.arange(2 ** len(moved_N))[:, None] >> np.arange(len(moved_N))) & 1
+            p_V[variant] = _extreme(feature_PNF, moved_N, patterns.astype(np.float64), score).mean()
+        else:
+            random.append(variant)
+    if random:
+        beyond_V = np.zeros(len(pairs))
+        for start in range(0, permutations, _AT_ONCE):
+            size = (min(_AT_ONCE, permutations - start), len(label_N))
+            swap_RN = generator.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
+            for variant in random:
+                feature_PNF = feature_VPNF[variant]
+                moved_N = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
+                beyond_V[variant] += _extreme(feature_PNF, moved_N, swap_RN[:, moved_N], score).sum()
+        p_V[random] = (beyond_V[random] + 1) / (permutations + 1)
+    return p_V
+
+
+def _pair(metric: str, clean_N: Array, prediction_N: Array) -> Array:
+    pair_PN: Array = np.stack([clean_N, prediction_N])
+    if metric not in ("pearson", "spearman"):
+        return pair_PN
+    spread_P1 = pair_PN.std(-1, keepdims=True)
+    pair_PN = (pair_PN - pair_PN.mean(-1, keepdims=True)) / np.where(spread_P1 > 0, spread_P1, 1)
+    if metric == "spearman":
+        return np.asarray(_ranks(pair_PN.ravel()).reshape(pair_PN.shape))
+    return pair_PN
+
+
+def _ranks(value_N: Array) -> Array:
+    """Mid-ranks, centred, in shares of the whole."""
+    return np.asarray(weighted_ranks(value_N, np.full((1, len(value_N)), 1 / len(value_N)))[0] - 0.5)
+
+
+def _extreme(feature_PNF: Array, moved_N: NDArray[np.int64], swap_RN: Array, score: Score) -> Flags:
+    """Which patterns of swaps change the score at least as much as the variant did."""
+    total_PF = feature_PNF.sum(1)
+    count = feature_PNF.shape[1]
+    difference_NF = feature_PNF[1, moved_N] - feature_PNF[0, moved_N]
+    carried_RF = swap_RN @ difference_NF
+    change_R = score((total_PF[1] - carried_RF) / count) - score((total_PF[0] + carried_RF) / count)
+    observed = score(total_PF[1] / count) - score(total_PF[0] / count)
+    if np.isnan(observed):
+        return np.ones(len(swap_RN), dtype=bool)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))

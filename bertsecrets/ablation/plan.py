@@ -1,0 +1,218 @@
+"""Plans: which heads are disabled together, and how."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from yaml import YAMLError
+
+from bertsecrets.errors import UserError, choices
+
+MODES = ("uniform", "zero", "mean")
+KINDS = ("head", "layer", "group", "group_but_one", "all_but_one", "cumulative", "random")
+
+Head = tuple[int, int]
+"""Layer and head, both counted from 0."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to disable heads of a model.
+
+    Args:
+        name: A name that sorts: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``.
+        kind: One of ``KINDS``.
+        heads: The heads disabled together, in order of layer and head.
+        layer, head: What the variant is about, where that is one head or one layer.
+    """
+
+    name: str
+    kind: str
+    heads: tuple[Head, ...]
+    layer: int | None = None
+    head: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Variants of a model of ``num_layers`` times ``num_heads`` heads, all disabled in one mode.
+
+    Modes are those of :class:`bertsecrets.attention.override.HeadEdit`: ``uniform`` (every real token gets 1/L,
+    Kovaleva et al. 2019, section 4.6), ``zero`` (the head's output is zero, Michel et al. 2019) and ``mean`` (its mean
+    output over a reference set).
+
+    Raises:
+        UserError: If the plan is empty, the mode unknown, a head out of range or named twice in one variant, or two
+            variants share a name.
+    """
+
+    mode: str
+    num_layers: int
+    num_heads: int
+    variants: tuple[Variant, ...]
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UserError(f"Unknown disabling mode '{self.mode}'; {choices(self.mode, MODES)}.")
+        if not self.variants:
+            raise UserError("The plan disables nothing; name at least one head or layer.")
+        for variant in self.variants:
+            _check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"Variant '{twice}' is in the plan twice; name each once.")
+
+
+def head_name(layer: int, head: int | None = None) -> str:
+    """``l03h11``, or ``l03`` for a whole layer."""
+    return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
+
+
+def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); of some layers only if asked."""
+    return [
+        Variant(head_name(layer, head), "head", ((layer, head),), layer, head)
+        for layer in _layers(layers, num_layers)
+        for head in range(num_heads)
+    ]
+
+
+def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
+    return [
+        Variant(head_name(layer), "layer", _whole(layer, num_heads), layer) for layer in _layers(layers, num_layers)
+    ]
+
+
+def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """Every head of a layer but one (Michel et al. 2019, section 3.3)."""
+    return [
+        Variant(
+            f"all-but-{head_name(layer, head)}",
+            "all_but_one",
+            tuple(place for place in _whole(layer, num_heads) if place != (layer, head)),
+            layer,
+            head,
+        )
+        for layer in _layers(layers, num_layers)
+        for head in range(num_heads)
+    ]
+
+
+def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
+    """Named groups of heads, ``[[[3, 1], [7, 10]], ...]``.
+
+    Raises:
+        UserError: If the nesting is another.
+    """
+    variants = []
+    for index, group in enumerate(heads):
+        variants.append(Variant(f"group-{index:03d}", "group", _places(group, f"Group {index}")))
+    return variants
+
+
+def cumulative(ranking: Sequence[Sequence[int]], sizes: Iterable[int] | None = None) -> list[Variant]:
+    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4), or the first of each size.
+
+    Raises:
+        UserError: If the ranking names a head twice, or a size is not in 1 to its length.
+    """
+    order = _ranked(ranking)
+    chosen = list(range(1, len(order) + 1) if sizes is None else sizes)
+    for size in chosen:
+        if not 1 <= size <= len(order):
+            raise UserError(f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1.")
+    return [Variant(f"top-{size:03d}", "cumulative", tuple(sorted(order[:size]))) for size in chosen]
+
+
+def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:
+    """Groups of heads drawn at random: the control for any group of that size.
+
+    Raises:
+        UserError: If ``size`` is not in 1 to the number of heads, or ``count`` is below 1.
+    """
+    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    if not 1 <= size <= len(places):
+        raise UserError(
+            f"Random groups of {size} heads cannot be drawn from {len(places)}; give a size from 1 to that."
+        )
+    if count < 1:
+        raise UserError(f"{count} random groups were asked for; expected a number from 1.")
+    generator = random.Random(f"{seed}/{size}")
+    return [
+        Variant(f"random-{size:02d}-{index:03d}", "random", tuple(sorted(generator.sample(places, size))))
+        for index in range(count)
+    ]
+
+
+def read_groups(path: Path) -> list[list[list[int]]]:
+    """Groups of heads from a YAML or JSON file: a list of groups, each a list of ``[layer, head]``.
+
+    Raises:
+        UserError: If the file is missing, cannot be parsed, or holds something of another shape.
+    """
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, ValueError, YAMLError) as error:
+        raise UserError(
+            f"The plan file {path} cannot be read ({_first_line(error)}); give a YAML or JSON list of groups."
+        ) from error
+    if not isinstance(content, list):
+        raise UserError(
+            f"The plan file {path} holds {content!r:.60}; expected a list of groups, each a list of [layer, head]."
+        )
+    for index, group in enumerate(content):
+        _places(group, f"Group {index} of {path}")
+    return content
+
+
+def _places(group: Any, name: str) -> tuple[Head, ...]:
+    fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
+    if not fits or not all(
+        isinstance(place, Sequence) and len(place) == 2 and all(type(number) is int for number in place)
+        for place in group
+    ):
+        raise UserError(f"{name} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]].")
+    return tuple(sorted((int(layer), int(head)) for layer, head in group))
+
+
+def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
+    _places(ranking, "The ranking")
+    order = [(int(layer), int(head)) for layer, head in ranking]
+    if len(set(order)) < len(order):
+        twice = next(place for place in order if order.count(place) > 1)
+        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; name each once.")
+    return order
+
+
+def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:
+    return tuple((layer, head) for head in range(num_heads))
+
+
+def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
+    chosen = list(range(num_layers) if layers is None else layers)
+    for layer in chosen:
+        if not 0 <= layer < num_layers:
+            raise UserError(f"Layer {layer} does not exist: the model has layers 0 to {num_layers - 1}.")
+    return chosen
+
+
+def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
+    if not heads:
+        raise UserError(f"{name} disables nothing; name at least one head.")
+    for layer, head in heads:
+        if not 0 <= layer < num_layers:
+            raise UserError(f"{name} names layer {layer}, but the model has layers 0 to {num_layers - 1}.")
+        if not 0 <= head < num_heads:
+            raise UserError(f"{name} names head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}.")
+    if len(set(heads)) < len(heads):
+        layer, head = next(place for place in heads if heads.count(place) > 1)
+        raise UserError(f"{name} names head {head} of layer {layer} twice; name each once.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

