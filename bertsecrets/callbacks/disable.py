@@ -27,7 +27,7 @@ from bertsecrets.ablation.similar import similar_groups, with_controls
 from bertsecrets.ablation.similarity import head_distances
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.means import mean_head_outputs
-from bertsecrets.callbacks.stage import current_step, stage_of
+from bertsecrets.callbacks.stage import current_step, is_last_validation, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
@@ -146,8 +146,7 @@ class DisableHeads(pl.Callback):
             return
         self._validations += 1
         due = self.every_n_validations and self._validations % self.every_n_validations == 0
-        last = (not trainer.training and stage_of(trainer) == CHECKPOINT) or _is_last(trainer)
-        if not (due or last):
+        if not (due or is_last_validation(trainer)):
             return
         assert isinstance(pl_module, SequenceClassifier)
         started = time.monotonic()
@@ -304,8 +303,3 @@ def _as_groups(heads: Sequence[Any] | None) -> list[Any]:
 
 def _unique(variants: Sequence[Variant]) -> list[Variant]:
     return list({variant.name: variant for variant in variants}.values())
-
-
-def _is_last(trainer: pl.Trainer) -> bool:
-    total = trainer.estimated_stepping_batches if trainer.training else 0
-    return trainer.global_step >= total

@@ -9,7 +9,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.callbacks.stage import current_step, stage_of
+from bertsecrets.callbacks.stage import current_step, is_last_validation, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -81,7 +81,7 @@ class MeasureHeads(pl.Callback):
         if trainer.sanity_checking:
             return
         self._validations += 1
-        if self._validations % self.every_n_validations and not _is_last(trainer):
+        if self._validations % self.every_n_validations and not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
         step, stage = current_step(trainer, pl_module), stage_of(trainer)
@@ -150,8 +150,3 @@ class MeasureHeads(pl.Callback):
     @property
     def state_key(self) -> str:
         return self._generate_state_key(measures=sorted(self.makers), evaluation=self.evaluation)
-
-
-def _is_last(trainer: pl.Trainer) -> bool:
-    total = trainer.estimated_stepping_batches if trainer.training else 0
-    return trainer.global_step >= total

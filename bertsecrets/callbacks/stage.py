@@ -15,3 +15,8 @@ def stage_of(trainer: pl.Trainer) -> str:
 def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:
     """Optimiser steps that the model has behind it; for a finished checkpoint those of its own training."""
     return trainer.global_step if stage_of(trainer) == TRAINING else int(module.record.get("step", 0))
+
+
+def is_last_validation(trainer: pl.Trainer) -> bool:
+    """Whether no training step follows this validation; always outside ``trainer.fit``."""
+    return trainer.state.fn != TrainerFn.FITTING or trainer.global_step >= trainer.estimated_stepping_batches

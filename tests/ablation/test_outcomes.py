@@ -1,0 +1,132 @@
+"""Sweeps over batches: gathered in order, taken up where they stopped, merged from parts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import HEADS, tiny_batch, tiny_model
+
+import bertsecrets.ablation.sweep as sweep_module
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
+from bertsecrets.ablation.plan import Plan, every_head, every_layer
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+
+CLASSES = Task("toy", ("accuracy",), 1, labels=("a", "b", "c"))
+
+
+def batches(labelled: bool = True) -> Iterator[Batch]:
+    """Nine examples in three batches, not in order of their index."""
+    for start, lengths in ((6, (5, 4, 9)), (0, (3, 8, 6)), (3, (7, 7, 4))):
+        inputs = tiny_batch(lengths)
+        ids_BS = (inputs["input_ids"] + start) % 90
+        index_B = torch.arange(start, start + 3)
+        label_B = index_B % 3 if labelled else None
+        nothing_BS = torch.zeros_like(ids_BS)
+        yield Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B)
+
+
+def plan(mode: str = "uniform") -> Plan:
+    return Plan(mode, 3, HEADS, (*every_head(3, HEADS), *every_layer(3, HEADS)))
+
+
+def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
+    model = tiny_model("bert")
+    seen: list[int] = []
+    outcomes = sweep(model, plan(), batches(), progress=seen.append)
+    assert outcomes.index_N.tolist() == list(range(9))
+    assert sum(seen) == 9 * 15
+    for batch in batches():
+        with torch.no_grad():
+            logits_BC = model(**batch.inputs()).logits
+        torch.testing.assert_close(outcomes.clean_NC[batch.index_B], logits_BC, atol=1e-6, rtol=0)
+    clean_N, loss_NV = outcomes.losses(CLASSES)
+    assert loss_NV.shape == (9, 15)
+    one = torch.nn.functional.cross_entropy(outcomes.logits_NVC[4, 7], outcomes.label_N[4].long())
+    assert loss_NV[4, 7].item() == pytest.approx(one.item())
+    assert clean_N.shape == (9,)
+
+
+def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("bert")
+    expected = sweep(model, plan(), batches())
+    parts = Parts(tmp_path / "parts", fingerprint(model, plan()))
+
+    def stop_in_the_third() -> Iterator[Batch]:
+        *first, _ = batches()
+        yield from first
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(model, plan(), stop_in_the_third(), parts=parts)
+    files = sorted((tmp_path / "parts").iterdir())
+    assert len(files) == 2
+    files[0].write_bytes(files[0].read_bytes()[:100])  # a torn file counts as missing
+    runs: list[int] = []
+    engine = sweep_module.Engine
+
+    class Counting(engine):  # type: ignore[misc, valid-type]
+        def run(self, *args: Any) -> Any:
+            runs.append(1)
+            return super().run(*args)
+
+    monkeypatch.setattr(sweep_module, "Engine", Counting)
+    again = Parts(tmp_path / "parts", fingerprint(model, plan()))
+    found = sweep(model, plan(), batches(), parts=again)
+    assert len(runs) == 2
+    assert again.found == 1
+    assert torch.equal(found.logits_NVC, expected.logits_NVC)
+    again.clear()
+    assert not (tmp_path / "parts").exists()
+
+
+def test_parts_of_another_sweep_are_not_taken(tmp_path: Path) -> None:
+    model = tiny_model("bert")
+    names = {fingerprint(model, plan()), fingerprint(model, plan("zero")), fingerprint(model, plan(), ["bf16"])}
+    with torch.no_grad():
+        model.classifier.bias[0] += 1e-3
+    assert len({*names, fingerprint(model, plan())}) == 4
+
+
+def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
+    model = tiny_model("bert")
+    whole = sweep(model, plan(), batches())
+    halves = []
+    for layers in ([2, 0], [1]):
+        some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
+        sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
+        halves.append(Outcomes.read(tmp_path / f"{layers[0]}.safetensors"))
+    merged = merge(halves)
+    assert merged.plan == whole.plan
+    torch.testing.assert_close(merged.logits_NVC, whole.logits_NVC, atol=1e-6, rtol=0)
+
+
+def test_what_does_not_belong_together_is_not_merged() -> None:
+    model = tiny_model("bert")
+    one = sweep(model, plan(), batches())
+    with pytest.raises(UserError, match="nothing to merge"):
+        merge([])
+    with pytest.raises(UserError, match="differ in their disabling mode"):
+        merge([one, sweep(model, plan("zero"), batches())])
+    with pytest.raises(UserError, match="differ in their examples"):
+        merge([one, sweep(model, plan(), list(batches())[:2])])
+    with pytest.raises(UserError, match="different models"):
+        merge([one, sweep(tiny_model("bert", seed=5), plan(), batches())])
+    with pytest.raises(UserError, match="in the plan twice"):
+        merge([one, one])
+
+
+def test_a_file_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(b"nothing")
+    for name in ("x.safetensors", "none.safetensors"):
+        with pytest.raises(UserError, match="cannot be read as the outcomes of a sweep"):
+            Outcomes.read(tmp_path / name)
+
+
+def test_examples_need_labels() -> None:
+    with pytest.raises(UserError, match="needs labelled examples"):
+        sweep(tiny_model("bert"), plan(), batches(labelled=False))
