@@ -27,7 +27,7 @@ from bertsecrets.ablation.similar import similar_groups, with_controls
 from bertsecrets.ablation.similarity import head_distances
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.means import mean_head_outputs
-from bertsecrets.callbacks.stage import current_step, is_last_validation, stage_of
+from bertsecrets.callbacks.stage import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
@@ -135,9 +135,12 @@ class DisableHeads(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        # Before the first batch: a plan that does not fit the model is known now.
+        # What does not fit the model or the task is known now, not after hours of training.
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, TaskData):
+            self._name(data)
         encoder = describe(pl_module.model)
-        variants = self._variants(encoder)
+        variants = self.variants(encoder)
         if variants or "similar_groups" not in self.plans:
             Plan(self.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
 
@@ -161,7 +164,7 @@ class DisableHeads(pl.Callback):
         assert isinstance(data, TaskData)
         encoder = describe(model)
         context = trainer.precision_plugin.forward_context
-        variants = self._variants(encoder)
+        variants = self.variants(encoder)
         if "similar_groups" in self.plans:
             variants = _unique([*variants, *self._similar(trainer, data, encoder)])
         plan = Plan(self.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
@@ -172,7 +175,7 @@ class DisableHeads(pl.Callback):
                 self.run.folder / "ablation" / "parts", fingerprint(model, plan, [trainer.precision, data.task.name])
             )
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
-        with progress_over(total, "disabling", visible=trainer.is_global_zero, unit="variant·example") as advance:
+        with progress_over(total, "disabling", visible=shows_progress(trainer), unit="variant·example") as advance:
             outcomes = sweep(
                 model,
                 plan,
@@ -217,7 +220,8 @@ class DisableHeads(pl.Callback):
                     tracking.define_axis(logger.experiment, grid.measure)
                     tracking.log_grid(logger.experiment, grid, step=step)
 
-    def _variants(self, encoder: Encoder) -> list[Variant]:
+    def variants(self, encoder: Encoder) -> list[Variant]:
+        """What is disabled in a model, groups of similar heads left out."""
         layers, heads = encoder.num_layers, encoder.num_heads
         variants: list[Variant] = []
         for plan in self.plans:
@@ -246,7 +250,7 @@ class DisableHeads(pl.Callback):
 
     def _similar(self, trainer: pl.Trainer, data: TaskData, encoder: Encoder) -> list[Variant]:
         loader = data.evaluation_loader(self._name(data), max_examples=self.similarity_examples)
-        with progress_over(len(loader), "comparing heads", visible=trainer.is_global_zero) as advance:
+        with progress_over(len(loader), "comparing heads", visible=shows_progress(trainer)) as advance:
             distance_HH = head_distances(
                 encoder.model, loader, context=trainer.precision_plugin.forward_context, progress=lambda: advance(1)
             )

@@ -9,7 +9,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.callbacks.stage import current_step, is_last_validation, stage_of
+from bertsecrets.callbacks.stage import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -129,7 +129,7 @@ class MeasureHeads(pl.Callback):
             loader = data.evaluation_loader(
                 name, max_examples=feed.max_examples, max_length=feed.max_length, pad_to=feed.pad_to, seed=feed.seed
             )
-            with progress_over(len(loader), "heads", visible=trainer.is_global_zero) as advance:
+            with progress_over(len(loader), "heads", visible=shows_progress(trainer)) as advance:
                 taken = measure_pass(
                     model,
                     [self.measures[i] for i in chosen],

@@ -20,3 +20,8 @@ def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:
 def is_last_validation(trainer: pl.Trainer) -> bool:
     """Whether no training step follows this validation; always outside ``trainer.fit``."""
     return trainer.state.fn != TrainerFn.FITTING or trainer.global_step >= trainer.estimated_stepping_batches
+
+
+def shows_progress(trainer: pl.Trainer) -> bool:
+    """Whether this process shows progress bars: the first one, unless the trainer has none."""
+    return trainer.is_global_zero and trainer.progress_bar_callback is not None

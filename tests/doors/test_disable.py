@@ -130,16 +130,8 @@ def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: P
 
 
 def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    wrong = tmp_path / "plan.yaml"
-    wrong.write_text("[1, 2]")
     for extra, message in (
         (["analysis=disable_heads", "ablation.layer=7"], "Layer 7 does not exist: the model has layers 0 to 2"),
-        (["analysis=disable_groups", "ablation.heads=[[0,9]]"], "names head 9 of layer 0"),
-        (["analysis=disable_groups", "ablation.heads=[[0,1],[0,1]]"], "names head 1 of layer 0 twice"),
-        (["analysis=disable_groups"], "No group of heads is named"),
-        (["analysis=disable_groups", f"ablation.plan_file={wrong}"], "expected a list of"),
-        (["analysis=disable_heads", "ablation.mode=zeros"], "Unknown disabling mode 'zeros'"),
-        (["analysis=disable_heads", "analysis.disable.plans=[]"], "No disabling plan is named"),
         (["analysis=disable_heads", "ablation.evaluation=test"], "Evaluation set 'test' does not exist"),
         (["merge=" + str(tmp_path)], "holds no finished disabling sweep"),
     ):

@@ -1,0 +1,69 @@
+"""Plans of the disabling callback, and every mistake in one sentence, without a training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from families import tiny_model
+
+from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.results.run import Run
+
+TASK = Task("toy", ("accuracy",), 1, labels=("a", "b", "c"))
+
+
+def callback(tmp_path: Path, **settings: Any) -> DisableHeads:
+    made = DisableHeads(Run(tmp_path, "run", "tiny", "toy", "pretrained"), **settings)
+    module = SequenceClassifier(tiny_model("bert"), TASK, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    made.setup(None, module, "validate")  # type: ignore[arg-type]
+    return made
+
+
+def names(made: DisableHeads) -> list[str]:
+    return [variant.name for variant in made.variants(describe(tiny_model("bert")))]
+
+
+def test_plans_can_be_combined(tmp_path: Path) -> None:
+    made = callback(tmp_path, plans=["layers", "heads", "cumulative"], layer=2, ranking=[[0, 1], [2, 3]])
+    assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "top-001", "top-002"]
+
+
+def test_groups_come_from_three_places(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("- [[0, 0], [1, 1]]\n")
+    made = callback(tmp_path, plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1], plan_file=str(path))
+    found = made.variants(describe(tiny_model("bert")))
+    assert [len(variant.heads) for variant in found] == [2, 8, 2]
+    several = callback(tmp_path, plans=["groups"], heads=[[[0, 1]], [[2, 3], [1, 1]]])
+    assert [len(variant.heads) for variant in several.variants(describe(tiny_model("bert")))] == [1, 2]
+
+
+def test_random_groups_have_their_size(tmp_path: Path) -> None:
+    made = callback(tmp_path, plans=["random"], group_size=3, group_count=5)
+    assert [len(variant.heads) for variant in made.variants(describe(tiny_model("bert")))] == [3] * 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"plans": ["head"]}, r"Unknown disabling plan 'head'; did you mean 'heads'"),
+        ({"plans": []}, r"No disabling plan is named"),
+        ({"mode": "zeros"}, r"Unknown disabling mode 'zeros'"),
+        ({"layer": 7}, r"Layer 7 does not exist: the model has layers 0 to 2"),
+        ({"plans": ["groups"], "heads": [[0, 9]]}, r"names head 9 of layer 0, but the model has heads 0 to 3"),
+        ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"names head 1 of layer 0 twice"),
+        ({"plans": ["groups"]}, r"No group of heads is named; give ablation\.heads"),
+        ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
+        ({"every_n_validations": -1}, r"every_n_validations is -1"),
+        ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
+        ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        callback(tmp_path, **settings)
