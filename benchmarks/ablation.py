@@ -112,7 +112,7 @@ def in_process(arguments: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--glue", type=Path, required=True)
-    parser.add_argument("--examples", type=int, default=64, help="examples of the development set, over all lengths")
+    parser.add_argument("--examples", type=int, default=32, help="examples of the development set, over all lengths")
     parser.add_argument("--precision", choices=("fp32", "bf16", "bf16-true"), default="fp32")
     parser.add_argument("--only", nargs="*", choices=CONDITIONS)
     parser.add_argument("--out", type=Path)

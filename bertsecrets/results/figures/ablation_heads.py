@@ -106,7 +106,7 @@ def _draw_cells(
         axes.text(
             head + 0.5,
             layer + 0.5,
-            number(value, 1),
+            number(value, 2 if certain and abs(value) < 0.1 else 1),
             ha="center",
             va="center",
             fontsize=8.0 if certain else 6.5,
