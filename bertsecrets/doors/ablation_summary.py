@@ -127,12 +127,12 @@ def _words(rows: Sequence[Row]) -> list[str]:
     if not certain:
         first = (
             f"Of {what} disabled one at a time ({rows[0]['mode']}), none changes {metric} significantly after "
-            f"correction; the largest loss, {worst['variant']} at {_points(worst)}, is within what chance gives."
+            f"correction; the largest loss, {_name(worst)} at {_points(worst)}, is within what chance gives."
         )
     else:
         first = (
             f"Of {what} disabled one at a time ({rows[0]['mode']}), {len(harm)} lower{'s' * (len(harm) == 1)} {metric} "
-            f"significantly after correction and {len(gain)} raise{'s' * (len(gain) == 1)} it; the largest loss is {worst['variant']}: {_points(worst)}."
+            f"significantly after correction and {len(gain)} raise{'s' * (len(gain) == 1)} it; the largest loss is {_name(worst)}: {_points(worst)}."
         )
     better = sum(row["delta"] > 0 for row in rows)
     second = (
@@ -162,7 +162,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
     chosen = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
     cells = [
         [
-            row["variant"],
+            _name(row),
             f"{row['score']:.3f}",
             f"{100 * row['delta']:+.2f}",
             f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}",
@@ -288,6 +288,14 @@ def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
     ]
     header = ["heads", "alone, points", "together", "random groups, mean", "verdict"]
     return Table(header, cells, "Groups of heads with similar maps")
+
+
+def _name(row: Row) -> str:
+    """What was disabled, as a reader calls it; sets of heads by their variant's name."""
+    if row["kind"] == "layer":
+        return f"layer {row['layer']}"
+    head = f"layer {row['layer']} · head {row['head']}"
+    return {"head": head, "all_but_one": f"all but {head}"}.get(row["kind"], str(row["variant"]))
 
 
 def _points(row: Row) -> str:
