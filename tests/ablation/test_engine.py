@@ -51,7 +51,7 @@ def one_by_one(model: Any, plan: Plan, batch: dict[str, torch.Tensor], means_LHd
     return torch.stack(logits, 1)
 
 
-@pytest.mark.parametrize("max_tokens", [None, 11, 40])
+@pytest.mark.parametrize("max_tokens", [None, pytest.param(11, marks=pytest.mark.slow), 40])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_tokens: int | None) -> None:

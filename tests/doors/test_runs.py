@@ -188,7 +188,7 @@ def test_two_processes_give_the_numbers_of_one(tiny_bert: Path, tmp_path: Path) 
         assert scores[1]["model"][metric] == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.parametrize("kill_after", [8, 14])
+@pytest.mark.parametrize("kill_after", [8, pytest.param(14, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
     kill_after: int, finished: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -248,9 +248,9 @@ def test_a_sweep_makes_separate_runs(tiny_bert: Path, tmp_path: Path) -> None:
     "settings",
     [
         {"trainer__precision": "bf16-mixed"},
-        {"trainer__precision": "bf16-true"},
+        pytest.param({"trainer__precision": "bf16-true"}, marks=pytest.mark.slow),
         {"trainer__accumulate_grad_batches": 3, "optimizer__layer_decay": 0.8, "optimizer__freeze": "[embeddings,0]"},
-        {"init": "random_normal", "callbacks": "none", "task": "demo_similarity"},
+        pytest.param({"init": "random_normal", "callbacks": "none", "task": "demo_similarity"}, marks=pytest.mark.slow),
         {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
     ],
 )
