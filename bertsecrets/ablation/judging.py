@@ -55,6 +55,8 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                         "layer": variant.layer,
                         "head": variant.head,
                         "baseline": float(verdicts.baseline),
+                        "level": verdicts.level,
+                        "false_discovery_rate": verdicts.false_discovery_rate,
                         "significant": bool(verdicts.significant[place]),
                         **{name: float(getattr(verdicts, name)[place]) for name in _JUDGED},
                     }

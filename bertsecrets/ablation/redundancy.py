@@ -6,18 +6,28 @@ import numpy as np
 
 from bertsecrets.ablation.scoring import Array
 
-REDUNDANT, UNNECESSARY, NECESSARY = "redundant", "unnecessary", "necessary"
+REDUNDANT, UNNECESSARY, NECESSARY, UNCERTAIN = "redundant", "unnecessary", "necessary", "uncertain"
+VERDICTS = (NECESSARY, REDUNDANT, UNNECESSARY, UNCERTAIN)
 
 
-def classify(harm_alone: Sequence[bool], harm_together: bool) -> str:
+def classify(harm_alone: Sequence[bool], suspect_alone: Sequence[bool], harm_together: bool) -> str:
     """What a group of heads with similar maps is to the model.
 
-    ``necessary``: some head does harm when it alone is disabled. ``redundant``: none does, but all together do: each
-    can stand in for the others. ``unnecessary``: not even all together do.
+    Args:
+        harm_alone: Whether each head alone does harm that is significant after correction.
+        suspect_alone: Whether each head alone does harm that would be significant without correction.
+        harm_together: Whether all together do harm that is significant after correction.
+
+    Returns:
+        ``necessary``: some head alone does harm. ``redundant``: none does, none is even suspect, but all together do:
+        each can stand in for the others. ``unnecessary``: not even all together do. ``uncertain``: together they do
+        harm, and it may be the work of one head that the correction let off.
     """
     if any(harm_alone):
         return NECESSARY
-    return REDUNDANT if harm_together else UNNECESSARY
+    if not harm_together:
+        return UNNECESSARY
+    return UNCERTAIN if any(suspect_alone) else REDUNDANT
 
 
 def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> list[list[int]]:

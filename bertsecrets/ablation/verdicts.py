@@ -29,6 +29,7 @@ class Verdicts:
         smallest_effect: The smallest absolute ``delta`` that would be found with 80 % power at the level corrected
             for V tests.
         significant: Whether ``p_bh`` is at most the false discovery rate.
+        level, false_discovery_rate: As they were asked for.
     """
 
     baseline: float
@@ -43,6 +44,8 @@ class Verdicts:
     flips: Array
     smallest_effect: Array
     significant: NDArray[np.bool_]
+    level: float
+    false_discovery_rate: float
 
 
 def judge(
@@ -113,6 +116,8 @@ def judge(
         flips=flips_V,
         smallest_effect=smallest_V,
         significant=p_bh_V <= false_discovery_rate,
+        level=level,
+        false_discovery_rate=false_discovery_rate,
     )
 
 

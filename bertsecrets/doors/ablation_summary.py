@@ -1,14 +1,16 @@
 """What a disabling sweep found, in words, tables and figures."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.ablation.redundancy import NECESSARY, REDUNDANT, UNNECESSARY, classify
+from bertsecrets.ablation.redundancy import NECESSARY, REDUNDANT, UNCERTAIN, UNNECESSARY, VERDICTS, classify
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
+from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects
 from bertsecrets.results.figures.ablation_sets import (
     SimilarGroup,
     cumulative_curve,
@@ -16,10 +18,13 @@ from bertsecrets.results.figures.ablation_sets import (
     layer_bars,
     redundancy_chart,
 )
+from bertsecrets.results.figures.ablation_volcano import volcano
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import TRAINING
 
 Row = dict[str, Any]
+
+_GROUPS_SHOWN = 30
 
 _KIND_WORDS = {
     "head": ("head", "heads"),
@@ -40,45 +45,63 @@ def latest_rows(table: AblationTable) -> list[Row]:
 
 
 def ablation_scalars(table: AblationTable) -> dict[str, float]:
-    """Summary values for W&B, of the first metric, the first mode and single heads (else the first kind), at the last step.
+    """Summary values for W&B, of the first set, metric and mode and single heads (else the first kind), at the last step.
 
     ``ablation/worst_delta``, ``n_variants``, ``n_significant``, ``n_significant_harm``, ``n_significant_gain``, and
-    ``smallest_effect`` (the median over variants). Empty if there was no sweep.
+    ``smallest_effect`` (the median over variants). Variants without a defined score count as variants only. Empty if
+    there was no sweep.
     """
     rows = latest_rows(table)
     if not rows:
         return {}
     kinds = [row["kind"] for row in rows]
     kind = "head" if "head" in kinds else kinds[0]
-    chosen = _of(rows, metric=rows[0]["metric"], mode=rows[0]["mode"], kind=kind)
+    chosen = _of(rows, **{name: rows[0][name] for name in ("evaluation", "metric", "mode")}, kind=kind)
     certain = [row for row in chosen if row["significant"]]
     return {
-        "ablation/worst_delta": min(row["delta"] for row in chosen),
+        "ablation/worst_delta": min((row["delta"] for row in _defined(chosen)), default=math.nan),
         "ablation/n_variants": len(chosen),
         "ablation/n_significant": len(certain),
         "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
         "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
-        "ablation/smallest_effect": float(np.median([row["smallest_effect"] for row in chosen])),
+        "ablation/smallest_effect": _reach(chosen),
     }
 
 
 def ablation_sections(
     table: AblationTable, checks: dict[str, dict[str, Any]], figures: dict[str, Figure], lead: list[str]
 ) -> list[Section]:
-    """A section for each metric and mode at the last step; adds to ``figures`` by file name and to ``lead``.
+    """A section for each set, metric and mode at the last step; adds to ``figures`` by file name and to ``lead``.
 
     Args:
         table: The run's ablation table.
         checks: Selection checks by ``<metric>_<mode>``, as written beside the table.
-        figures: Receives every figure.
+        figures: Receives every figure; where the table holds several sets, names of all but the first end with theirs.
         lead: Receives the findings, one sentence each.
     """
     rows = latest_rows(table)
     sections = []
-    for place, (metric, mode) in enumerate(dict.fromkeys((row["metric"], row["mode"]) for row in rows)):
-        chosen = _of(rows, metric=metric, mode=mode)
-        sections.append(_section(table, chosen, checks.get(f"{metric}_{mode}"), figures, lead if place == 0 else []))
+    parts = dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows)
+    for place, (evaluation, metric, mode) in enumerate(parts):
+        chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
+        main = evaluation == rows[0]["evaluation"]
+        own: dict[str, Figure] = {}
+        check = checks.get(f"{metric}_{mode}") if main else None
+        section = _section(table, chosen, check, own, lead if place == 0 else [])
+        figures.update(own if main else {f"{name}_{evaluation}": figure for name, figure in own.items()})
+        sections.append(section if main else replace(section, title=f"{section.title}, set {evaluation}"))
     return sections
+
+
+def _defined(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose score exists: a correlation with constant predictions does not."""
+    return [row for row in rows if math.isfinite(row["delta"])]
+
+
+def _reach(rows: Sequence[Row]) -> float:
+    """Median of the smallest effects that could have been found; NaN if none is known."""
+    known = [row["smallest_effect"] for row in rows if math.isfinite(row["smallest_effect"])]
+    return float(np.median(known)) if known else math.nan
 
 
 def _of(rows: Sequence[Row], **equal: Any) -> list[Row]:
@@ -109,8 +132,10 @@ def _section(
         sentence = _groups_in_words(groups)
         words.append(sentence)
         lead.append(sentence)
-        title = f"Groups of heads with similar maps, disabled ({mode}): {_metric(metric)}"
-        figure = redundancy_chart(groups[:20], title=title, count=rows[0]["count"])
+        shown = groups[:_GROUPS_SHOWN]
+        part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""
+        title = f"Groups of heads with similar maps{part}, disabled ({mode}): {_metric(metric)}"
+        figure = redundancy_chart(shown, title=title, count=rows[0]["count"])
         figures[f"ablation_groups_{mode}_{metric}"] = figure
         blocks.append(FigureBlock(figure, f"{title}.", "Chart of groups of similar heads."))
         tables.append(_groups_table(groups))
@@ -121,19 +146,24 @@ def _words(rows: Sequence[Row]) -> list[str]:
     one, many = _KIND_WORDS[rows[0]["kind"]]
     certain = [row for row in rows if row["significant"]]
     harm, gain = ([row for row in certain if np.sign(row["delta"]) == sign] for sign in (-1, 1))
-    worst = min(rows, key=lambda row: row["delta"])
+    known = _defined(rows)
     what = f"{len(rows)} {one if len(rows) == 1 else many}"
     metric = _metric(rows[0]["metric"])
+    if not known:
+        return [f"Of {what} disabled in turn ({rows[0]['mode']}), none leaves {metric} defined."]
+    worst = min(known, key=lambda row: row["delta"])
     if not certain:
         first = (
-            f"Of {what} disabled one at a time ({rows[0]['mode']}), none changes {metric} significantly after "
+            f"Of {what} disabled in turn ({rows[0]['mode']}), none changes {metric} significantly after "
             f"correction; the largest loss, {_name(worst)} at {_points(worst)}, is within what chance gives."
         )
     else:
         first = (
-            f"Of {what} disabled one at a time ({rows[0]['mode']}), {len(harm)} lower{'s' * (len(harm) == 1)} {metric} "
+            f"Of {what} disabled in turn ({rows[0]['mode']}), {len(harm)} lower{'s' * (len(harm) == 1)} {metric} "
             f"significantly after correction and {len(gain)} raise{'s' * (len(gain) == 1)} it; the largest loss is {_name(worst)}: {_points(worst)}."
         )
+    if len(known) < len(rows):
+        first += f" Without a defined score: {len(rows) - len(known)}."
     better = sum(row["delta"] > 0 for row in rows)
     second = (
         f"{better} look{'s' * (better == 1)} like an improvement, of which {len(gain)} significant; the best of many is "
@@ -141,7 +171,7 @@ def _words(rows: Sequence[Row]) -> list[str]:
         if better
         else "None looks like an improvement."
     )
-    reach = 100 * float(np.median([row["smallest_effect"] for row in rows]))
+    reach = 100 * _reach(rows)
     third = f"With {rows[0]['count']} examples a change had to reach about {reach:.1f} points to be found."
     return [first, second, third]
 
@@ -158,7 +188,7 @@ def _checked(check: dict[str, Any]) -> str:
 
 def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
     one, many = _KIND_WORDS[rows[0]["kind"]]
-    order = sorted(rows, key=lambda row: row["delta"])
+    order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
     chosen = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
     cells = [
         [
@@ -177,7 +207,15 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
     caption = f"Disabled {many} ({rows[0]['mode']}), most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
-    header = [one, _metric(rows[0]["metric"]), "change, points", "95 % interval", "p", "p (BH)", "p (Holm)"]
+    header = [
+        one,
+        _metric(rows[0]["metric"]),
+        "change, points",
+        f"{rows[0]['level']:.0%} interval",
+        "p",
+        "p (BH)",
+        "p (Holm)",
+    ]
     flips = "flips" if rows[0]["metric"] in ("accuracy", "f1", "matthews") else "mean change"
     return Table([*header, flips, "significant"], cells, caption)
 
@@ -187,7 +225,8 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[tuple[str, str, Figu
     kind, mode, metric, count = first["kind"], first["mode"], first["metric"], first["count"]
     stem = f"ablation_{kind}_{mode}_{metric}"
     what = f"{_KIND_WORDS[kind][1]} disabled ({mode}): {_metric(metric)}"
-    names = [row["variant"] for row in rows]
+    names = [row["heads"] if row["kind"].startswith("group") else row["variant"] for row in rows]
+    level = first["level"]
     delta, low, high, certain = (
         np.array([row[name] for row in rows]) for name in ("delta", "low", "high", "significant")
     )
@@ -201,26 +240,43 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[tuple[str, str, Figu
         title = (
             f"Single {what}" if kind == "head" else f"All heads of a layer but one disabled ({mode}): {_metric(metric)}"
         )
-        smallest = float(np.median([row["smallest_effect"] for row in rows]))
+        smallest = _reach(rows)
         made.append(
-            (stem, title, disabling_heatmap(delta_LH, certain_LH, title=title, count=count, smallest_effect=smallest))
+            (
+                stem,
+                title,
+                disabling_heatmap(
+                    delta_LH,
+                    certain_LH,
+                    title=title,
+                    count=count,
+                    smallest_effect=smallest,
+                    rate=first["false_discovery_rate"],
+                ),
+            )
         )
     if kind == "layer":
         title = f"Whole layers disabled ({mode}): {_metric(metric)}"
         layers_L = [row["layer"] for row in rows]
-        made.append((stem, title, layer_bars(layers_L, delta, low, high, certain, title=title, count=count)))
+        made.append(
+            (stem, title, layer_bars(layers_L, delta, low, high, certain, title=title, count=count, level=level))
+        )
     elif kind == "cumulative":
         title = f"Heads disabled one after another ({mode}): {_metric(metric)}"
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
         curve = cumulative_curve(
-            sizes, scores, baseline + low, baseline + high, baseline=baseline, title=title, count=count
+            sizes, scores, baseline + low, baseline + high, baseline=baseline, title=title, count=count, level=level
         )
         made.append((stem, title, curve))
     elif kind != "random":
         title = f"Effects in order, {what}"
         made.append(
-            (f"{stem}_sorted", title, sorted_effects(names, delta, low, high, certain, title=title, count=count))
+            (
+                f"{stem}_sorted",
+                title,
+                sorted_effects(names, delta, low, high, certain, title=title, count=count, level=level),
+            )
         )
     if kind == "head":
         title = f"Effect and surprise, {what}"
@@ -250,7 +306,8 @@ def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
         members = [alone[head] for head in heads]
         but_one = [other for other in rows if other["variant"].startswith(f"{row['variant']}-but-")]
         controls = [other["delta"] for other in rows if other["kind"] == "random" and other["num_heads"] == len(heads)]
-        harm = [bool(member["significant"] and member["delta"] < 0) for member in members]
+        harm = [_harms(member) for member in members]
+        suspect = [member["p_value"] <= 0.05 and member["delta"] < 0 for member in members]
         found.append(
             SimilarGroup(
                 name=row["heads"],
@@ -258,20 +315,24 @@ def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
                 together=row["delta"],
                 but_one=[other["delta"] for other in but_one],
                 random=controls,
-                verdict=classify(harm, bool(row["significant"] and row["delta"] < 0)),
+                verdict=classify(harm, suspect, _harms(row)),
             )
         )
     return found
 
 
+def _harms(row: Row) -> bool:
+    return bool(row["significant"] and row["delta"] < 0)
+
+
 def _groups_in_words(groups: Sequence[SimilarGroup]) -> str:
-    count = {
-        verdict: sum(group.verdict == verdict for group in groups) for verdict in (REDUNDANT, UNNECESSARY, NECESSARY)
-    }
+    count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in VERDICTS}
     return (
-        f"Of {len(groups)} groups of heads with similar maps, {count[REDUNDANT]} are redundant (harmless alone, harmful "
-        f"together), {count[UNNECESSARY]} unnecessary (harmless even together) and {count[NECESSARY]} necessary (a "
-        "single head does harm)."
+        f"Groups of heads with similar maps: {len(groups)}. Necessary (a single head does significant harm): "
+        f"{count[NECESSARY]}. Redundant (significant harm together, and no head alone is even suspect): "
+        f"{count[REDUNDANT]}. Unnecessary (no significant harm even together): {count[UNNECESSARY]}. Uncertain (harm "
+        f"together that may be the work of one head): {count[UNCERTAIN]}. Harm that is not significant may still be there: "
+        "compare the changes."
     )
 
 
@@ -291,11 +352,15 @@ def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
 
 
 def _name(row: Row) -> str:
-    """What was disabled, as a reader calls it; sets of heads by their variant's name."""
+    """What was disabled, as a reader calls it; a group by its heads, layer-head."""
     if row["kind"] == "layer":
         return f"layer {row['layer']}"
+    if row["kind"] == "cumulative":
+        return f"the first {row['num_heads']}"
+    if row["kind"] in ("group", "group_but_one", "random"):
+        return str(row["heads"])
     head = f"layer {row['layer']} · head {row['head']}"
-    return {"head": head, "all_but_one": f"all but {head}"}.get(row["kind"], str(row["variant"]))
+    return head if row["kind"] == "head" else f"all but {head}"
 
 
 def _points(row: Row) -> str:

@@ -13,6 +13,7 @@ from bertsecrets.results.files import atomic_write
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
 _WHOLE = ("step", "num_heads", "count")
 _REAL = ("baseline", "score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
+_SETTINGS = ("level", "false_discovery_rate")
 
 SCHEMA = pa.schema(
     [
@@ -20,7 +21,7 @@ SCHEMA = pa.schema(
         *(pa.field(name, pa.int64(), nullable=False) for name in _WHOLE),
         pa.field("layer", pa.int32()),
         pa.field("head", pa.int32()),
-        *(pa.field(name, pa.float64(), nullable=False) for name in _REAL),
+        *(pa.field(name, pa.float64(), nullable=False) for name in (*_REAL, *_SETTINGS)),
         pa.field("significant", pa.bool_(), nullable=False),
     ]
 )
@@ -41,7 +42,8 @@ stderr, low, high: Bootstrap standard error and confidence limits of ``delta``.
 p_value, p_bh, p_holm: Paired test of no change; corrected over all variants of one kind, mode, metric and step.
 flips: Share of the examples whose predicted class changes; for scores, mean absolute change of the prediction.
 smallest_effect: The smallest absolute ``delta`` that this set could have shown (80 % power at the corrected level).
-significant: Whether ``p_bh`` is at most the false discovery rate of the run.
+level, false_discovery_rate: Of the limits, and of what counts as significant.
+significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
 """
 
 _KEY = [

@@ -14,16 +14,17 @@ from bertsecrets.ablation.similarity import jensen_shannon_between
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "expected"),
+    ("alone", "suspect", "together", "expected"),
     [
-        ([False, False], True, "redundant"),
-        ([False, False], False, "unnecessary"),
-        ([True, False], True, "necessary"),
-        ([True, False], False, "necessary"),
+        ([False, False], [False, False], True, "redundant"),
+        ([False, False], [False, True], True, "uncertain"),
+        ([False, False], [False, True], False, "unnecessary"),
+        ([True, False], [True, False], True, "necessary"),
+        ([True, False], [True, False], False, "necessary"),
     ],
 )
-def test_verdicts(alone: list[bool], together: bool, expected: str) -> None:
-    assert classify(alone, together) == expected
+def test_verdicts(alone: list[bool], suspect: list[bool], together: bool, expected: str) -> None:
+    assert classify(alone, suspect, together) == expected
 
 
 @settings(max_examples=50, deadline=None)

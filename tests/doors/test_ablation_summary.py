@@ -1,5 +1,6 @@
 """What the report says of a sweep, against rows made by hand."""
 
+import math
 from typing import Any
 
 import pytest
@@ -38,6 +39,8 @@ def row(variant: str, delta: float, significant: bool = False, **other: Any) -> 
         "p_holm": 0.004 if significant else 1.0,
         "flips": 0.03,
         "smallest_effect": 0.029,
+        "level": 0.9,
+        "false_discovery_rate": 0.1,
         "significant": significant,
         **other,
     }
@@ -61,7 +64,7 @@ HEADS = [
 def test_words_carry_the_numbers() -> None:
     words, figures, lead = told(HEADS)
     assert (
-        "Of 4 heads disabled one at a time (uniform), 1 lowers accuracy significantly after correction and 1 raises it"
+        "Of 4 heads disabled in turn (uniform), 1 lowers accuracy significantly after correction and 1 raises it"
         in words
     )
     assert "the largest loss is layer 0 · head 0: -19.1 points (-21.1 to -17.1)" in words
@@ -69,6 +72,11 @@ def test_words_carry_the_numbers() -> None:
     assert "With 408 examples a change had to reach about 2.9 points" in words
     assert lead[0] in words
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
+
+
+def test_the_level_asked_for_is_shown() -> None:
+    sections = ablation_sections(AblationTable.from_rows(HEADS), {}, {}, [])
+    assert "90% interval" in sections[0].tables[0].header
 
 
 def test_noise_is_called_noise() -> None:
@@ -111,7 +119,7 @@ def test_groups_get_their_verdicts() -> None:
     ]
     assert [each.verdict for each in similar_groups_of(rows)] == ["necessary", "redundant", "unnecessary"]
     words, figures, _ = told(rows)
-    assert "Of 3 groups of heads with similar maps, 1 are redundant" in words
+    assert "Groups of heads with similar maps: 3. Necessary (a single head does significant harm): 1." in words
     assert "ablation_groups_uniform_accuracy" in figures
 
 
@@ -133,3 +141,27 @@ def test_scalars() -> None:
         "ablation/smallest_effect": pytest.approx(0.029),
     }
     assert ablation_scalars(AblationTable.from_rows([])) == {}
+
+
+def test_undefined_scores_are_told_and_do_not_hide_the_worst() -> None:
+    names = ("score", "delta", "stderr", "low", "high", "smallest_effect")
+    gone = row("l02h00", 0.0, layer=2, head=0) | dict.fromkeys(names, math.nan)
+    for rows in ([gone, *HEADS], [*HEADS, gone]):
+        words, _, _ = told(rows)
+        assert "the largest loss is layer 0 · head 0: -19.1 points" in words
+        assert "Without a defined score: 1." in words
+        assert "about 2.9 points" in words
+        scalars = ablation_scalars(AblationTable.from_rows(rows))
+        assert scalars["ablation/worst_delta"] == -0.191
+        assert scalars["ablation/smallest_effect"] == pytest.approx(0.029)
+    words, _, lead = told([gone])
+    assert lead == [words] == ["Of 1 head disabled in turn (uniform), none leaves accuracy defined."]
+
+
+def test_sets_are_told_apart() -> None:
+    other = [{**each, "evaluation": "mismatched", "delta": 0.0, "significant": False} for each in HEADS]
+    words, figures, _ = told([*HEADS, *other])
+    assert "Of 8 heads" not in words
+    assert words.count("Of 4 heads") == 2
+    assert {"ablation_head_uniform_accuracy", "ablation_head_uniform_accuracy_mismatched"} <= figures.keys()
+    assert ablation_scalars(AblationTable.from_rows([*HEADS, *other]))["ablation/n_variants"] == 4

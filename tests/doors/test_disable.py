@@ -74,7 +74,7 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
         assert (trained / "figures" / f"{name}.png").is_file(), name
     page = (trained / "report.html").read_text("utf-8")
     assert "What disabling does to accuracy (mode: uniform)" in page
-    assert "Of 12 heads disabled one at a time (uniform)" in page
+    assert "Of 12 heads disabled in turn (uniform)" in page
 
 
 def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
@@ -138,7 +138,7 @@ def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: P
     assert result.returncode == 0, result.stderr
     table = AblationTable.read(tmp_path / "groups" / "ablation.parquet")
     assert {"head", "group", "random"} <= {row["kind"] for row in table.rows()}
-    assert "groups of heads with similar maps" in (tmp_path / "groups" / "report.html").read_text("utf-8")
+    assert "Groups of heads with similar maps" in (tmp_path / "groups" / "report.html").read_text("utf-8")
     named = ["analysis=disable_groups", "ablation.heads=[[0,1],[2,3]]", "ablation.layers=[0,2]", "ablation.mode=zero"]
     result = door("analyze", *analysis(tiny_bert, tmp_path / "named", trained, *named))
     assert result.returncode == 0, result.stderr

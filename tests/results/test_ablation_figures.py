@@ -1,8 +1,11 @@
 """Figures of sweeps: what is noise must look like noise."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bertsecrets.results.figures import (
     SimilarGroup,
@@ -90,3 +93,43 @@ def test_groups_carry_their_verdicts() -> None:
     assert {"redundant", "unnecessary"} <= set(words(redundancy_chart(groups, title="t", count=9)))
     with pytest.raises(ValueError, match="at least one group"):
         redundancy_chart([], title="t", count=9)
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (6, 12), (24, 16), (24, 24)])
+def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, int]) -> None:
+    delta_LH = np.random.default_rng(0).normal(0, 0.08, shape)
+    figure = disabling_heatmap(delta_LH, np.abs(delta_LH) > 0.1, title="t", count=408, smallest_effect=0.02)
+    figure.draw_without_rendering()
+    assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text) if text.get_text())
+    rows: dict[float, list[Text]] = {}
+    for text in figure.axes[0].texts:
+        rows.setdefault(text.get_position()[1], []).append(text)
+    for row in rows.values():
+        boxes = sorted((text.get_window_extent() for text in row), key=lambda box: box.x0)
+        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+
+
+def test_a_score_that_is_undefined_hides_no_other() -> None:
+    delta_V, names = [-0.2, np.nan, 0.01], ["a", "b", "c"]
+    figure = volcano(names, delta_V, [1e-6, 1.0, 0.5], [True, False, False], title="t", count=9)
+    low, high = figure.axes[0].get_xlim()
+    assert low < -20 < 1 < high
+    many = [f"v{i}" for i in range(50)]
+    figure = sorted_effects(many, [np.nan, *[0.0] * 49], [0.0] * 50, [0.0] * 50, [False] * 50, title="t", count=9)
+    assert "nan" not in "".join(words(figure))
+    assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_volcano_names_the_worst_and_no_name_lies_on_another(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    delta_V = np.round(rng.normal(0, 0.006, 144) * 408) / 408
+    delta_V[:4] = [-0.02, -0.05, -0.055, -0.06]
+    p_V = np.maximum(10.0 ** -np.abs(delta_V * 250), 1e-12)
+    names = [f"l{i // 12:02d}h{i % 12:02d}" for i in range(144)]
+    figure = volcano(names, delta_V, p_V, p_V < 1e-3, title="t", count=408)
+    figure.draw_without_rendering()
+    labels = [text for text in figure.axes[0].texts if text.get_text() in names]
+    assert "l00h03" in [text.get_text() for text in labels]
+    boxes = [Text.get_window_extent(text) for text in labels]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])

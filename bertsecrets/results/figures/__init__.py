@@ -1,6 +1,6 @@
 """One function for each kind of figure; each returns a matplotlib Figure and touches no global state."""
 
-from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
+from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects
 from bertsecrets.results.figures.ablation_sets import (
     SimilarGroup,
     cumulative_curve,
@@ -8,6 +8,7 @@ from bertsecrets.results.figures.ablation_sets import (
     layer_bars,
     redundancy_chart,
 )
+from bertsecrets.results.figures.ablation_volcano import volcano
 from bertsecrets.results.figures.gallery import MapPanel, gallery
 from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow
 from bertsecrets.results.figures.heatmap import heatmap

@@ -26,6 +26,9 @@ POINTS = "change of score (points)"
 """Unit of every change that is drawn here: scores lie in -1..1, a point is one hundredth."""
 
 _PALE = "#f4f4f4"
+FONT = 8.0
+"""Size of every text in a panel, in points."""
+
 _NAMED = 6
 """How many variants are named at each end."""
 
@@ -64,7 +67,7 @@ def disabling_heatmap(
         mesh = axes.pcolormesh(shown_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
-        _draw_cells(axes, point_LH, certain_LH, norm, mpl.colormaps[colours])
+        _draw_cells(axes, point_LH, certain_LH, norm, mpl.colormaps[colours], cell)
         axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
         axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
         axes.set_xlabel("head")
@@ -93,6 +96,7 @@ def _draw_cells(
     certain_LH: NDArray[np.bool_],
     norm: mpl.colors.Normalize,
     colours: mpl.colors.Colormap,
+    cell: float,
 ) -> None:
     for (layer, head), value in np.ndenumerate(point_LH):
         if not np.isfinite(value):
@@ -103,16 +107,27 @@ def _draw_cells(
         certain = bool(certain_LH[layer, head])
         if certain:
             axes.add_patch(Rectangle((head + 0.03, layer + 0.03), 0.94, 0.94, fill=False, edgecolor="black"))
+        text = number(value, 2 if certain and abs(value) < 0.1 else 1)
+        # Where numbers would touch, what is significant loses its decimals first; its colour and outline stay.
+        if certain and not _fits(text, cell, certain):
+            text = number(value, 0)
+        if not _fits(text, cell, certain):
+            continue
         axes.text(
             head + 0.5,
             layer + 0.5,
-            number(value, 2 if certain and abs(value) < 0.1 else 1),
+            text,
             ha="center",
             va="center",
-            fontsize=8.0 if certain else 6.5,
+            fontsize=FONT,
             fontweight="bold" if certain else "normal",
-            color=ink_on(colours(norm(value))) if certain else "#8a8a8a",
+            color=ink_on(colours(norm(value))) if certain else QUIET,
         )
+
+
+def _fits(text: str, cell: float, bold: bool) -> bool:
+    """Whether a text fits a cell of that width in inches; DejaVu Sans's digits are 0.64 of the font size wide."""
+    return len(text) * FONT * (0.75 if bold else 0.64) + 2 <= cell * 72
 
 
 def sorted_effects(
@@ -124,15 +139,18 @@ def sorted_effects(
     *,
     title: str,
     count: int,
+    level: float = 0.95,
 ) -> Figure:
     """Every variant from most harmful to most helpful, with its interval; significant ones dark, and the ends named.
 
     Args:
         names: What was disabled.
-        delta_V, low_V, high_V: Change of the score and its confidence limits.
+        delta_V, low_V, high_V: Change of the score and its confidence limits; a change of NaN is left out and counted
+            under the figure.
         significant_V: Which changes are significant, bool.
         title: What the figure shows.
         count: Number of examples.
+        level: Of the limits.
 
     Raises:
         ValueError: If there is no variant.
@@ -141,7 +159,8 @@ def sorted_effects(
     certain_V = np.asarray(significant_V, bool)
     if not len(names):
         raise ValueError("A figure of effects needs at least one variant")
-    order = np.argsort(delta_V, kind="stable")
+    # NaN sorts last, which would make an undefined score the best one.
+    order = np.argsort(delta_V, kind="stable")[: np.isfinite(delta_V).sum()]
     sorted_names = [names[i] for i in order]
     few = len(names) <= 40
     with house_style():
@@ -152,9 +171,17 @@ def sorted_effects(
         else:
             _many_effects(axes, sorted_names, delta_V[order], low_V[order], high_V[order], certain_V[order])
         footnote(
-            figure, f"bars: 95 % bootstrap interval; dark and *: significant after correction; {sample_size(count)}"
+            figure,
+            f"bars: {level:.0%} bootstrap interval; dark and *: significant after correction; {sample_size(count)}"
+            f"{undefined(delta_V)}",
         )
     return figure
+
+
+def undefined(delta_V: NDArray[np.float64]) -> str:
+    """What a footnote says of variants whose score does not exist; empty if there is none."""
+    missing = int((~np.isfinite(delta_V)).sum())
+    return f"; not drawn: {missing} without a defined score" if missing else ""
 
 
 def _few_effects(
@@ -171,7 +198,7 @@ def _few_effects(
         axes.plot(delta_V[place], place, "o", color=colour, markersize=5)
     axes.axvline(0, color="black", linewidth=0.6)
     axes.set_yticks(range(len(names)), list(names))
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.set_xlabel(POINTS)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
 
@@ -206,66 +233,3 @@ def _list_names(axes: Axes, names: Sequence[str], delta_V: NDArray[np.float64], 
         lines = [f"{names[i]} {number(delta_V[i], 1)}{'*' if certain_V[i] else ''}" for i in chosen]
         text = "\n".join([heading, *lines])
         axes.text(1.02, start, text, transform=axes.transAxes, va=alignment, fontsize=8.0)
-
-
-def volcano(
-    names: Sequence[str],
-    delta_V: ArrayLike,
-    p_value_V: ArrayLike,
-    significant_V: ArrayLike,
-    *,
-    title: str,
-    count: int,
-    labelled: int = 8,
-) -> Figure:
-    """Change of the score against how surprising it would be without any effect; the line is p = 0.05.
-
-    Args:
-        names: What was disabled.
-        delta_V: Changes of the score.
-        p_value_V: P-values before correction.
-        significant_V: Which are significant after correction, bool.
-        title: What the figure shows.
-        count: Number of examples.
-        labelled: How many of the most surprising are named.
-    """
-    delta_V = 100 * np.asarray(delta_V, np.float64)
-    surprise_V = -np.log10(np.maximum(np.asarray(p_value_V, np.float64), 1e-300))
-    certain_V = np.asarray(significant_V, bool)
-    with house_style():
-        figure = new_figure(5.6, 4.0, title)
-        axes = figure.add_subplot()
-        for chosen, colour, size, label in (
-            (~certain_V, "#b4b4b4", 12, "not significant after correction"),
-            (certain_V, ACCENTS[1], 26, "significant after correction"),
-        ):
-            axes.scatter(delta_V[chosen], surprise_V[chosen], s=size, color=colour, label=f"{label} ({chosen.sum()})")
-        axes.axhline(-np.log10(0.05), color=QUIET, linewidth=0.8, linestyle="--")
-        axes.axvline(0, color="black", linewidth=0.6)
-        reach = max(0.5, float(np.abs(delta_V).max(initial=0))) * 1.25
-        top = max(2.0, float(surprise_V.max(initial=0))) * 1.15
-        axes.set_xlim(-reach, reach)
-        axes.set_ylim(-0.05 * top, top)
-        axes.text(reach * 0.98, -np.log10(0.05), "p = 0.05", ha="right", va="bottom", fontsize=8.0, color=QUIET)
-        axes.set_xlabel(POINTS)
-        axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
-        used: list[tuple[float, float]] = []
-        for i in np.argsort(-surprise_V, kind="stable")[:labelled]:
-            place = (float(delta_V[i]) / reach, float(surprise_V[i]) / top)
-            # A name that would lie on another one is left out: the table has it.
-            if surprise_V[i] > -np.log10(0.05) and all(
-                abs(place[0] - x) > 0.28 or abs(place[1] - y) > 0.05 for x, y in used
-            ):
-                used.append(place)
-                left = delta_V[i] > 0
-                axes.annotate(
-                    names[i],
-                    (delta_V[i], surprise_V[i]),
-                    xytext=(-5 if left else 5, 2),
-                    textcoords="offset points",
-                    ha="right" if left else "left",
-                    fontsize=8.0,
-                )
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, sample_size(count))
-    return figure

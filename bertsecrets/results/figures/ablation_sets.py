@@ -29,6 +29,7 @@ def layer_bars(
     *,
     title: str,
     count: int,
+    level: float = 0.95,
 ) -> Figure:
     """A bar with its interval for each whole layer; pale where the change is not significant.
 
@@ -38,6 +39,7 @@ def layer_bars(
         significant_L: Which changes are significant, bool.
         title: What the figure shows.
         count: Number of examples.
+        level: Of the limits.
     """
     delta_L, low_L, high_L = (100 * np.asarray(each, np.float64) for each in (delta_L, low_L, high_L))
     certain_L = np.asarray(significant_L, bool)
@@ -47,13 +49,18 @@ def layer_bars(
         colours = [ACCENTS[0] if certain else "#d0d0d0" for certain in certain_L]
         places = np.arange(len(layers))
         axes.bar(places, delta_L, color=colours, width=0.7)
-        axes.vlines(places, low_L, high_L, color="black", linewidth=1.0)
+        # A white rim keeps the line visible on a dark bar.
+        axes.vlines(places, low_L, high_L, color="white", linewidth=3.4)
+        axes.vlines(places, low_L, high_L, color="black", linewidth=1.4)
         axes.axhline(0, color="black", linewidth=0.6)
         axes.set_xticks(places, [str(layer) for layer in layers])
         axes.set_xlabel("disabled layer (0 next to the input)")
+        axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: 95 % bootstrap interval; dark: significant after correction; {sample_size(count)}")
+        footnote(
+            figure, f"lines: {level:.0%} bootstrap interval; dark: significant after correction; {sample_size(count)}"
+        )
     return figure
 
 
@@ -66,6 +73,7 @@ def cumulative_curve(
     baseline: float,
     title: str,
     count: int,
+    level: float = 0.95,
 ) -> Figure:
     """Score against the number of heads disabled together, with its interval.
 
@@ -75,6 +83,7 @@ def cumulative_curve(
         baseline: Score with none disabled.
         title: What the figure shows.
         count: Number of examples.
+        level: Of the limits.
     """
     order = np.argsort(np.asarray(sizes))
     size_V, middle_V, lower_V, upper_V = (
@@ -90,7 +99,7 @@ def cumulative_curve(
         axes.set_xlabel("heads disabled together")
         axes.set_ylabel("score")
         axes.grid(linewidth=0.4, alpha=0.5)
-        footnote(figure, f"band: 95 % bootstrap interval of the change; {sample_size(count)}")
+        footnote(figure, f"band: {level:.0%} bootstrap interval of the change; {sample_size(count)}")
     return figure
 
 
@@ -137,7 +146,7 @@ class SimilarGroup:
         together: With all disabled.
         but_one: With all but one disabled; empty for a pair.
         random: With as many random heads disabled.
-        verdict: ``redundant``, ``unnecessary`` or ``necessary``.
+        verdict: ``necessary``, ``redundant``, ``unnecessary`` or ``uncertain``.
     """
 
     name: str

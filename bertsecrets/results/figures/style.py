@@ -67,7 +67,9 @@ def new_figure(
 def footnote(figure: Figure, text: str) -> None:
     """A quiet line or more under the whole figure, wrapped to its width."""
     width = max(20, int(figure.get_size_inches()[0] / 0.066))
-    figure.supxlabel(textwrap.fill(text, width), fontsize=_SMALL, color=QUIET, x=0.02, ha="left")
+    # A sample size stays on one line.
+    lines = textwrap.fill(text.replace("n = ", "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), width)
+    figure.supxlabel(lines.replace("\N{NO-BREAK SPACE}", " "), fontsize=_SMALL, color=QUIET, x=0.02, ha="left")
 
 
 def sample_size(count: ArrayLike) -> str:
