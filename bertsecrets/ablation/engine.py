@@ -56,6 +56,11 @@ class Engine:
         self.max_tokens = max_tokens
         family = self.encoder.family
         self.shares = family is not None and family.continues(self.encoder.model)
+        if not self.shares:
+            _log.warning(
+                f"Model type '{self.encoder.base.config.model_type}' cannot be taken up in the middle of a pass: every "
+                "variant takes a whole forward pass of its own."
+            )
         # Edited heads of each variant in each layer; () where the layer stays as it is.
         self.edits_VL: list[list[tuple[int, ...]]] = [
             [tuple(head for at, head in variant.heads if at == layer) for layer in range(plan.num_layers)]

@@ -104,7 +104,7 @@ def test_zero_equals_a_removed_head() -> None:
             torch.testing.assert_close(logits_BVC[:, head], pruned_BC, atol=1e-10, rtol=0)
 
 
-def test_a_family_that_cannot_continue_runs_variant_by_variant() -> None:
+def test_a_family_that_cannot_continue_runs_variant_by_variant_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     from families import CONFIGS
 
     torch.manual_seed(0)
@@ -113,8 +113,10 @@ def test_a_family_that_cannot_continue_runs_variant_by_variant() -> None:
     config.conv_act = "gelu"
     model = AutoModelForSequenceClassification.from_config(config).eval().double()
     plan = whole_plan("uniform", 3)
-    engine = Engine(model, plan)
+    with caplog.at_level(logging.WARNING):
+        engine = Engine(model, plan)
     assert not engine.shares
+    assert "every variant takes a whole forward pass" in caplog.text
     seen: list[int] = []
     _, logits_BVC = engine.run(tiny_batch(), seen.append)
     assert sum(seen) == len(plan.variants)
