@@ -6,19 +6,29 @@ import hydra
 from omegaconf import DictConfig
 
 from bertsecrets.doors.command_line import run_door
+from bertsecrets.doors.job import in_sweep, start_job
 
 CONF = Path(__file__).parent / "conf"
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="analyze")
-def main(config: DictConfig) -> None:
+def main(config: DictConfig) -> float | None:
+    if in_sweep():
+        return start_job(config, __file__)
     from bertsecrets.doors.analyze import analyze
+    from bertsecrets.doors.compare import compare_runs
     from bertsecrets.doors.merge import merge_runs
+    from bertsecrets.doors.workspace import save_workspace
 
     if config.merge is not None:
         merge_runs(config)
+    elif config.compare is not None:
+        compare_runs(config)
+    elif config.workspace is not None:
+        save_workspace(config)
     else:
         analyze(config)
+    return None
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ class UserError(Exception):
     """
 
 
+class BusyError(UserError):
+    """What the user asked for is being done by another process already."""
+
+
 def choices(name: str, valid: Iterable[str]) -> str:
     """The tail of an "unknown name" sentence: the nearest valid name, then all of them.
 

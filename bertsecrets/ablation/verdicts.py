@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.bootstrap import bootstrap_changes, interval
-from bertsecrets.ablation.corrections import benjamini_hochberg, holm
 from bertsecrets.ablation.paired_tests import mcnemar_exact, swap_test
 from bertsecrets.ablation.scoring import Array, check_metric, weighted_scores
 from bertsecrets.errors import UserError
+from bertsecrets.statistics.corrections import benjamini_hochberg, holm
 
 _POWER = 0.8
 

@@ -11,23 +11,24 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.build import (
     check_length,
-    is_first_process,
     make_callbacks,
     make_loggers,
     make_trainer,
-    plain,
     resumed,
     run_folder,
 )
-from bertsecrets.doors.command_line import CONFIG_COPY
 from bertsecrets.doors.finish import close_loggers, finish
+from bertsecrets.doors.plain import plain
+from bertsecrets.doors.process import is_first_process
+from bertsecrets.doors.unit import CONFIG_COPY, unit_of_work
 from bertsecrets.errors import UserError
-from bertsecrets.models.checkpoint import find_checkpoint, load_checkpoint
+from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import check_init, load_model, load_tokenizer
+from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.locate import find_checkpoint
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
-from bertsecrets.models.spec import ModelSpec
+from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.results.run import Run
 
 
@@ -39,12 +40,17 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     Raises:
         UserError: For everything that the user can mend, before a model is loaded where that is possible.
     """
-    started = time.monotonic()
     folder = run_folder()
     if config.resume is not None:
         config = resumed(config, folder)
     if config.checkpoint is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
+    with unit_of_work(config, folder):
+        return _analyze(config, folder)
+
+
+def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
+    started = time.monotonic()
     task = task_from_config(plain(config.task))
     check_metrics(task)
     check_init(config.init)

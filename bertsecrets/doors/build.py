@@ -3,7 +3,6 @@
 import functools
 import inspect
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,12 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel
 
-from bertsecrets.doors.command_line import CONFIG_COPY
+from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A section of the configuration as plain values, interpolations resolved."""
-    content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
 
 
 def make(section: DictConfig, /, **given: Any) -> Any:
@@ -50,11 +42,6 @@ def make(section: DictConfig, /, **given: Any) -> Any:
     except TypeError as error:
         raise UserError(f"{section.get('_target_')} could not be made ({error}); check its section.") from error
     return made
-
-
-def is_first_process() -> bool:
-    """Whether this process writes: the first of a distributed run, or the only one."""
-    return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
 
 
 def run_folder() -> Path:

@@ -1,5 +1,6 @@
 """What every run does at its end: scores, predictions, figures, report, Weights & Biases, and a summary to read."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -14,9 +15,12 @@ from rich.console import Console
 
 from bertsecrets.data.module import TaskData
 from bertsecrets.doors.ablation_summary import ablation_scalars
+from bertsecrets.doors.loggers import artifact_name
 from bertsecrets.doors.scores import RunScores, SetScores
 from bertsecrets.doors.summary import summarise
+from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.locate import BEST
 from bertsecrets.models.metrics import Predictions, score
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.console import print_summary
@@ -24,6 +28,8 @@ from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.report.page import write_report
 from bertsecrets.results.run import Run
+
+_log = logging.getLogger(__name__)
 
 
 def finish(
@@ -51,7 +57,7 @@ def finish(
     write_report(run.report_path, summary.report)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
-            pictures = {name: each for name, each in summary.figures.items() if name.startswith("ablation_")}
+            pictures = {name: each for name, each in summary.figures.items() if "ablation" in name}
             _track(logger, run, scores, pictures)
     print_summary(Console(), scores.lines(), summary.heads, run.report_path)
 
@@ -100,12 +106,23 @@ def _track(logger: WandbLogger, run: Run, scores: RunScores, ablation_figures: M
     tracking.log_summary(experiment, {**summary, "seconds": scores.seconds})
     if run.ablation_path.is_file():
         tracking.log_ablation(experiment, run.ablation_table(), ablation_figures)
-    if logger.experiment.settings.mode != "disabled":
-        artifact = wandb.Artifact(f"run-{logger.version}", type="bertsecrets-run")
-        for path in (run.heads_path, run.ablation_path, run.report_path, run.scores_path):
-            if path.is_file():
-                artifact.add_file(str(path))
-        experiment.log_artifact(artifact)
+    if experiment.settings.mode == "disabled":
+        return
+    artifact = wandb.Artifact(artifact_name(str(logger.version)), type="bertsecrets-run")
+    best = run.checkpoints / BEST
+    for path in (run.heads_path, run.ablation_path, run.report_path, run.scores_path, run.folder / CONFIG_COPY, best):
+        if path.is_file():
+            # Nothing changes these files any more: W&B need not copy them first.
+            artifact.add_file(str(path), policy="immutable")
+    experiment.log_artifact(artifact)
+    source = experiment.config.get("source_artifact")
+    if source is not None and not experiment.offline:
+        try:
+            experiment.use_artifact(source)
+        except wandb.errors.CommError as error:
+            _log.warning(
+                f"W&B does not know the artifact '{source}' of the fine-tuning run ({error}); sync that run first."
+            )
 
 
 def close_loggers(loggers: Sequence[Logger], succeeded: bool) -> None:

@@ -11,8 +11,9 @@ from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_ch
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.ablation_summary import ablation_sections
-from bertsecrets.doors.build import plain, run_folder
-from bertsecrets.doors.command_line import CONFIG_COPY
+from bertsecrets.doors.build import run_folder
+from bertsecrets.doors.plain import plain
+from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.saving import save_figure

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from bertsecrets.doors.ablation_summary import ablation_sections
+from bertsecrets.doors.changed_and_needed import changed_and_needed
 from bertsecrets.doors.scores import RunScores
+from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.console import HeadLine, outstanding_heads
 from bertsecrets.results.figures.gallery import MapPanel, gallery
@@ -21,21 +23,8 @@ from bertsecrets.results.report.content import FigureBlock, HeadViewer, Report, 
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
 from bertsecrets.results.table import HeadTable
 
-DRIFT = "drift"
 GRADIENTS = "gradient_flow"
 _GALLERY_TOKENS = 40
-_COLUMNS = {
-    "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
-    "jensen_shannon": (
-        "Jensen-Shannon divergence from the maps before fine-tuning",
-        "divergence in nats (0: unchanged)",
-    ),
-    "cls_cosine": ("Cosine similarity, classification token's row alone", "cosine similarity (1: unchanged)"),
-    "cls_jensen_shannon": (
-        "Jensen-Shannon divergence, classification token's row",
-        "divergence in nats (0: unchanged)",
-    ),
-}
 
 
 @dataclass
@@ -70,7 +59,11 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
-    sections += ablation_sections(run.ablation_table(), run.checks(), figures, lead)
+    ablation = run.ablation_table()
+    sections += ablation_sections(ablation, run.checks(), figures, lead)
+    if latest is not None:
+        both = changed_and_needed(table.grid(DRIFT, "cosine", *latest)[0], ablation, figures, lead)
+        sections += [both] if both is not None else []
     viewer = _viewer(run, changed)
     if viewer is not None and changed:
         sections.append(_gallery_section(run, changed[:heads], figures))
@@ -147,7 +140,7 @@ def _drift_section(
     table: HeadTable, stage: str, step: int, changed: Sequence[HeadLine], figures: dict[str, Figure], lead: list[str]
 ) -> Section:
     blocks = []
-    for column, (title, unit) in _COLUMNS.items():
+    for column, (title, unit) in DRIFT_COLUMNS.items():
         if not table.select(measure=DRIFT, column=column, stage=stage, step=step).table.num_rows:
             continue
         value_LH, stderr_LH, count_LH = table.grid(DRIFT, column, stage, step)

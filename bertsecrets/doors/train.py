@@ -14,22 +14,22 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.build import (
     check_length,
-    is_first_process,
     make_callbacks,
     make_loggers,
     make_trainer,
-    plain,
     resumed,
     run_folder,
 )
-from bertsecrets.doors.command_line import CONFIG_COPY
 from bertsecrets.doors.finish import close_loggers, finish
-from bertsecrets.models.checkpoint import BEST, LAST
+from bertsecrets.doors.plain import plain
+from bertsecrets.doors.process import is_first_process
+from bertsecrets.doors.unit import CONFIG_COPY, unit_of_work
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import check_init, load_model, load_tokenizer
+from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.locate import BEST, LAST
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
-from bertsecrets.models.spec import ModelSpec
+from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
@@ -41,10 +41,15 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     Raises:
         UserError: For everything that the user can mend, before the model is loaded where that is possible.
     """
-    started = time.monotonic()
     folder = run_folder()
     if config.resume is not None:
         config = resumed(config, folder)
+    with unit_of_work(config, folder):
+        return _train(config, folder)
+
+
+def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
+    started = time.monotonic()
     task = task_from_config(plain(config.task))
     check_metrics(task)
     check_init(config.init)

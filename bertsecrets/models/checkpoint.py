@@ -13,8 +13,6 @@ from bertsecrets.models.classifier import RECORD
 from bertsecrets.models.loading import load_folder, load_model
 from bertsecrets.models.spec import ModelSpec
 
-BEST, LAST = "best.ckpt", "last.ckpt"
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -29,29 +27,6 @@ class Checkpoint:
     model: PreTrainedModel
     record: dict[str, Any]
     path: Path
-
-
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint file or Hugging Face folder that a path means; a run folder means its best checkpoint.
-
-    Raises:
-        UserError: If there is none.
-    """
-    if path.is_file():
-        return path
-    if not path.exists():
-        raise UserError(
-            f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder."
-        )
-    if (path / "config.json").is_file():
-        return path
-    for name in (BEST, LAST):
-        if (path / "checkpoints" / name).is_file():
-            return path / "checkpoints" / name
-    raise UserError(
-        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{BEST}); give a .ckpt file, a run "
-        "folder or a Hugging Face folder."
-    )
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -79,7 +54,7 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     """The fine-tuned model of a checkpoint.
 
     Args:
-        path: What :func:`find_checkpoint` found.
+        path: What :func:`bertsecrets.models.locate.find_checkpoint` found.
         task: The task to analyse it on.
         spec: The pre-trained model that it should stem from.
 

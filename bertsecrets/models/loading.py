@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 import transformers
@@ -16,18 +16,9 @@ from transformers import (
 )
 
 from bertsecrets.data.task import Task
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.models.initialisation import random_normal_
-from bertsecrets.models.spec import ModelSpec
-
-Init = Literal["pretrained", "random_normal"]
-INITS: tuple[str, ...] = get_args(Init)
-
-
-def check_init(init: str) -> None:
-    """Raises UserError if there is no such initialisation."""
-    if init not in INITS:
-        raise UserError(f"Unknown init '{init}'; {choices(init, INITS)}.")
+from bertsecrets.models.spec import ModelSpec, check_init
 
 
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:

@@ -9,6 +9,15 @@ from typing import Any
 
 from bertsecrets.errors import UserError, choices
 
+INITS = ("pretrained", "random_normal")
+"""The weights that fine-tuning may start from; ``random_normal`` is the baseline of Kovaleva et al."""
+
+
+def check_init(init: str) -> None:
+    """Raises UserError if there is no such initialisation."""
+    if init not in INITS:
+        raise UserError(f"Unknown init '{init}'; {choices(str(init), INITS)}.")
+
 
 @dataclass(frozen=True)
 class ModelSpec:

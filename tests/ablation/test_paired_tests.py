@@ -11,8 +11,8 @@ from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from bertsecrets.ablation.corrections import benjamini_hochberg, holm
 from bertsecrets.ablation.paired_tests import mcnemar_exact, swap_test
+from bertsecrets.statistics.corrections import benjamini_hochberg, holm
 
 
 @settings(max_examples=100, deadline=None)

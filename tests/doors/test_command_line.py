@@ -7,10 +7,17 @@ import pytest
 import torch
 from doors.runs import ROOT, door, small
 
-from bertsecrets.doors.command_line import check, with_resume
+from bertsecrets.doors.command_line import with_resume
+from bertsecrets.doors.composition import check, parse
 from bertsecrets.errors import UserError
 
 CONF = ROOT / "conf"
+
+
+def checked(arguments: list[str], name: str = "train") -> None:
+    invocation = parse(arguments, CONF, name)
+    assert invocation is not None
+    check(invocation)
 
 
 @pytest.mark.parametrize(
@@ -22,37 +29,42 @@ CONF = ROOT / "conf"
         (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
         (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
         (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),
-        (["task=mrpc,rtee"], "Unknown task 'rtee'; did you mean 'rte'"),
+        (["-m", "task=mrpc,rtee", "seed=1,2"], r"Unknown task 'rtee'; did you mean 'rte'.*task=rtee seed=1"),
+        (["-m", "init=pretrained,random"], r"Unknown init 'random'; did you mean 'random_normal'.*init=random"),
+        (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
+        (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
+        (["resume=true"], "resume=true is for sweeps"),
+        (["logger.wandb.mode=onlin"], "Unknown W&B mode 'onlin'; did you mean 'online'"),
         (["model=folder"], "Config key 'model.path' has no value"),
         (["seed"], "write key=value"),
     ],
 )
 def test_the_nearest_valid_name_is_told(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        check(arguments, CONF, "train")
+        checked(arguments)
     assert "\n" not in str(caught.value)
 
 
 def test_valid_command_lines_pass() -> None:
-    check([], CONF, "train")
-    check(["-m", "task=mrpc,rte", "seed=range(1,3)", "trainer=ddp_cpu", "trainer.devices=2"], CONF, "train")
-    check(["experiment=drift_kovaleva", "~callbacks.capture"], CONF, "train")
-    check(["checkpoint=x", "analysis=drift"], CONF, "analyze")
+    checked([])
+    checked(["-m", "task=mrpc,rte", "seed=range(1,3)", "trainer=ddp_cpu", "trainer.devices=2"])
+    checked(["experiment=drift_kovaleva", "~callbacks.capture"])
+    checked(["checkpoint=x", "analysis=drift"], "analyze")
 
 
 def test_every_group_of_the_configuration_composes() -> None:
-    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment"):
+    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher", "sweeper"):
         for path in sorted((CONF / group).glob("*.yaml")):
             extra = ["model.path=x"] if path.stem == "folder" else []
-            check([f"{group}={path.stem}", *extra], CONF, "train")
+            checked([f"{group}={path.stem}", *extra])
 
 
 def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no config.yaml"):
+    with pytest.raises(UserError, match=r"holds no config.yaml"):
         with_resume([f"resume={tmp_path}"])
     (tmp_path / "config.yaml").write_text("{}")
-    assert f"hydra.run.dir={tmp_path}" in with_resume([f"resume={tmp_path}"])
-    with pytest.raises(UserError, match="'seed=3' cannot be given together with resume="):
+    assert f"hydra.run.dir='{tmp_path}'" in with_resume([f"resume={tmp_path}"])
+    with pytest.raises(UserError, match="'seed=3' cannot be given together with resume=<folder>"):
         with_resume([f"resume={tmp_path}", "seed=3"])
 
 

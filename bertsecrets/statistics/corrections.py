@@ -1,8 +1,9 @@
 """Corrections for testing many variants at once."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import Array
+Array = NDArray[np.float64]
 
 
 def benjamini_hochberg(p_V: Array) -> Array:

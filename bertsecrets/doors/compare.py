@@ -1,0 +1,182 @@
+"""Lays finished runs side by side: one page, its figures, and the numbers behind them."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from bertsecrets.comparison.conditions import Condition, check_sizes, find_conditions
+from bertsecrets.comparison.runs import FinishedRun, find_runs
+from bertsecrets.doors.build import run_folder
+from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, measure_sections
+from bertsecrets.doors.unit import CONFIG_COPY
+from bertsecrets.errors import UserError
+from bertsecrets.results.figures.replicates import ScoreRow, score_rows
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.results.report.page import write_report
+from bertsecrets.statistics.replicates import mean_interval
+
+PAGE = "comparison.html"
+
+
+def compare_runs(config: DictConfig) -> Path:
+    """Compares what ``compare`` names, in Hydra's output folder; returns the page.
+
+    Raises:
+        UserError: If a folder holds no finished run, or the runs' heads cannot be laid side by side.
+    """
+    given = [config.compare] if isinstance(config.compare, str) else [str(each) for each in config.compare]
+    runs, unfinished = find_runs(given)
+    if config.compare_heads:
+        check_sizes(runs)
+    folder = run_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+    return write_comparison(runs, unfinished, folder, heads=config.compare_heads)
+
+
+def compare_sweep(folder: Path) -> Path | None:
+    """The page of a sweep's finished runs, in its folder ``comparison``; None where there are fewer than two."""
+    try:
+        runs, unfinished = find_runs([str(folder)])
+    except UserError:
+        return None
+    if len(runs) < 2:
+        return None
+    try:
+        check_sizes(runs)
+        heads = True
+    except UserError:
+        heads = False
+    return write_comparison(runs, unfinished, folder / "comparison", heads=heads)
+
+
+def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool) -> Path:
+    """Writes page, figures and ``comparison.parquet`` into a folder; returns the page.
+
+    Args:
+        runs: At least one finished run.
+        unfinished: Names of runs that are left out.
+        folder: Made if missing.
+        heads: Whether the runs' heads are compared, or their scores alone.
+    """
+    conditions, varying = find_conditions(runs)
+    figures: dict[str, Figure] = {}
+    lead: list[str] = [_what(runs, conditions, varying)]
+    if unfinished:
+        lead.append(f"Left out, as not finished: {', '.join(unfinished)}.")
+    sections = [_scores(conditions, varying, figures, lead)]
+    rows: list[dict[str, object]] = []
+    if heads:
+        sections += measure_sections(conditions, varying, figures, lead, rows)
+        found = ablation_section(conditions, varying, figures, lead, rows)
+        sections += [
+            section for section in (found, drift_against_ablation(conditions, varying, figures, lead)) if section
+        ]
+    else:
+        lead.append("The runs have different numbers of layers or heads, so that only their scores are compared.")
+    for name, figure in figures.items():
+        save_figure(figure, folder / "figures" / f"{name}.png")
+        save_figure(figure, folder / "figures" / f"{name}.svg")
+    if rows:
+        with atomic_write(folder / "comparison.parquet") as temporary:
+            pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd")
+    report = Report(
+        title="Runs side by side",
+        subtitle=f"{len(runs)} runs of {len(conditions)} conditions",
+        facts=[
+            (name, ", ".join(sorted({each.factors[name] for each in conditions}))) for name in conditions[0].factors
+        ],
+        lead=lead,
+        sections=[*sections, _runs(runs), _reading()],
+    )
+    write_report(folder / PAGE, report)
+    Console().print(f"\nComparison: {folder / PAGE}", soft_wrap=True)
+    return folder / PAGE
+
+
+def _what(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:
+    seeds = sorted({len(condition.runs) for condition in conditions})
+    each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    what = f"They differ in {', '.join(varying)}." if varying else "They differ in their seed alone."
+    return f"{len(runs)} finished runs, {each} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
+
+
+def _scores(
+    conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str]
+) -> Section:
+    cells, drawn = [], []
+    for condition in conditions:
+        for name, each in condition.runs[0].scores["sets"].items():
+            for metric in each["constant"]:
+                values = [_number(run.scores["sets"][name]["model"][metric]) for run in condition.runs]
+                constant = _number(each["constant"][metric])
+                found = mean_interval(values)
+                cells.append(
+                    [
+                        condition.label(varying),
+                        f"{name}/{metric}",
+                        str(found.count),
+                        _shown(found.mean),
+                        f"{_shown(found.low)} to {_shown(found.high)}" if found.count > 1 else "–",
+                        _shown(constant),
+                        str(each["count"]),
+                    ]
+                )
+                if metric == next(iter(each["constant"])):
+                    label = f"{condition.label(varying)} · {metric}"
+                    drawn.append(ScoreRow(label, values, found.low, found.high, constant))
+    figures["scores"] = score_rows(
+        drawn, title="Scores by condition", note="intervals are Student's t at 95 % over seeds, where there are several"
+    )
+    losers = [row.label for row in drawn if math.isfinite(row.constant) and np.mean(row.values) <= row.constant]
+    if losers:
+        lead.append(
+            f"On average no better than a constant answer: {'; '.join(losers)}. Heads of such models say little of the task."
+        )
+    header = ["condition", "metric", "seeds", "mean", "95 % interval", "constant answer", "examples"]
+    return Section(
+        "Scores",
+        [
+            "The interval is over seeds: it says how much fine-tuning itself varies, not how large the development set is. "
+            "With one seed there is none."
+        ],
+        [Table(header, cells, "Mean over seeds")],
+        [FigureBlock(figures["scores"], "Every seed's score, by condition.", "Dot chart of scores by condition.")],
+    )
+
+
+def _runs(runs: Sequence[FinishedRun]) -> Section:
+    rows = [[run.name, str(run.config["seed"]), f"{run.scores['seconds']:.0f} s"] for run in runs]
+    return Section("The runs", tables=[Table(["folder", "seed", "time"], rows)])
+
+
+def _reading() -> Section:
+    return Section(
+        "How to read this page",
+        [
+            "Layers and heads are counted from 0. Panels that stand together share one colour scale.",
+            "A difference tested over seeds holds for the way of training; one tested over examples, where a condition has "
+            "a single seed, holds for these very models only. Either way p-values are corrected over all heads of a panel "
+            "(Benjamini and Hochberg), and pale cells are those that may be chance.",
+            "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between heads "
+            "that does not come from the seed. Near 1, one run tells about all; near 0, a head's number is its seed's.",
+            "All numbers are in comparison.parquet beside this page.",
+        ],
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "–"

@@ -1,0 +1,334 @@
+"""The parts of a comparison that speak of heads: measures, disabling, and what holds across seeds."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bertsecrets.comparison.conditions import Condition, contrasts
+from bertsecrets.doors.wording import described
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.statistics.replicates import difference, intraclass_correlation, mean_interval, rank_agreement
+
+Array = NDArray[np.float64]
+Rows = list[dict[str, object]]
+
+_MOST_PANELS = 21
+_MOST_CONTRASTS = 12
+_LEVEL = 0.05
+_TOP = 5
+_LEFT_OUT = ("gradient_flow",)
+"""Measures of whole training runs, which are read over steps and not at the last one."""
+
+
+def measure_sections(
+    conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str], rows: Rows
+) -> list[Section]:
+    """A section for every measure that any run holds; the findings of its first column go into ``lead``."""
+    names: dict[str, list[str]] = {}
+    for condition in conditions:
+        for run in condition.runs:
+            table = run.heads.table
+            for measure, column, head in zip(table["measure"], table["column"], table["head"], strict=True):
+                columns = names.setdefault(measure.as_py(), [])
+                if head.as_py() is not None and column.as_py() not in columns:
+                    columns.append(column.as_py())
+    return [
+        _measure_section(measure, columns, conditions, varying, figures, lead, rows)
+        for measure, columns in names.items()
+        if columns and measure not in _LEFT_OUT
+    ]
+
+
+def _measure_section(
+    measure: str,
+    columns: Sequence[str],
+    conditions: Sequence[Condition],
+    varying: Sequence[str],
+    figures: dict[str, Figure],
+    lead: list[str],
+    rows: Rows,
+) -> Section:
+    blocks, tables, words = [], [], []
+    for place, column in enumerate(columns):
+        found = {
+            condition.label(varying): grids
+            for condition in conditions
+            if (grids := condition.grids(measure, column)) is not None
+        }
+        for label, (value_RLH, stderr_RLH, _) in found.items():
+            rows += _long(label, measure, column, value_RLH, stderr_RLH)
+        panels = [HeadPanel(label, value_RLH.mean(axis=0)) for label, (value_RLH, _, _) in found.items()]
+        title, unit = described(measure, column)
+        counts = [count for _, _, count in found.values()]
+        figure = head_panels(
+            panels[:_MOST_PANELS],
+            title=title,
+            unit=unit,
+            note=f"mean over seeds, {sample_size(counts)} for each",
+        )
+        figures[f"{measure}_{column}"] = figure
+        blocks.append(FigureBlock(figure, f"{title}, side by side on one scale.", f"Heatmaps of {title} by condition."))
+        if place == 0:
+            agreement = {label: value_RLH for label, (value_RLH, _, _) in found.items() if len(value_RLH) > 1}
+            if agreement:
+                tables.append(_agreement_table(agreement, f"{title}: what holds across seeds"))
+                words.append(_agreement_words(agreement, title))
+                lead.append(words[-1])
+            block, sentences = _differences(measure, column, conditions, varying, figures)
+            blocks += block
+            words += sentences
+            lead += sentences[:1]
+    return Section(f"Heads: {measure}", words, tables, blocks)
+
+
+def _differences(
+    measure: str, column: str, conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure]
+) -> tuple[list[FigureBlock], list[str]]:
+    found = []
+    for first, second, factor in contrasts(conditions, varying):
+        a, b = first.grids(measure, column), second.grids(measure, column)
+        if a is not None and b is not None:
+            found.append((first, second, factor, difference(a[0], b[0], a[1][0], b[1][0])))
+    if not found:
+        return [], []
+    shown = found[:_MOST_CONTRASTS]
+    panels = [
+        HeadPanel(_contrast_name(first, second, factor, varying), each.delta_LH, each.p_LH <= _LEVEL)
+        for first, second, factor, each in shown
+    ]
+    tested = {each.over_seeds for _, _, _, each in shown}
+    how = (
+        "tested over seeds"
+        if tested == {True}
+        else "tested over examples"
+        if tested == {False}
+        else "tested over seeds where there are several, else over examples"
+    )
+    part = f"; the first {len(shown)} of {len(found)} differences" if len(shown) < len(found) else ""
+    described_as, unit = described(measure, column)
+    title = f"Differences: {described_as[0].lower()}{described_as[1:]}"
+    figure = head_panels(
+        panels,
+        title=title,
+        unit=f"difference of {unit.split(' (')[0]}",
+        note=f"pale: may be chance ({how}, false discovery rate {_LEVEL:.0%}){part}",
+        signed=True,
+    )
+    figures[f"{measure}_{column}_differences"] = figure
+    counts = [int((each.p_LH <= _LEVEL).sum()) for _, _, _, each in shown]
+    most = int(np.argmax(counts))
+    first, second, factor, each = shown[most]
+    sentence = (
+        f"Of {len(shown)} comparison{'s' * (len(shown) > 1)} of {measure} ({column.replace('_', ' ')}; {how}) "
+        f"the one with most differing heads is {_contrast_name(first, second, factor, varying)}: {counts[most]} of "
+        f"{each.delta_LH.size}{', on average by ' + format(float(np.nanmean(each.delta_LH)), '+.3f') if counts[most] else ''}."
+    )
+    return [FigureBlock(figure, f"{title}; only what is significant is coloured.", f"Heatmaps of {title}.")], [sentence]
+
+
+def _contrast_name(first: Condition, second: Condition, factor: str, varying: Sequence[str]) -> str:
+    shared = [name for name in varying if name != factor]
+    common = f"{first.label(shared)}: " if shared else ""
+    return f"{common}{first.label([factor])} − {second.label([factor])}"
+
+
+def _agreement_table(values: dict[str, Array], caption: str) -> Table:
+    rows = []
+    for label, value_RLH in values.items():
+        value_NR = value_RLH.reshape(len(value_RLH), -1).T
+        mean, least = rank_agreement(value_NR)
+        top = [set(np.argsort(value_NR[:, r], kind="stable")[:_TOP].tolist()) for r in range(value_NR.shape[1])]
+        layers = [int(np.nanargmin(np.nanmean(value_LH, axis=1))) for value_LH in value_RLH]
+        kept = sorted(set.intersection(*top))
+        heads = value_RLH.shape[2]
+        rows.append(
+            [
+                label,
+                str(len(value_RLH)),
+                _shown(mean),
+                _shown(least),
+                _shown(intraclass_correlation(value_NR)),
+                f"layer {layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}",
+                ", ".join(f"{head // heads}-{head % heads}" for head in kept) or "none",
+            ]
+        )
+    header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "layer with the lowest mean"]
+    return Table([*header, f"heads among the lowest {_TOP} of every seed"], rows, caption)
+
+
+def _agreement_words(values: dict[str, Array], title: str) -> str:
+    rhos = {label: rank_agreement(v_RLH.reshape(len(v_RLH), -1).T)[0] for label, v_RLH in values.items()}
+    known = {label: rho for label, rho in rhos.items() if math.isfinite(rho)}
+    if not known:
+        return f"For {title} the agreement between seeds is not defined."
+    worst = min(known, key=lambda label: known[label])
+    best = max(known, key=lambda label: known[label])
+    if len(known) == 1:
+        return f"Between seeds, the order of heads by {title} has a rank correlation of {known[worst]:.2f}."
+    return (
+        f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation {known[best]:.2f}) and "
+        f"least for {worst} ({known[worst]:.2f})."
+    )
+
+
+def ablation_section(
+    conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str], rows: Rows
+) -> Section | None:
+    """Effects of disabling single heads side by side; None if no run disabled any."""
+    panels, cells, agreement = [], [], {}
+    counts: list[int] = []
+    for condition in conditions:
+        found = _effects(condition)
+        if found is None:
+            continue
+        delta_RLH, certain_RLH, count, what = found
+        label = condition.label(varying)
+        share_LH = certain_RLH.mean(axis=0)
+        # Coloured where more than half of the seeds find an effect.
+        panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), share_LH > 0.5))
+        counts.append(count)
+        always = np.argwhere(share_LH == 1)
+        ever = int((share_LH > 0).sum())
+        rows += _long(label, "ablation", what, delta_RLH, np.full_like(delta_RLH, np.nan))
+        cells.append(
+            [
+                label,
+                str(len(delta_RLH)),
+                what,
+                str(ever),
+                str(len(always)),
+                ", ".join(f"{layer}-{head}" for layer, head in always[:10]) + (" …" if len(always) > 10 else "")
+                or "none",
+            ]
+        )
+        if len(delta_RLH) > 1:
+            agreement[label] = delta_RLH
+    if not panels:
+        return None
+    title = "Change of score when a head is disabled"
+    figure = head_panels(
+        panels[:_MOST_PANELS],
+        title=title,
+        unit="change of score (points)",
+        note=f"mean over seeds; pale: significant in at most half of them; {sample_size(counts)} for each",
+        signed=True,
+    )
+    figures["ablation"] = figure
+    header = ["condition", "seeds", "metric (mode)", "heads significant in any seed", "in every seed", "which"]
+    tables = [Table(header, cells, "Which heads matter, and in how many seeds")]
+    words = []
+    if agreement:
+        tables.append(_agreement_table(agreement, f"{title}: what holds across seeds"))
+        words.append(_agreement_words(agreement, title[0].lower() + title[1:]))
+        some = sum(int(row[3]) for row in cells if int(row[1]) > 1)
+        every = sum(int(row[4]) for row in cells if int(row[1]) > 1)
+        words.append(
+            f"Of {some} heads that matter in some seed of a condition, {every} matter{'s' * (every == 1)} in every seed."
+        )
+    else:
+        ever = sum(int(row[3]) for row in cells)
+        words.append(
+            f"In {len(cells)} conditions of one seed each, {ever} heads matter; other seeds may choose others."
+        )
+    lead.append(words[-1])
+    block = FigureBlock(figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition.")
+    return Section("Heads: disabling", words, tables, [block])
+
+
+def _effects(condition: Condition) -> tuple[Array, NDArray[np.bool_], int, str] | None:
+    """Changes and verdicts ``[replicates, layers, heads]`` of single heads at the last step of the first metric."""
+    deltas, verdicts, count, what = [], [], 0, ""
+    for run in condition.runs:
+        singles = [row for row in run.ablation.rows() if row["kind"] == "head"]
+        if not singles or run.size is None:
+            continue
+        last = max(row["step"] for row in singles)
+        first = next(row for row in singles if row["step"] == last)
+        delta_LH, certain_LH = np.full(run.size, np.nan), np.zeros(run.size, bool)
+        for row in singles:
+            if row["step"] == last and all(
+                row[name] == first[name] for name in ("evaluation", "metric", "mode", "stage")
+            ):
+                delta_LH[row["layer"], row["head"]] = row["delta"]
+                certain_LH[row["layer"], row["head"]] = row["significant"]
+        deltas.append(delta_LH)
+        verdicts.append(certain_LH)
+        count, what = first["count"], f"{first['metric']} ({first['mode']})"
+    return (np.stack(deltas), np.stack(verdicts), count, what) if deltas else None
+
+
+def drift_against_ablation(
+    conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str]
+) -> Section | None:
+    """Whether the heads that changed are the heads that matter; None where either is not known."""
+    from scipy.stats import spearmanr
+
+    panels, sentences = [], []
+    for condition in conditions:
+        drift, effect = condition.grids("drift", "cosine"), _effects(condition)
+        if drift is None or effect is None:
+            continue
+        x, y = (1 - drift[0].mean(axis=0)).ravel(), 100 * effect[0].mean(axis=0).ravel()
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.sum() < 3:
+            continue
+        varied = np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0
+        rho = float(spearmanr(x[known], y[known]).statistic) if varied else math.nan
+        label = condition.label(varying)
+        certain = effect[1].mean(axis=0).ravel() > 0.5
+        panels.append(ScatterPanel(f"{label} (ρ = {_shown(rho)})", x[known], y[known], certain[known]))
+        sentences.append((label, rho))
+    if not panels:
+        return None
+    figures["drift_against_ablation"] = head_scatter(
+        panels[:_MOST_PANELS],
+        title="Are the heads that changed the heads that matter?",
+        x_label="drift (1 − cosine)",
+        y_label="change of score when disabled (points)",
+        note="one dot a head, mean over seeds; filled: significant in more than half of the seeds; ρ: rank correlation",
+    )
+    known_rhos = [(label, rho) for label, rho in sentences if math.isfinite(rho)]
+    words = []
+    if known_rhos:
+        low, high = min(known_rhos, key=lambda each: each[1]), max(known_rhos, key=lambda each: each[1])
+        words.append(
+            "The rank correlation of a head's drift and the change of score without it (negative: what changed more "
+            f"matters more) runs from {low[1]:.2f} ({low[0]}) to {high[1]:.2f} ({high[0]})."
+        )
+        lead.append(words[0])
+    block = FigureBlock(figures["drift_against_ablation"], "Drift against effect of disabling.", "Scatter of heads.")
+    return Section("Drift against disabling", words, figures=[block])
+
+
+def _long(label: str, measure: str, column: str, value_RLH: Array, stderr_RLH: Array) -> Rows:
+    rows: Rows = []
+    for layer in range(value_RLH.shape[1]):
+        for head in range(value_RLH.shape[2]):
+            found = mean_interval(value_RLH[:, layer, head])
+            rows.append(
+                {
+                    "condition": label,
+                    "measure": measure,
+                    "column": column,
+                    "layer": layer,
+                    "head": head,
+                    "mean": found.mean,
+                    "low": found.low,
+                    "high": found.high,
+                    "seeds": found.count,
+                    "stderr_over_examples": float(np.sqrt(np.nanmean(stderr_RLH[:, layer, head] ** 2)))
+                    if np.isfinite(stderr_RLH[:, layer, head]).any()
+                    else math.nan,
+                }
+            )
+    return rows
+
+
+def _shown(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "–"

@@ -1,0 +1,25 @@
+"""What measures are called in front of readers."""
+
+DRIFT = "drift"
+
+DRIFT_COLUMNS = {
+    "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
+    "jensen_shannon": (
+        "Jensen-Shannon divergence from the maps before fine-tuning",
+        "divergence in nats (0: unchanged)",
+    ),
+    "cls_cosine": ("Cosine similarity, classification token's row alone", "cosine similarity (1: unchanged)"),
+    "cls_jensen_shannon": (
+        "Jensen-Shannon divergence, classification token's row",
+        "divergence in nats (0: unchanged)",
+    ),
+}
+"""Title and unit of each column of the drift measure."""
+
+
+def described(measure: str, column: str) -> tuple[str, str]:
+    """Title and unit of a measure's column; its plain names where nothing better is known."""
+    if measure == DRIFT and column in DRIFT_COLUMNS:
+        return DRIFT_COLUMNS[column]
+    name = column.replace("_", " ")
+    return f"{measure.replace('_', ' ')}: {name}", name
