@@ -23,7 +23,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
-from bertsecrets.doors.build import plain
+from bertsecrets.doors.plain import plain
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,16 @@ from rich.console import Console
 from bertsecrets.comparison.conditions import Condition, check_sizes, find_conditions
 from bertsecrets.comparison.runs import FinishedRun, find_runs
 from bertsecrets.doors.build import run_folder
-from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, measure_sections
+from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, layer_section, measure_sections
 from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.results.figures.replicates import ScoreRow, score_rows
 from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.style import number
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.report.page import write_report
-from bertsecrets.statistics.replicates import mean_interval
+from bertsecrets.statistics.replicates import Interval, mean_interval
 
 PAGE = "comparison.html"
 
@@ -78,9 +80,9 @@ def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], fol
     if heads:
         sections += measure_sections(conditions, varying, figures, lead, rows)
         found = ablation_section(conditions, varying, figures, lead, rows)
-        sections += [
-            section for section in (found, drift_against_ablation(conditions, varying, figures, lead)) if section
-        ]
+        layers = layer_section(conditions, varying, figures, lead)
+        both = drift_against_ablation(conditions, varying, figures, lead)
+        sections += [section for section in (found, layers, both) if section is not None]
     else:
         lead.append("The runs have different numbers of layers or heads, so that only their scores are compared.")
     for name, figure in figures.items():
@@ -119,7 +121,7 @@ def _scores(
             for metric in each["constant"]:
                 values = [_number(run.scores["sets"][name]["model"][metric]) for run in condition.runs]
                 constant = _number(each["constant"][metric])
-                found = mean_interval(values)
+                found = _within(mean_interval(values), metric)
                 cells.append(
                     [
                         condition.label(varying),
@@ -135,7 +137,9 @@ def _scores(
                     label = f"{condition.label(varying)} · {metric}"
                     drawn.append(ScoreRow(label, values, found.low, found.high, constant))
     figures["scores"] = score_rows(
-        drawn, title="Scores by condition", note="intervals are Student's t at 95 % over seeds, where there are several"
+        drawn,
+        title="Scores by condition",
+        note="intervals: Student's t at 95 % over seeds, cut off at the metric's ends",
     )
     losers = [row.label for row in drawn if math.isfinite(row.constant) and np.mean(row.values) <= row.constant]
     if losers:
@@ -144,10 +148,10 @@ def _scores(
         )
     header = ["condition", "metric", "seeds", "mean", "95 % interval", "constant answer", "examples"]
     return Section(
-        "Scores",
+        "Scores (table 1 of Kovaleva et al.)" if "init" in varying else "Scores",
         [
             "The interval is over seeds: it says how much fine-tuning itself varies, not how large the development set is. "
-            "With one seed there is none."
+            "With one seed there is none, and with two it says next to nothing; it is cut off at the ends of the metric's range."
         ],
         [Table(header, cells, "Mean over seeds")],
         [FigureBlock(figures["scores"], "Every seed's score, by condition.", "Dot chart of scores by condition.")],
@@ -174,9 +178,15 @@ def _reading() -> Section:
     )
 
 
+def _within(interval: Interval, metric: str) -> Interval:
+    """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
+    least = -1.0 if metric in ("matthews", "pearson", "spearman") else 0.0
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
 def _shown(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "–"
+    return number(value, 3) if math.isfinite(value) else "–"

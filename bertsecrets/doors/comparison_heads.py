@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from bertsecrets.comparison.conditions import Condition, contrasts
 from bertsecrets.doors.wording import described
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import number, sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.statistics.replicates import difference, intraclass_correlation, mean_interval, rank_agreement
 
@@ -22,8 +22,9 @@ _MOST_PANELS = 21
 _MOST_CONTRASTS = 12
 _LEVEL = 0.05
 _TOP = 5
-_LEFT_OUT = ("gradient_flow",)
-"""Measures of whole training runs, which are read over steps and not at the last one."""
+_IN_THE_PAPER = {"drift": "figure 5"}
+_LEFT_OUT = ("gradient_flow", "ablation")
+"""Measures that are read over steps and not at the last one, or that have a section of their own."""
 
 
 def measure_sections(
@@ -75,16 +76,18 @@ def _measure_section(
         figures[f"{measure}_{column}"] = figure
         blocks.append(FigureBlock(figure, f"{title}, side by side on one scale.", f"Heatmaps of {title} by condition."))
         if place == 0:
+            spoken = f"{title[0].lower()}{title[1:]}"
             agreement = {label: value_RLH for label, (value_RLH, _, _) in found.items() if len(value_RLH) > 1}
             if agreement:
                 tables.append(_agreement_table(agreement, f"{title}: what holds across seeds"))
-                words.append(_agreement_words(agreement, title))
+                words.append(_agreement_words(agreement, spoken))
                 lead.append(words[-1])
             block, sentences = _differences(measure, column, conditions, varying, figures)
             blocks += block
             words += sentences
             lead += sentences[:1]
-    return Section(f"Heads: {measure}", words, tables, blocks)
+    number = f" ({_IN_THE_PAPER[measure]} of Kovaleva et al.)" if measure in _IN_THE_PAPER else ""
+    return Section(f"Heads: {measure}{number}", words, tables, blocks)
 
 
 def _differences(
@@ -147,6 +150,8 @@ def _agreement_table(values: dict[str, Array], caption: str) -> Table:
         layers = [int(np.nanargmin(np.nanmean(value_LH, axis=1))) for value_LH in value_RLH]
         kept = sorted(set.intersection(*top))
         heads = value_RLH.shape[2]
+        lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
+        ordered = math.isfinite(mean)
         rows.append(
             [
                 label,
@@ -154,12 +159,12 @@ def _agreement_table(values: dict[str, Array], caption: str) -> Table:
                 _shown(mean),
                 _shown(least),
                 _shown(intraclass_correlation(value_NR)),
-                f"layer {layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}",
-                ", ".join(f"{head // heads}-{head % heads}" for head in kept) or "none",
+                lowest if ordered else "–",
+                (", ".join(f"{head // heads}-{head % heads}" for head in kept) or "none") if ordered else "–",
             ]
         )
-    header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "layer with the lowest mean"]
-    return Table([*header, f"heads among the lowest {_TOP} of every seed"], rows, caption)
+    header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "lowest layer"]
+    return Table([*header, f"among the lowest {_TOP} in every seed"], rows, caption)
 
 
 def _agreement_words(values: dict[str, Array], title: str) -> str:
@@ -170,10 +175,10 @@ def _agreement_words(values: dict[str, Array], title: str) -> str:
     worst = min(known, key=lambda label: known[label])
     best = max(known, key=lambda label: known[label])
     if len(known) == 1:
-        return f"Between seeds, the order of heads by {title} has a rank correlation of {known[worst]:.2f}."
+        return f"Between seeds, the order of heads by {title} has a rank correlation of {_shown(known[worst])}."
     return (
-        f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation {known[best]:.2f}) and "
-        f"least for {worst} ({known[worst]:.2f})."
+        f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation {_shown(known[best])}) and "
+        f"least for {worst} ({_shown(known[worst])})."
     )
 
 
@@ -238,25 +243,68 @@ def ablation_section(
         )
     lead.append(words[-1])
     block = FigureBlock(figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition.")
-    return Section("Heads: disabling", words, tables, [block])
+    return Section("Heads: disabling (figure 8 of Kovaleva et al.)", words, tables, [block])
 
 
-def _effects(condition: Condition) -> tuple[Array, NDArray[np.bool_], int, str] | None:
-    """Changes and verdicts ``[replicates, layers, heads]`` of single heads at the last step of the first metric."""
+def layer_section(
+    conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str]
+) -> Section | None:
+    """Effects of disabling whole layers side by side; None if no run disabled any."""
+    panels, cells, counts = [], [], []
+    for condition in conditions:
+        found = _effects(condition, "layer")
+        if found is None:
+            continue
+        delta_RL, certain_RL = 100 * found[0][:, :, 0], found[1][:, :, 0]
+        label = condition.label(varying)
+        panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
+        counts.append(found[2])
+        mean_L = np.nanmean(delta_RL, axis=0)
+        worst = int(np.nanargmin(mean_L))
+        always = [str(layer) for layer in np.flatnonzero(certain_RL.all(axis=0))]
+        cells.append(
+            [
+                label,
+                str(len(delta_RL)),
+                found[3],
+                f"layer {worst}",
+                f"{mean_L[worst]:+.1f}",
+                ", ".join(always) or "none",
+            ]
+        )
+    if not panels:
+        return None
+    title = "Change of score when a whole layer's heads are disabled"
+    figures["ablation_layers"] = layer_panels(
+        panels[:_MOST_PANELS],
+        title=title,
+        unit="change of score (points)",
+        note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}",
+    )
+    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers significant in every seed"]
+    sentence = f"Disabling a whole layer costs most for {min(cells, key=lambda row: float(row[4]))[0]}: {min(float(row[4]) for row in cells):+.1f} points."
+    lead.append(sentence)
+    block = FigureBlock(figures["ablation_layers"], f"{title}, by condition.", "Bar charts of layers by condition.")
+    return Section("Layers: disabling (figure 9 of Kovaleva et al.)", [sentence], [Table(header, cells)], [block])
+
+
+def _effects(condition: Condition, kind: str = "head") -> tuple[Array, NDArray[np.bool_], int, str] | None:
+    """Changes and verdicts ``[replicates, layers, heads]`` at the last step of the first metric; a layer is one head."""
     deltas, verdicts, count, what = [], [], 0, ""
     for run in condition.runs:
-        singles = [row for row in run.ablation.rows() if row["kind"] == "head"]
+        singles = [row for row in run.ablation.rows() if row["kind"] == kind]
         if not singles or run.size is None:
             continue
         last = max(row["step"] for row in singles)
         first = next(row for row in singles if row["step"] == last)
-        delta_LH, certain_LH = np.full(run.size, np.nan), np.zeros(run.size, bool)
+        size = run.size if kind == "head" else (run.size[0], 1)
+        delta_LH, certain_LH = np.full(size, np.nan), np.zeros(size, bool)
         for row in singles:
             if row["step"] == last and all(
                 row[name] == first[name] for name in ("evaluation", "metric", "mode", "stage")
             ):
-                delta_LH[row["layer"], row["head"]] = row["delta"]
-                certain_LH[row["layer"], row["head"]] = row["significant"]
+                delta_LH[row["layer"], row["head"] or 0] = row["delta"]
+                certain_LH[row["layer"], row["head"] or 0] = row["significant"]
         deltas.append(delta_LH)
         verdicts.append(certain_LH)
         count, what = first["count"], f"{first['metric']} ({first['mode']})"
@@ -299,7 +347,7 @@ def drift_against_ablation(
         low, high = min(known_rhos, key=lambda each: each[1]), max(known_rhos, key=lambda each: each[1])
         words.append(
             "The rank correlation of a head's drift and the change of score without it (negative: what changed more "
-            f"matters more) runs from {low[1]:.2f} ({low[0]}) to {high[1]:.2f} ({high[0]})."
+            f"matters more) runs from {_shown(low[1])} ({low[0]}) to {_shown(high[1])} ({high[0]})."
         )
         lead.append(words[0])
     block = FigureBlock(figures["drift_against_ablation"], "Drift against effect of disabling.", "Scatter of heads.")
@@ -331,4 +379,4 @@ def _long(label: str, measure: str, column: str, value_RLH: Array, stderr_RLH: A
 
 
 def _shown(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "–"
+    return number(value, 2) if math.isfinite(value) else "–"

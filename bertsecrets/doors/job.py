@@ -4,7 +4,10 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from bertsecrets.doors.plain import plain
 from bertsecrets.doors.sweep import RECORDS, SWEEP_PROCESS
 from bertsecrets.doors.unit import CONFIG_COPY, FAILURE, key_of
 from bertsecrets.errors import BusyError, UserError
+from bertsecrets.sweeps.gpus import VISIBLE, lease, visible_gpus
 from bertsecrets.sweeps.identity import code_version, config_digest
 from bertsecrets.sweeps.process import in_words, run_process, watch_parent
 from bertsecrets.sweeps.records import FAILED, FINISHED, RUNNING, SKIPPED, JobRecord
@@ -71,7 +75,8 @@ def _run(config: DictConfig, script: Path, folder: Path, failure: Path) -> tuple
         return SKIPPED, "it had finished before"
     command = [sys.executable, str(script), *_arguments(config, folder, resumable)]
     environment: dict[str, str | None] = {FAILURE: str(failure), **dict.fromkeys(_outer_ranks())}
-    status = run_process(command, Path(HydraConfig.get().runtime.cwd), environment)
+    with _own_gpus(config) as devices:
+        status = run_process(command, Path(HydraConfig.get().runtime.cwd), {**environment, **devices})
     if status == 0:
         return FINISHED, ""
     if not failure.is_file():
@@ -133,6 +138,18 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
         "hydra.mode=RUN",
         f"hydra.run.dir={quoted(str(folder))}",
     ]
+
+
+@contextmanager
+def _own_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
+    """GPUs that no other job of this machine has, as many as the job asks for; a cluster deals them out itself."""
+    gpus = visible_gpus() if config.trainer.accelerator in ("auto", "gpu", "cuda") else []
+    count = config.trainer.devices
+    if not isinstance(count, int) or not 0 < count < len(gpus) or "SLURM_JOB_ID" in os.environ:
+        yield {}
+        return
+    with lease(count, gpus, Path(tempfile.gettempdir()) / "bertsecrets-gpus") as own:
+        yield {VISIBLE: ",".join(own)}
 
 
 def _outer_ranks() -> list[str]:

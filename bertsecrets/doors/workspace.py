@@ -104,9 +104,9 @@ def specification(made: Any) -> dict[str, Any]:
     return spec
 
 
-def _of_group(group: str | None) -> list[Any]:
+def _of_group(group: str | None) -> Any:
     _, ws = _library()
-    return [ws.Metric("Group") == group] if group else []
+    return ws.And(ws.Metric("Group") == group) if group else []
 
 
 def _score_panels() -> list[Any]:

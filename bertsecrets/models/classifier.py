@@ -16,6 +16,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
 from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+from bertsecrets.models.sharding import shard
 
 RECORD = "bertsecrets"
 """Key of a checkpoint under which the run's facts stand."""
@@ -64,9 +65,17 @@ class SequenceClassifier(pl.LightningModule):
         self.scores: dict[str, dict[str, float]] = {}
         self.scored_step = -1
         self._first_bad_step: Tensor | None = None
+        self._sharded = False
         freeze(model, optimizer.freeze)
         if compile_model:
             model.compile(dynamic=True)
+
+    def configure_model(self) -> None:
+        """Shards the weights, once, under a strategy that spreads them."""
+        mesh = self.device_mesh
+        if mesh is not None and not self._sharded:
+            shard(self.model, mesh["data_parallel"])
+            self._sharded = True
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits ``[B, C]`` (C = 1 for a score)."""

@@ -1,5 +1,6 @@
 """What several seeds say together: means with intervals, agreement between seeds, differences between conditions."""
 
+import warnings
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -102,7 +103,9 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
     over_seeds = min(len(first_RLH), len(second_RLH)) > 1
     if over_seeds:
         variance_LH = first_RLH.var(axis=0, ddof=1) / len(first_RLH) + second_RLH.var(axis=0, ddof=1) / len(second_RLH)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with warnings.catch_warnings():
+            # Replicates without any spread are dealt with below.
+            warnings.simplefilter("ignore", RuntimeWarning)
             p_LH = np.asarray(stats.ttest_ind(first_RLH, second_RLH, axis=0, equal_var=False).pvalue)
     else:
         variance_LH = first_stderr_LH**2 + second_stderr_LH**2

@@ -29,14 +29,17 @@ def settings_of(log: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "tasks", ["demo_paraphrase", pytest.param("demo_paraphrase,demo_sentiment", marks=pytest.mark.slow)]
+    ("tasks", "seeds"),
+    [("demo_nli", "3"), pytest.param("demo_paraphrase,demo_sentiment", "1,2", marks=pytest.mark.slow)],
 )
-def test_each_job_has_its_own_process_group_folder_and_wandb_run(tasks: str, tiny_bert: Path, tmp_path: Path) -> None:
+def test_each_job_has_its_own_process_group_folder_and_wandb_run(
+    tasks: str, seeds: str, tiny_bert: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
-    swept = [f"task={tasks}", "seed=1,2", "trainer=ddp_cpu", "trainer.devices=2,1"]
+    swept = [f"task={tasks}", f"seed={seeds}", "trainer=ddp_cpu", "trainer.devices=2,1"]
     result = sweep(tiny_bert, folder, *swept, logger="wandb")
     assert result.returncode == 0, result.stderr
-    expected = {(t, s, d) for t in tasks.split(",") for s in (1, 2) for d in (2, 1)}
+    expected = {(t, int(s), d) for t in tasks.split(",") for s in seeds.split(",") for d in (2, 1)}
     jobs = folders_of(folder)
     assert len(jobs) == len(expected)
     found, names = set(), set()
@@ -139,7 +142,7 @@ def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
 
     swept = ["task=demo_paraphrase,demo_sentiment", "seed=1,2", "trainer=ddp_cpu", "trainer.devices=2,1"]
     if times == 1:
-        swept = ["seed=1,2", "trainer=ddp_cpu"]
+        swept = ["seed=1,2"]
     settings = {"callbacks": "drift", "data__limit_train": 40, "checkpoint__every_n_steps": 2}
     undisturbed = sweep(model, folder / "whole", *swept, **settings)
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -176,6 +179,7 @@ def test_jobs_run_at_the_same_time(launcher: str, tiny_bert: Path, tmp_path: Pat
     assert "2 finished, 0 skipped, 0 failed" in result.stdout
 
 
+@pytest.mark.slow
 def test_optuna_gets_the_objective(tiny_bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     searched = "optimizer.learning_rate=interval(1e-5, 1e-3)"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.style import PAGE_WIDTH, QUIET, footnote, house_style, new_figure, scale
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure, scale
 
 _PALE = "#f4f4f4"
 _COLUMNS = 3
@@ -110,3 +110,45 @@ def _draw(
     axes.set_title(title, fontsize=8.0)
     for spine in axes.spines.values():
         spine.set_visible(False)
+
+
+@dataclass(frozen=True)
+class LayerPanel:
+    """One row of layers.
+
+    Args:
+        title: What it is of.
+        value_RL: ``[replicates, layers]``.
+        certain_L: Which layers count; the bars of the others are pale.
+    """
+
+    title: str
+    value_RL: ArrayLike
+    certain_L: ArrayLike
+
+
+def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: str) -> Figure:
+    """A bar for each layer's mean with its replicates as dots, one panel each, all on the same axes."""
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    with house_style():
+        figure = new_figure(max(4.2, PAGE_WIDTH * columns / _COLUMNS), rows * 1.7 + 1.2, title)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+            value_RL, certain_L = np.asarray(panel.value_RL, np.float64), np.asarray(panel.certain_L, bool)
+            layers = np.arange(value_RL.shape[1])
+            colours = [ACCENTS[0] if certain else "#cfd8df" for certain in certain_L]
+            axes.bar(layers, np.nanmean(value_RL, axis=0), color=colours, width=0.75)
+            for value_L in value_RL:
+                axes.plot(layers, value_L, "o", color="black", markersize=2.5)
+            axes.axhline(0, color=QUIET, linewidth=0.6)
+            axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
+            axes.set_title(textwrap.fill(panel.title, max(12, int(PAGE_WIDTH / _COLUMNS / 0.075))), fontsize=8.0)
+            if place + columns >= len(panels):
+                axes.set_xlabel("layer")
+                axes.tick_params(labelbottom=True)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.supylabel(unit, fontsize=9.0)
+        footnote(figure, f"{note}; layers count from 0")
+    return figure

@@ -1,7 +1,9 @@
 """Figures as files and as bytes."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from matplotlib.figure import Figure
 
@@ -10,6 +12,7 @@ from bertsecrets.results.figures.style import house_style
 from bertsecrets.results.files import atomic_write
 
 _DPI = 150
+_drawn: WeakKeyDictionary[Figure, dict[str, bytes]] = WeakKeyDictionary()
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -28,15 +31,22 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def png(figure: Figure, dpi: float) -> bytes:
     """The figure as PNG."""
-    buffer = io.BytesIO()
-    with house_style():
-        figure.savefig(buffer, format="png", dpi=dpi)
-    return buffer.getvalue()
+    return _rendered(figure, f"png {dpi:g}", lambda buffer: figure.savefig(buffer, format="png", dpi=dpi))
 
 
 def svg(figure: Figure) -> bytes:
     """The figure as SVG, without a date: figures made alike give the same bytes."""
-    buffer = io.BytesIO()
-    with house_style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=_DPI)
-    return buffer.getvalue()
+    return _rendered(
+        figure, "svg", lambda buffer: figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=_DPI)
+    )
+
+
+def _rendered(figure: Figure, form: str, draw: Callable[[io.BytesIO], None]) -> bytes:
+    """What ``draw`` writes, drawn once: a figure goes to a file, into the report and to W&B, and is not changed."""
+    drawn = _drawn.setdefault(figure, {})
+    if form not in drawn:
+        buffer = io.BytesIO()
+        with house_style():
+            draw(buffer)
+        drawn[form] = buffer.getvalue()
+    return drawn[form]

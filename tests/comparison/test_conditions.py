@@ -1,0 +1,77 @@
+"""What counts as a replicate, and what as a condition."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from comparison.runs import make_run
+
+from bertsecrets.comparison.conditions import check_sizes, contrasts, find_conditions
+from bertsecrets.comparison.runs import find_runs
+from bertsecrets.errors import UserError
+
+
+def test_seeds_are_replicates_and_every_varied_setting_a_condition(tmp_path: Path) -> None:
+    for task in ("mrpc", "rte"):
+        for devices in (1, 2):
+            for seed in (1, 2, 3):
+                make_run(tmp_path / f"{task}{devices}{seed}", task=task, seed=seed, trainer={"devices": devices})
+    runs, unfinished = find_runs([str(tmp_path)])
+    conditions, varying = find_conditions(runs)
+    assert varying == ["task", "trainer.devices"]
+    assert [len(each.runs) for each in conditions] == [3, 3, 3, 3]
+    assert conditions[0].label(varying) == "mrpc · trainer.devices=1"
+    assert unfinished == []
+
+
+def test_a_setting_that_follows_from_the_task_is_no_condition_of_its_own(tmp_path: Path) -> None:
+    for task, rate in (("mrpc", 1e-5), ("rte", 2e-5)):
+        make_run(tmp_path / task, task=task, optimizer={"learning_rate": rate})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["task"]
+
+
+def test_two_settings_that_always_change_together_are_one(tmp_path: Path) -> None:
+    for rate in (1e-5, 2e-5):
+        make_run(tmp_path / str(rate), optimizer={"learning_rate": rate}, schedule={"peak": rate})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["optimizer.learning_rate"]
+
+
+def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> None:
+    for task in ("mrpc", "rte"):
+        for init in ("pretrained", "random_normal"):
+            make_run(tmp_path / f"{task}-{init}", task=task, init=init)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    found = [(a.factors["task"], a.factors["init"], factor) for a, _, factor in contrasts(conditions, varying)]
+    assert [factor for _, _, factor in found] == ["init", "init", "task", "task"]
+
+
+def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "small", cosine_LH=np.ones((2, 3)))
+    make_run(tmp_path / "large", cosine_LH=np.ones((4, 3)), seed=2)
+    make_run(tmp_path / "without", seed=3)
+    with pytest.raises(UserError, match=r"'large' \(4 by 3 heads\) and 'small' \(2 by 3 heads\) cannot be compared"):
+        check_sizes(find_runs([str(tmp_path)])[0])
+
+
+def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        find_runs([str(tmp_path / "none")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no finished run"):
+        find_runs([str(tmp_path / "empty")])
+    whole = make_run(tmp_path / "sweep" / "whole", cosine_LH=np.ones((2, 3)))
+    (tmp_path / "sweep" / "begun").mkdir()
+    (tmp_path / "sweep" / "begun" / "config.yaml").write_text("{}")
+    runs, unfinished = find_runs([str(tmp_path / "sweep")])
+    assert [run.name for run in runs] == ["whole"]
+    assert unfinished == ["begun"]
+    content = (whole / "heads.parquet").read_bytes()
+    (whole / "heads.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"whole/heads.parquet"):
+        find_runs([str(whole)])
+    (whole / "heads.parquet").write_bytes(content)
+    (whole / "scores.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read; run it again"):
+        find_runs([str(whole)])

@@ -1,0 +1,81 @@
+"""The comparison page against numbers put into the runs by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from comparison.runs import make_run
+from doors.runs import door
+
+from bertsecrets.comparison.runs import find_runs
+from bertsecrets.doors.compare import compare_sweep, write_comparison
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Two initialisations of one task, three seeds of each, with known effects."""
+    generator = np.random.default_rng(0)
+    base_LH = np.linspace(0.4, 0.9, 6).reshape(2, 3)
+    for init, shift in (("pretrained", 0.0), ("random_normal", 0.08)):
+        for seed in (1, 2, 3):
+            noise_LH = 0.001 * generator.standard_normal((2, 3))
+            certain_LH = np.zeros((2, 3), bool)
+            certain_LH[1, 2] = True
+            certain_LH[0, 0] = seed == 1
+            make_run(
+                tmp_path / "sweep" / f"{init}-{seed}",
+                init=init,
+                seed=seed,
+                accuracy=0.7 + 0.02 * seed - shift,
+                cosine_LH=base_LH + shift + noise_LH,
+                delta_LH=np.array([[-0.01, 0, 0.01], [0, 0.001, -0.1]]) + noise_LH,
+                significant_LH=certain_LH,
+            )
+    return tmp_path / "sweep"
+
+
+def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
+    page = compare_sweep(sweep)
+    assert page == sweep / "comparison" / "comparison.html"
+    assert page is not None
+    text = page.read_text()
+    # mean of 0.72, 0.74, 0.76 with t(2) interval 4.303 * 0.02 / sqrt(3)
+    assert "0.740" in text
+    assert "0.690 to 0.790" in text
+    assert "On average no better than a constant answer: random normal · accuracy" in text
+    assert "6 of 6, on average by -0.080" in text
+    assert "Of 4 heads that matter in some seed of a condition, 2 matter in every seed." in text
+    assert "<td>0 in all</td>" in text
+    rows = pq.read_table(sweep / "comparison" / "comparison.parquet").to_pylist()
+    (cell,) = [
+        row
+        for row in rows
+        if (row["condition"], row["column"], row["layer"], row["head"]) == ("pretrained", "cosine", 1, 2)
+    ]
+    assert cell["mean"] == pytest.approx(0.9, abs=0.002)
+    assert cell["low"] < cell["mean"] < cell["high"]
+    assert cell["seeds"] == 3
+    assert len(rows) == 2 * 2 * 6
+    for name in ("scores", "drift_cosine", "drift_cosine_differences", "ablation", "drift_against_ablation"):
+        assert (sweep / "comparison" / "figures" / f"{name}.png").is_file(), name
+
+
+def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
+    runs, _ = find_runs([str(sweep / "pretrained-1"), str(sweep / "random_normal-1")])
+    text = write_comparison(runs, ["lost"], sweep / "two", heads=True).read_text()
+    assert "tested over examples" in text
+    assert "Left out, as not finished: lost." in text
+
+
+def test_the_door_compares_and_tells_what_it_cannot(sweep: Path, tmp_path: Path) -> None:
+    result = door("analyze", f"compare={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out" / "comparison.html").is_file()
+    make_run(tmp_path / "other", cosine_LH=np.ones((4, 3)))
+    pair = f"compare=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
+    result = door("analyze", pair, f"hydra.run.dir={tmp_path / 'pair'}")
+    assert result.returncode == 1
+    assert "'pretrained-1' (2 by 3 heads) and 'other' (4 by 3 heads) cannot be compared" in result.stderr
+    result = door("analyze", pair, "compare_heads=false", f"hydra.run.dir={tmp_path / 'pair'}")
+    assert result.returncode == 0, result.stderr

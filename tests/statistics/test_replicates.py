@@ -1,0 +1,94 @@
+"""Statistics over seeds against published cases and scipy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import DescrStatsW
+
+from bertsecrets.statistics.replicates import difference, intraclass_correlation, mean_interval, rank_agreement
+
+SHROUT_FLEISS = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]])
+"""Table 2 of Shrout and Fleiss 1979: six targets, four judges."""
+
+
+def test_intraclass_correlation_of_the_published_case() -> None:
+    assert intraclass_correlation(SHROUT_FLEISS) == pytest.approx(0.29, abs=0.005)
+
+
+def test_intraclass_correlation_from_the_mixed_model_of_its_definition() -> None:
+    """Simulated heads and seeds with known variances: the estimate is close to their ratio."""
+    generator = np.random.default_rng(0)
+    heads, seeds = 4000, 5
+    value_NR = 2 * generator.standard_normal((heads, 1)) + generator.standard_normal((heads, seeds))
+    assert intraclass_correlation(value_NR) == pytest.approx(4 / 5, abs=0.02)
+    shifted_NR = value_NR + np.array([0, 1, 2, 3, 4])
+    assert intraclass_correlation(shifted_NR) < intraclass_correlation(value_NR)
+
+
+def test_identical_seeds_agree_wholly_and_undefined_cases_are_nan() -> None:
+    value_NR = np.repeat(np.arange(6.0)[:, None], 3, axis=1)
+    assert intraclass_correlation(value_NR) == pytest.approx(1)
+    assert rank_agreement(value_NR) == (pytest.approx(1), pytest.approx(1))
+    assert np.isnan(intraclass_correlation(np.ones((6, 3))))
+    assert np.isnan(intraclass_correlation(value_NR[:, :1]))
+    assert np.isnan(rank_agreement(np.ones((6, 3)))[0])
+
+
+def test_heads_without_a_value_are_left_out() -> None:
+    with_gap = np.vstack([SHROUT_FLEISS.astype(float), [np.nan, 1, 2, 3]])
+    assert intraclass_correlation(with_gap) == intraclass_correlation(SHROUT_FLEISS)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9), st.floats(0.5, 0.99))
+@settings(max_examples=50, deadline=None)
+def test_interval_equals_that_of_statsmodels(values: list[float], level: float) -> None:
+    found = mean_interval([*values, np.nan], level)
+    low, high = DescrStatsW(np.array(values)).tconfint_mean(1 - level)
+    assert (found.mean, found.count) == (pytest.approx(np.mean(values), abs=1e-9), len(values))
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-7), pytest.approx(high, abs=1e-7))
+
+
+def test_one_seed_has_no_interval() -> None:
+    found = mean_interval([0.5])
+    assert (found.mean, found.count) == (0.5, 1)
+    assert np.isnan(found.low)
+    assert mean_interval([np.nan]).count == 0
+
+
+def test_rank_agreement_is_the_mean_over_all_pairs() -> None:
+    value_NR = np.random.default_rng(1).standard_normal((20, 4))
+    rhos = [stats.spearmanr(value_NR[:, a], value_NR[:, b])[0] for a in range(4) for b in range(a)]
+    assert rank_agreement(value_NR) == (pytest.approx(np.mean(rhos)), pytest.approx(min(rhos)))
+
+
+def test_difference_over_seeds_is_welch_corrected_over_heads() -> None:
+    generator = np.random.default_rng(2)
+    first, second = generator.standard_normal((4, 2, 3)), generator.standard_normal((3, 2, 3)) + 1.5
+    found = difference(first, second, np.ones((2, 3)), np.ones((2, 3)))
+    p_N = [
+        stats.ttest_ind(first[:, layer, head], second[:, layer, head], equal_var=False).pvalue
+        for layer in range(2)
+        for head in range(3)
+    ]
+    assert found.over_seeds
+    assert np.allclose(found.p_LH.ravel(), multipletests(p_N, method="fdr_bh")[1])
+    assert np.allclose(found.delta_LH, first.mean(0) - second.mean(0))
+
+
+def test_difference_of_single_runs_is_tested_over_examples() -> None:
+    first, second = np.array([[[0.5, 0.6, 0.7]]]), np.array([[[0.4, 0.6, np.nan]]])
+    found = difference(first, second, np.full((1, 3), 0.03), np.full((1, 3), 0.04))
+    assert not found.over_seeds
+    p = 2 * stats.norm.sf(0.1 / 0.05)
+    assert found.p_LH[0, 0] == pytest.approx(min(1, 2 * p))
+    assert found.p_LH[0, 1] == pytest.approx(1)
+    assert np.isnan(found.p_LH[0, 2])
+
+
+def test_constants_that_differ_differ_beyond_doubt() -> None:
+    ones, twos = np.ones((2, 1, 2)), np.array([[[2.0, 1.0]], [[2.0, 1.0]]])
+    found = difference(ones, twos, np.zeros((1, 2)), np.zeros((1, 2)))
+    assert found.p_LH.tolist() == [[0.0, 1.0]]
