@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The workers share the cores; more threads in each would only get into each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from families import CONFIGS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,6 +15,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.sharding import set_whole
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.run import Run
 
@@ -56,7 +57,10 @@ class CaptureMaps(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._prepare(trainer, pl_module)
         if trainer.global_step == 0:
+            # The first process alone runs the model here, which it can where the weights are whole.
+            set_whole(pl_module, True)
             self._write(trainer, pl_module, 0)
+            set_whole(pl_module, False)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._batch is None and not trainer.sanity_checking:

@@ -16,7 +16,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
 from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
-from bertsecrets.models.sharding import shard
+from bertsecrets.models.sharding import set_whole, shard
 
 RECORD = "bertsecrets"
 """Key of a checkpoint under which the run's facts stand."""
@@ -117,6 +117,13 @@ class SequenceClassifier(pl.LightningModule):
                 f"The training loss is not finite at step {step}; the last checkpoint before it is kept: lower "
                 "optimizer.learning_rate, or use trainer.precision=32-true."
             )
+
+    def on_validation_start(self) -> None:
+        # Each example is evaluated once, so that one process may have a batch more than another.
+        set_whole(self.model, True)
+
+    def on_validation_end(self) -> None:
+        set_whole(self.model, False)
 
     def on_validation_epoch_start(self) -> None:
         self.check_finite()
