@@ -71,7 +71,10 @@ class MeasureHeads(pl.Callback):
         if self.reference is None and any(Need.REFERENCE in measure.needs for measure in self.measures):
             # Before a checkpoint is restored, so that a resumed run has the same reference.
             self.reference = deepcopy(pl_module.model).requires_grad_(False)
-        check_needs(self.measures, self.reference)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        examples = data.evaluation_dataset(self._chosen(data)).examples
+        check_needs(self.measures, self.reference, annotated=bool(examples[0].annotations))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:
@@ -114,15 +117,19 @@ class MeasureHeads(pl.Callback):
         }
         tracking.log_grid(logger.experiment, chosen, step=step, heatmaps=pictures)
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
-        """The grids of all measures on the evaluation set, one pass for each way of feeding them."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
+    def _chosen(self, data: TaskData) -> str:
         name = self.evaluation or data.evaluation_names[0]
         if name not in data.evaluation_names:
             raise UserError(
                 f"Evaluation set '{name}' does not exist; task '{data.task.name}' has {', '.join(data.evaluation_names)}."
             )
+        return name
+
+    def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
+        """The grids of all measures on the evaluation set, one pass for each way of feeding them."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        name = self._chosen(data)
         grids: dict[int, HeadGrid] = {}
         for feed in dict.fromkeys(measure.feed for measure in self.measures):
             chosen = [i for i, measure in enumerate(self.measures) if measure.feed == feed]

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def run_door(main: Callable[[], object], config_dir: Path, config_name: str) -> 
     # Hydra would print a traceback of its own and hide the exception's type.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     end_with_parent()
+    sweep = None
     try:
         sys.argv[1:] = with_resume(sys.argv[1:])
         sweep = _prepare(config_dir, config_name)
@@ -47,6 +49,10 @@ def run_door(main: Callable[[], object], config_dir: Path, config_name: str) -> 
             f"No space is left for '{error.filename or 'the results'}'; nothing half-written was left: make room and go "
             "on with resume=<run folder>."
         )
+    except KeyboardInterrupt:
+        folder = "<run folder>" if sweep is None else sweep.folder
+        print(f"Interrupted; go on with resume={folder}", file=sys.stderr)  # noqa: T201
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:
         _leave_reason(error)
         raise

@@ -60,6 +60,9 @@ def start_job(config: DictConfig, script: str) -> float | None:
         status, reason = _run(config, Path(script), folder, records / f"{record.number}.failure")
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
+    except KeyboardInterrupt:
+        replace(record, status=FAILED, reason="it was interrupted.").write(records)
+        raise
     seconds = 0.0 if status == SKIPPED else time.monotonic() - started
     score = _objective(folder, config.objective) if status != FAILED else None
     replace(record, status=status, reason=reason, seconds=seconds, score=score).write(records)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.changed_and_needed import changed_and_needed
+from bertsecrets.doors.other_measures import other_sections
 from bertsecrets.doors.scores import RunScores
 from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
@@ -59,6 +60,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
+    sections += other_sections(table, figures)
     ablation = run.ablation_table()
     sections += ablation_sections(ablation, run.checks(), figures, lead)
     if latest is not None:

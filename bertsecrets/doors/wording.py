@@ -17,9 +17,14 @@ DRIFT_COLUMNS = {
 """Title and unit of each column of the drift measure."""
 
 
+MEASURES = {"features": ("Attention to linguistic features", "largest mean attention received by a token")}
+"""Title and unit of the measures whose columns share them."""
+
+
 def described(measure: str, column: str) -> tuple[str, str]:
     """Title and unit of a measure's column; its plain names where nothing better is known."""
     if measure == DRIFT and column in DRIFT_COLUMNS:
         return DRIFT_COLUMNS[column]
+    title, unit = MEASURES.get(measure, (measure.replace("_", " "), ""))
     name = column.replace("_", " ")
-    return f"{measure.replace('_', ' ')}: {name}", name
+    return f"{title}: {name}" if name else title, unit or name

@@ -17,6 +17,7 @@ class Need(Enum):
     """What a measure needs besides the model's own maps."""
 
     REFERENCE = "reference"
+    ANNOTATION = "annotation"
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Feed:
 class Measure(Metric):
     """Mean over examples of numbers computed from each example's maps; every example weighs the same.
 
-    A subclass names its ``columns``, says what it ``needs`` and computes ``per_example``. The state is three sums, so
-    that any number of processes gives the grid that one process gives.
+    A subclass names its ``columns``, says what it ``needs`` and computes ``per_example``; an example whose number is NaN
+    does not count. The state is three sums, so that any number of processes gives the grid that one process gives.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -47,40 +48,34 @@ class Measure(Metric):
 
     full_state_update = False
     name: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]]
-    needs: ClassVar[frozenset[Need]] = frozenset()
+    columns: tuple[str, ...]
+    needs: frozenset[Need] = frozenset()
     feed: Feed = Feed()
 
     total_LHC: Tensor
     squares_LHC: Tensor
-    count_L: Tensor
+    count_LHC: Tensor
 
     def __init__(self, num_layers: int, num_heads: int) -> None:
         super().__init__()
         shape = (num_layers, num_heads, len(self.columns))
         self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count_L", torch.zeros(num_layers, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     @abstractmethod
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer."""
+        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count."""
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Adds one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider."""
         # The device first: MPS has no float64, and there the state stays on the CPU.
         values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK).to(self.total_LHC.device)
         values_BHC = values_BHC.to(torch.float64)
-        self.total_LHC[layer] += values_BHC.sum(0)
-        self.squares_LHC[layer] += values_BHC.square().sum(0)
-        self.count_L[layer] += values_BHC.shape[0]
+        self.total_LHC[layer] += values_BHC.nansum(0)
+        self.squares_LHC[layer] += values_BHC.square().nansum(0)
+        self.count_LHC[layer] += values_BHC.isnan().logical_not().sum(0)
 
     def compute(self) -> HeadGrid:
         """Mean, standard error and count, reduced over all processes."""
-        return HeadGrid.from_sums(
-            self.name,
-            self.columns,
-            self.total_LHC,
-            self.squares_LHC,
-            self.count_L[:, None, None].expand_as(self.total_LHC),
-        )
+        return HeadGrid.from_sums(self.name, self.columns, self.total_LHC, self.squares_LHC, self.count_LHC)

@@ -16,9 +16,20 @@ from bertsecrets.measures.base import Measure, Need
 from bertsecrets.models.encoder import describe, unwrap
 
 
-def check_needs(measures: Sequence[Measure], reference: nn.Module | None) -> None:
-    """Raises UserError, before the first batch, if a measure's need cannot be met."""
+def check_needs(measures: Sequence[Measure], reference: nn.Module | None, annotated: bool = True) -> None:
+    """Raises UserError, before the first batch, if a measure's need cannot be met.
+
+    Args:
+        measures: Each says what it needs.
+        reference: The model to compare with, if there is one.
+        annotated: Whether the examples' words are annotated.
+    """
     for measure in measures:
+        if Need.ANNOTATION in measure.needs and not annotated:
+            raise UserError(
+                f"Measure '{measure.name}' needs annotated words, and these examples have none; use a demo task, which "
+                "carries gold annotation, or leave the measure out."
+            )
         if Need.REFERENCE in measure.needs and reference is None:
             raise UserError(
                 f"Measure '{measure.name}' compares with a reference model and there is none; give the model that the "
@@ -83,6 +94,7 @@ def measure_pass(
             module.eval()
         for on_host in batches:
             batch = on_host.to(device)
+            check_needs(measures, reference, annotated=bool(batch.annotations) and all(batch.annotations))
             if with_reference:
                 assert reference is not None
                 _in_step(network, unwrap(reference), measures, batch, context)

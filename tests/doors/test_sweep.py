@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
-from doors.runs import door
+from doors.runs import ROOT, door, environment
 from doors.sweeps import kill, processes_of, start, sweep, sweep_arguments
 from wandb_log import read_log
 
@@ -242,3 +245,32 @@ def test_slurm_gets_an_array_whose_tasks_run_the_jobs(
     # Each task starts its two processes itself, though Slurm says that it is one task.
     assert "2 finished, 0 skipped, 0 failed" in result.stdout
     assert len(list(folder.glob("*/finished.json"))) == 2
+
+
+def test_interrupting_a_sweep_says_how_to_go_on(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "train.py"),
+            *sweep_arguments(tiny_bert, folder, "seed=1,2", trainer__max_epochs=999),
+        ],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("*/csv")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    # As a terminal does: to every process of the group.
+    os.killpg(process.pid, signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Interrupted; go on with resume={folder}" in told
+    assert "job 0 failed: it was interrupted." in printed
+    assert processes_of(folder) == []
