@@ -65,8 +65,10 @@ def _prepare(config_dir: Path, config_name: str) -> Sweep | None:
     first = check(invocation)
     if not is_multirun(invocation, first):
         return None
-    sweep = open_sweep(invocation, first, sys.argv[1:])
-    sys.argv[1:] = [*sys.argv[1:], *sweep.overrides()]
+    # Hydra does not understand settings on both sides of -m.
+    arguments = ["-m", *(argument for argument in sys.argv[1:] if argument not in ("-m", "--multirun"))]
+    sweep = open_sweep(invocation, first, arguments)
+    sys.argv[1:] = [*arguments, *sweep.overrides()]
     return sweep
 
 
