@@ -26,6 +26,8 @@ _APART = frozenset(
         "objective",
         "sweep",
         "checkpoint",
+        "init",
+        "trained",
     }
 )
 """Top-level keys that never make a condition."""
@@ -67,26 +69,54 @@ class Condition:
 
 
 def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[str]]:
-    """The conditions, in order of task, and the names of the factors that vary."""
+    """The conditions, in order of task, and the names of the factors that vary.
+
+    Raises:
+        UserError: If two runs differ in nothing, not even in their seed.
+    """
     flat = [_flatten(run.config) for run in runs]
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
     for key in sorted({key for each in flat for key in each}):
         pattern = tuple(each.get(key, "unset") for each in flat)
-        # A setting that follows from those before it is not a condition of its own.
+        # A setting that follows from those before it is not a condition of its own; one that varies along with the
+        # initialisation is: what it does must not be taken for what the initialisation does.
         seen: dict[tuple[str, ...], set[str]] = {}
         for identity, value in zip(identities, pattern, strict=True):
-            seen.setdefault(tuple(identity.values()), set()).add(value)
+            others = tuple(known for name, known in identity.items() if name != "init")
+            seen.setdefault(others, set()).add(value)
         if pattern not in patterns and any(len(found) > 1 for found in seen.values()):
             patterns.add(pattern)
             for identity, value in zip(identities, pattern, strict=True):
                 identity[key] = value
-    groups: dict[tuple[tuple[str, str], ...], list[FinishedRun]] = {}
-    for identity, run in zip(identities, runs, strict=True):
-        groups.setdefault(tuple(identity.items()), []).append(run)
+    groups = _grouped(identities, runs)
+    if any(_repeated(found) for found in groups.values()) and len({run.source for run in runs}) > 1:
+        for identity, run in zip(identities, runs, strict=True):
+            identity["checkpoint"] = str(run.source)
+        groups = _grouped(identities, runs)
+    for found in groups.values():
+        if twice := _repeated(found):
+            raise UserError(
+                f"Runs '{twice[0].folder}' and '{twice[1].folder}' have the same settings and the same seed "
+                f"({twice[0].seed}), so that they cannot count as two; leave one of them out."
+            )
     conditions = [Condition(dict(factors), tuple(found)) for factors, found in groups.items()]
     varying = [name for name in conditions[0].factors if len({each.factors[name] for each in conditions}) > 1]
     return sorted(conditions, key=lambda each: list(each.factors.values())), varying
+
+
+def _grouped(
+    identities: Sequence[dict[str, str]], runs: Sequence[FinishedRun]
+) -> dict[tuple[tuple[str, str], ...], list[FinishedRun]]:
+    groups: dict[tuple[tuple[str, str], ...], list[FinishedRun]] = {}
+    for identity, run in zip(identities, runs, strict=True):
+        groups.setdefault(tuple(identity.items()), []).append(run)
+    return groups
+
+
+def _repeated(runs: Sequence[FinishedRun]) -> tuple[FinishedRun, FinishedRun] | None:
+    """Two runs of one seed; None if there are none."""
+    return next(((first, second) for first, second in combinations(runs, 2) if first.seed == second.seed), None)
 
 
 def contrasts(conditions: Sequence[Condition], varying: Sequence[str]) -> list[tuple[Condition, Condition, str]]:
@@ -101,7 +131,7 @@ def contrasts(conditions: Sequence[Condition], varying: Sequence[str]) -> list[t
 
 def _identity(run: FinishedRun) -> dict[str, str]:
     config = run.config
-    return {"task": config["task"]["name"], "model": config["model"]["name"], "init": str(config["init"])}
+    return {"task": config["task"]["name"], "model": config["model"]["name"], "init": run.init}
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -39,6 +39,22 @@ class FinishedRun:
         return self.folder.name
 
     @property
+    def init(self) -> str:
+        """How the weights were before fine-tuning; of an analysis, those of the run that it analysed."""
+        return str(self.config.get("trained", self.config)["init"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the fine-tuning."""
+        return int(self.config.get("trained", self.config)["seed"])
+
+    @property
+    def source(self) -> str | None:
+        """The checkpoint that was analysed; None for a run that trained its own."""
+        checkpoint = self.config.get("checkpoint")
+        return checkpoint if isinstance(checkpoint, str) else None
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """Layers and heads; None if no table has a head."""
         places = [(row["layer"], row["head"]) for row in self.heads.table.select(["layer", "head"]).to_pylist()]

@@ -20,7 +20,7 @@ from bertsecrets.doors.build import (
 from bertsecrets.doors.finish import close_loggers, finish
 from bertsecrets.doors.plain import plain
 from bertsecrets.doors.process import is_first_process
-from bertsecrets.doors.unit import CONFIG_COPY, unit_of_work
+from bertsecrets.doors.unit import unit_of_work, write_config
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
@@ -73,7 +73,9 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     run = Run(folder, record.get("name", config.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+        told = config.copy()
+        OmegaConf.update(told, "trained", {"name": run.name, "init": init, "seed": seed}, force_add=True)
+        write_config(told, folder)
     origin = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
     if path.is_file() and origin.heads_path.is_file():
         run.add(origin.table())

@@ -11,15 +11,18 @@ import hydra
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel
 
-from bertsecrets.doors.unit import CONFIG_COPY
+from bertsecrets.doors.checkpoint_files import AtomicCheckpointIO
+from bertsecrets.doors.unit import read_config
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
+from bertsecrets.sweeps.identity import code_version
+from bertsecrets.sweeps.unit import read_begun
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +54,12 @@ def run_folder() -> Path:
 
 def resumed(config: DictConfig, folder: Path) -> DictConfig:
     """The interrupted run's own configuration; only what cannot change its numbers is taken from the new one."""
-    own = OmegaConf.load(folder / CONFIG_COPY)
-    assert isinstance(own, DictConfig)
+    own = read_config(folder)
+    begun = read_begun(folder)
+    if begun is not None and begun.code != code_version():
+        _log.warning(f"The run in {folder} was begun by code {begun.code} and goes on with {code_version()}.")
     own.resume = config.resume
-    own.debug = config.debug
+    own.debug, own.progress = config.debug, config.progress
     _log.info(f"Going on with the run in {folder}.")
     return own
 
@@ -82,7 +87,12 @@ def make_trainer(config: DictConfig, callbacks: list[pl.Callback], loggers: list
     """
     try:
         trainer: pl.Trainer = hydra.utils.instantiate(
-            config.trainer, callbacks=callbacks, logger=loggers or False, default_root_dir=str(folder)
+            config.trainer,
+            callbacks=callbacks,
+            logger=loggers or False,
+            default_root_dir=str(folder),
+            enable_progress_bar=config.progress,
+            plugins=AtomicCheckpointIO(),
         )
     except InstantiationException as error:
         cause = error.__cause__

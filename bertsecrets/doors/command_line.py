@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 from bertsecrets.sweeps.process import end_with_parent
 from bertsecrets.sweeps.records import JobRecord
+from bertsecrets.sweeps.unit import read_finished
+
+_log = logging.getLogger(__name__)
 
 _HARMLESS = ("resume", "debug", "progress")
 
@@ -33,6 +37,9 @@ def run_door(main: Callable[[], object], config_dir: Path, config_name: str) -> 
     sweep = None
     try:
         sys.argv[1:] = with_resume(sys.argv[1:])
+        if (finished := _finished(sys.argv[1:])) is not None:
+            print(f"'{finished}' had finished before; nothing is left to do there.")  # noqa: T201
+            return
         sweep = _prepare(config_dir, config_name)
         if sweep is None:
             main()
@@ -58,6 +65,18 @@ def run_door(main: Callable[[], object], config_dir: Path, config_name: str) -> 
         raise
 
 
+def _finished(arguments: list[str]) -> Path | None:
+    """The folder of a single run that is to go on though it has finished; None where something is left to do."""
+    folders = [Path(unquoted(each.removeprefix("hydra.run.dir="))) for each in arguments if "hydra.run.dir=" in each]
+    if not any(each.startswith("resume=") for each in arguments) or not folders:
+        return None
+    try:
+        return folders[-1] if read_finished(folders[-1]) is not None else None
+    except ValueError:
+        # A file was changed or lost: the run goes on from its checkpoint and writes it anew.
+        return None
+
+
 def _prepare(config_dir: Path, config_name: str) -> Sweep | None:
     invocation = parse(sys.argv[1:], config_dir, config_name)
     if invocation is None:
@@ -76,8 +95,11 @@ def _run(main: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
     try:
         main()
     except BaseException:
-        # What is finished is worth seeing, whatever the launcher died of.
-        sweep.close()
+        # What is finished is worth seeing, whatever the launcher died of; and what it died of, whatever comes of that.
+        try:
+            sweep.close()
+        except Exception as error:
+            _log.warning(f"What became of the jobs could not be told ({type(error).__name__}: {error}).")
         raise
     return sweep.close()
 
@@ -92,7 +114,8 @@ def _stop(sentence: str) -> NoReturn:
 def _leave_reason(error: Exception) -> None:
     """Tells the sweep that started this process why it failed."""
     path = os.environ.get(FAILURE)
-    if path:
+    # Of several processes the first to fail knows why; the others fail because of it.
+    if path and not Path(path).exists():
         told = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         with atomic_write(Path(path)) as temporary:
             temporary.write_text(json.dumps({"error": type(error).__name__, "reason": told}), "utf-8")
@@ -115,6 +138,8 @@ def with_resume(arguments: list[str]) -> list[str]:
             f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of an interrupted run or sweep."
         )
     others = [argument for argument in arguments if not argument.startswith("resume=")]
+    if sweep is None and {"-m", "--multirun"} & set(others):
+        raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     for argument in others:
         key = argument.split("=")[0].lstrip("+~")
         if not argument.startswith("-") and key not in _HARMLESS and not key.startswith("hydra."):

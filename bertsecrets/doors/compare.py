@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 from rich.console import Console
 
 from bertsecrets.comparison.conditions import Condition, check_sizes, find_conditions
 from bertsecrets.comparison.runs import FinishedRun, find_runs
 from bertsecrets.doors.build import run_folder
 from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, layer_section, measure_sections
-from bertsecrets.doors.unit import CONFIG_COPY
+from bertsecrets.doors.unit import write_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.figures.replicates import ScoreRow, score_rows
 from bertsecrets.results.figures.saving import save_figure
@@ -28,6 +27,8 @@ from bertsecrets.statistics.replicates import Interval, mean_interval
 
 PAGE = "comparison.html"
 
+_CORRELATIONS = ("matthews", "pearson", "spearman")
+
 
 def compare_runs(config: DictConfig) -> Path:
     """Compares what ``compare`` names, in Hydra's output folder; returns the page.
@@ -35,30 +36,25 @@ def compare_runs(config: DictConfig) -> Path:
     Raises:
         UserError: If a folder holds no finished run, or the runs' heads cannot be laid side by side.
     """
-    given = [config.compare] if isinstance(config.compare, str) else [str(each) for each in config.compare]
-    runs, unfinished = find_runs(given)
+    given = [config.compare] if isinstance(config.compare, str) else config.compare
+    if not isinstance(given, (list, ListConfig)) or not given:
+        raise UserError(f"compare is {config.compare}; expected run folders, [<folder>,<folder>], or a sweep's folder.")
+    runs, unfinished = find_runs([str(each) for each in given])
     if config.compare_heads:
         check_sizes(runs)
     folder = run_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+    write_config(config, folder)
     return write_comparison(runs, unfinished, folder, heads=config.compare_heads)
 
 
 def compare_sweep(folder: Path) -> Path | None:
     """The page of a sweep's finished runs, in its folder ``comparison``; None where there are fewer than two."""
-    try:
-        runs, unfinished = find_runs([str(folder)])
-    except UserError:
-        return None
+    runs, unfinished = find_runs([str(folder)])
     if len(runs) < 2:
         return None
-    try:
-        check_sizes(runs)
-        heads = True
-    except UserError:
-        heads = False
-    return write_comparison(runs, unfinished, folder / "comparison", heads=heads)
+    same_size = len({run.size for run in runs if run.size is not None}) < 2
+    return write_comparison(runs, unfinished, folder / "comparison", heads=same_size)
 
 
 def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool) -> Path:
@@ -84,13 +80,16 @@ def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], fol
         both = drift_against_ablation(conditions, varying, figures, lead)
         sections += [section for section in (found, layers, both) if section is not None]
     else:
-        lead.append("The runs have different numbers of layers or heads, so that only their scores are compared.")
+        lead.append("Only scores are compared: the runs have heads of different numbers, or heads were not asked for.")
     for name, figure in figures.items():
         save_figure(figure, folder / "figures" / f"{name}.png")
         save_figure(figure, folder / "figures" / f"{name}.svg")
+    numbers = folder / "comparison.parquet"
     if rows:
-        with atomic_write(folder / "comparison.parquet") as temporary:
+        with atomic_write(numbers) as temporary:
             pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd")
+    else:
+        numbers.unlink(missing_ok=True)
     report = Report(
         title="Runs side by side",
         subtitle=f"{len(runs)} runs of {len(conditions)} conditions",
@@ -98,7 +97,7 @@ def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], fol
             (name, ", ".join(sorted({each.factors[name] for each in conditions}))) for name in conditions[0].factors
         ],
         lead=lead,
-        sections=[*sections, _runs(runs), _reading()],
+        sections=[*sections, _runs(runs), _reading(with_heads=bool(rows))],
     )
     write_report(folder / PAGE, report)
     Console().print(f"\nComparison: {folder / PAGE}", soft_wrap=True)
@@ -115,12 +114,14 @@ def _what(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying:
 def _scores(
     conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str]
 ) -> Section:
-    cells, drawn = [], []
+    cells, drawn, losers = [], [], []
     for condition in conditions:
         for name, each in condition.runs[0].scores["sets"].items():
             for metric in each["constant"]:
                 values = [_number(run.scores["sets"][name]["model"][metric]) for run in condition.runs]
                 constant = _number(each["constant"][metric])
+                # A constant answer correlates with nothing: its correlation is undefined, and no better than none.
+                floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
                 found = _within(mean_interval(values), metric)
                 cells.append(
                     [
@@ -136,12 +137,13 @@ def _scores(
                 if metric == next(iter(each["constant"])):
                     label = f"{condition.label(varying)} · {metric}"
                     drawn.append(ScoreRow(label, values, found.low, found.high, constant))
+                    if math.isfinite(floor) and found.mean <= floor:
+                        losers.append(label)
     figures["scores"] = score_rows(
         drawn,
         title="Scores by condition",
         note="intervals: Student's t at 95 % over seeds, cut off at the metric's ends",
     )
-    losers = [row.label for row in drawn if math.isfinite(row.constant) and np.mean(row.values) <= row.constant]
     if losers:
         lead.append(
             f"On average no better than a constant answer: {'; '.join(losers)}. Heads of such models say little of the task."
@@ -159,11 +161,11 @@ def _scores(
 
 
 def _runs(runs: Sequence[FinishedRun]) -> Section:
-    rows = [[run.name, str(run.config["seed"]), f"{run.scores['seconds']:.0f} s"] for run in runs]
+    rows = [[run.name, str(run.seed), f"{run.scores['seconds']:.0f} s"] for run in runs]
     return Section("The runs", tables=[Table(["folder", "seed", "time"], rows)])
 
 
-def _reading() -> Section:
+def _reading(with_heads: bool) -> Section:
     return Section(
         "How to read this page",
         [
@@ -173,14 +175,14 @@ def _reading() -> Section:
             "(Benjamini and Hochberg), and pale cells are those that may be chance.",
             "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between heads "
             "that does not come from the seed. Near 1, one run tells about all; near 0, a head's number is its seed's.",
-            "All numbers are in comparison.parquet beside this page.",
+            *(["Every head's mean and interval is in comparison.parquet beside this page."] if with_heads else []),
         ],
     )
 
 
 def _within(interval: Interval, metric: str) -> Interval:
     """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
-    least = -1.0 if metric in ("matthews", "pearson", "spearman") else 0.0
+    least = -1.0 if metric in _CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
 
 

@@ -71,7 +71,7 @@ def _measure_section(
             panels[:_MOST_PANELS],
             title=title,
             unit=unit,
-            note=f"mean over seeds, {sample_size(counts)} for each",
+            note=f"mean over seeds, {sample_size(counts)} for each{_cut(panels)}",
         )
         figures[f"{measure}_{column}"] = figure
         blocks.append(FigureBlock(figure, f"{title}, side by side on one scale.", f"Heatmaps of {title} by condition."))
@@ -97,7 +97,7 @@ def _differences(
     for first, second, factor in contrasts(conditions, varying):
         a, b = first.grids(measure, column), second.grids(measure, column)
         if a is not None and b is not None:
-            found.append((first, second, factor, difference(a[0], b[0], a[1][0], b[1][0])))
+            found.append((first, second, factor, difference(a[0], b[0], _typical(a[1]), _typical(b[1]))))
     if not found:
         return [], []
     shown = found[:_MOST_CONTRASTS]
@@ -127,12 +127,27 @@ def _differences(
     counts = [int((each.p_LH <= _LEVEL).sum()) for _, _, _, each in shown]
     most = int(np.argmax(counts))
     first, second, factor, each = shown[most]
-    sentence = (
-        f"Of {len(shown)} comparison{'s' * (len(shown) > 1)} of {measure} ({column.replace('_', ' ')}; {how}) "
-        f"the one with most differing heads is {_contrast_name(first, second, factor, varying)}: {counts[most]} of "
-        f"{each.delta_LH.size}{', on average by ' + format(float(np.nanmean(each.delta_LH)), '+.3f') if counts[most] else ''}."
-    )
+    what = f"{measure} ({column.replace('_', ' ')}; {how})"
+    if not any(np.isfinite(each.p_LH).any() for _, _, _, each in shown):
+        sentence = f"Differences of {what} could not be tested: with one seed each they need two examples or more."
+    else:
+        differing = each.delta_LH[each.p_LH <= _LEVEL]
+        by = f", those by {differing.mean():+.3f} on average" if differing.size else ""
+        sentence = (
+            f"Of {len(shown)} comparison{'s' * (len(shown) > 1)} of {what} the one with most differing heads is "
+            f"{_contrast_name(first, second, factor, varying)}: {counts[most]} of {each.delta_LH.size}{by}."
+        )
     return [FigureBlock(figure, f"{title}; only what is significant is coloured.", f"Heatmaps of {title}.")], [sentence]
+
+
+def _cut(panels: Sequence[object]) -> str:
+    """Says so where a figure leaves conditions out."""
+    return f"; the first {_MOST_PANELS} of {len(panels)} conditions" if len(panels) > _MOST_PANELS else ""
+
+
+def _typical(stderr_RLH: Array) -> Array:
+    """Root mean square over replicates: the mean over several is at least as certain as one of them."""
+    return np.asarray(np.sqrt((stderr_RLH**2).mean(axis=0)))
 
 
 def _contrast_name(first: Condition, second: Condition, factor: str, varying: Sequence[str]) -> str:
@@ -146,8 +161,8 @@ def _agreement_table(values: dict[str, Array], caption: str) -> Table:
     for label, value_RLH in values.items():
         value_NR = value_RLH.reshape(len(value_RLH), -1).T
         mean, least = rank_agreement(value_NR)
-        top = [set(np.argsort(value_NR[:, r], kind="stable")[:_TOP].tolist()) for r in range(value_NR.shape[1])]
-        layers = [int(np.nanargmin(np.nanmean(value_LH, axis=1))) for value_LH in value_RLH]
+        top = [_lowest(value_N) for value_N in value_NR.T]
+        layers = [layer for value_LH in value_RLH if (layer := _lowest_layer(value_LH)) is not None]
         kept = sorted(set.intersection(*top))
         heads = value_RLH.shape[2]
         lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
@@ -165,6 +180,18 @@ def _agreement_table(values: dict[str, Array], caption: str) -> Table:
         )
     header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "lowest layer"]
     return Table([*header, f"among the lowest {_TOP} in every seed"], rows, caption)
+
+
+def _lowest(value_N: Array) -> set[int]:
+    """The heads with the lowest numbers; a head without a number is none of them."""
+    known = np.flatnonzero(np.isfinite(value_N))
+    return set(known[np.argsort(value_N[known], kind="stable")[:_TOP]].tolist())
+
+
+def _lowest_layer(value_LH: Array) -> int | None:
+    """The layer with the lowest mean over the heads that have a number; None if none has."""
+    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    return min(known, key=lambda layer: float(np.nanmean(value_LH[layer]))) if known else None
 
 
 def _agreement_words(values: dict[str, Array], title: str) -> str:
@@ -221,7 +248,7 @@ def ablation_section(
         panels[:_MOST_PANELS],
         title=title,
         unit="change of score (points)",
-        note=f"mean over seeds; pale: significant in at most half of them; {sample_size(counts)} for each",
+        note=f"mean over seeds; pale: significant in at most half of them; {sample_size(counts)} for each{_cut(panels)}",
         signed=True,
     )
     figures["ablation"] = figure
@@ -251,16 +278,19 @@ def layer_section(
 ) -> Section | None:
     """Effects of disabling whole layers side by side; None if no run disabled any."""
     panels, cells, counts = [], [], []
+    costs: dict[str, float] = {}
     for condition in conditions:
         found = _effects(condition, "layer")
         if found is None:
             continue
         delta_RL, certain_RL = 100 * found[0][:, :, 0], found[1][:, :, 0]
         label = condition.label(varying)
+        worst = _lowest_layer(delta_RL.T)
+        if worst is None:
+            continue
         panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
         counts.append(found[2])
-        mean_L = np.nanmean(delta_RL, axis=0)
-        worst = int(np.nanargmin(mean_L))
+        costs[label] = float(np.nanmean(delta_RL[:, worst]))
         always = [str(layer) for layer in np.flatnonzero(certain_RL.all(axis=0))]
         cells.append(
             [
@@ -268,7 +298,7 @@ def layer_section(
                 str(len(delta_RL)),
                 found[3],
                 f"layer {worst}",
-                f"{mean_L[worst]:+.1f}",
+                f"{costs[label]:+.1f}",
                 ", ".join(always) or "none",
             ]
         )
@@ -279,10 +309,15 @@ def layer_section(
         panels[:_MOST_PANELS],
         title=title,
         unit="change of score (points)",
-        note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}",
+        note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}{_cut(panels)}",
     )
     header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers significant in every seed"]
-    sentence = f"Disabling a whole layer costs most for {min(cells, key=lambda row: float(row[4]))[0]}: {min(float(row[4]) for row in cells):+.1f} points."
+    most = min(costs, key=lambda label: costs[label])
+    sentence = (
+        f"Disabling a whole layer costs most for {most}: {costs[most]:+.1f} points."
+        if costs[most] < 0
+        else "No condition loses by the disabling of any whole layer, on average over seeds."
+    )
     lead.append(sentence)
     block = FigureBlock(figures["ablation_layers"], f"{title}, by condition.", "Bar charts of layers by condition.")
     return Section("Layers: disabling (figure 9 of Kovaleva et al.)", [sentence], [Table(header, cells)], [block])
@@ -339,7 +374,8 @@ def drift_against_ablation(
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score when disabled (points)",
-        note="one dot a head, mean over seeds; filled: significant in more than half of the seeds; ρ: rank correlation",
+        note="one dot a head, mean over seeds; filled: significant in more than half of the seeds; ρ: rank correlation"
+        + _cut(panels),
     )
     known_rhos = [(label, rho) for label, rho in sentences if math.isfinite(rho)]
     words = []

@@ -101,7 +101,9 @@ def parse_overrides(overrides: list[str]) -> list[Override]:
         UserError: If one cannot be parsed.
     """
     try:
-        return OverridesParser.create().parse_overrides(overrides)
+        # Only with Hydra at hand can glob(*) name the choices of a group.
+        loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+        return OverridesParser.create(loader).parse_overrides(overrides)
     except HydraException as error:
         raise UserError(f"{_first_line(error)}; write key=value, and quote special characters.") from error
 
@@ -112,8 +114,8 @@ def check(invocation: Invocation) -> DictConfig:
     Raises:
         UserError: If a key, a choice or a value does not exist; names the nearest one that does, and the job.
     """
-    parsed = parse_overrides(invocation.overrides)
     with invocation.hydra():
+        parsed = parse_overrides(invocation.overrides)
         first = _composed(invocation, [_line(override) for override in parsed if not override.is_sweep_override()])
         sweeping = is_multirun(invocation, first)
         if first.resume is True and not sweeping:
@@ -173,6 +175,8 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
         if override.is_discrete_sweep():
             key = _line(override).split("=")[0]
             values.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            if not values[-1]:
+                raise UserError(f"'{_line(override)}' names no value; give at least one.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
     first = [options[0] for options in values]

@@ -14,18 +14,18 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bertsecrets.doors.composition import quoted
 from bertsecrets.doors.plain import plain
-from bertsecrets.doors.sweep import RECORDS, SWEEP_PROCESS
+from bertsecrets.doors.sweep import GPUS, RECORDS, SWEEP_PROCESS
 from bertsecrets.doors.unit import CONFIG_COPY, FAILURE, key_of
 from bertsecrets.errors import BusyError, UserError
-from bertsecrets.sweeps.gpus import VISIBLE, lease, visible_gpus
+from bertsecrets.sweeps.gpus import VISIBLE, lease
 from bertsecrets.sweeps.identity import code_version, config_digest
-from bertsecrets.sweeps.process import in_words, run_process, watch_parent
+from bertsecrets.sweeps.process import in_words, run_process, watch_process
 from bertsecrets.sweeps.records import FAILED, FINISHED, RUNNING, SKIPPED, JobRecord
-from bertsecrets.sweeps.unit import damage, hold, read_finished, set_aside
+from bertsecrets.sweeps.unit import damage, hold, read_begun, read_finished, set_aside
 
 _SCHEDULER = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _OF_THE_SWEEP = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra.mode", "hydra.job.env_set", "hydra/sweeper")
@@ -49,7 +49,8 @@ def start_job(config: DictConfig, script: str) -> float | None:
         config: The job's configuration.
         script: The door that this job goes through.
     """
-    watch_parent(int(os.environ[SWEEP_PROCESS]))
+    if "SLURM_JOB_ID" not in os.environ:
+        watch_process(int(os.environ[SWEEP_PROCESS]))
     hydra = HydraConfig.get()
     records = Path(os.environ[RECORDS])
     folder = Path(hydra.runtime.output_dir)
@@ -109,14 +110,13 @@ def _state(folder: Path, key: str, digest: str) -> tuple[bool, bool]:
     if reason is not None:
         _log.warning(f"{reason}: what was there is kept in {set_aside(folder)}, and the unit runs again.")
         return False, False
-    copy = folder / CONFIG_COPY
-    if not copy.is_file():
+    if not (folder / CONFIG_COPY).is_file():
         return False, False
-    own = OmegaConf.load(copy)
-    assert isinstance(own, DictConfig)
-    if config_digest(plain(own)) == digest:
+    begun = read_begun(folder)
+    if begun is not None and begun.key == key:
         return False, True
-    _log.warning(f"{folder} was begun with other settings: what was there is kept in {set_aside(folder)}.")
+    other = "other settings" if begun is None or begun.code == code_version() else f"other code ({begun.code})"
+    _log.warning(f"{folder} was begun with {other}: what was there is kept in {set_aside(folder)}.")
     return False, False
 
 
@@ -128,12 +128,10 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     hydras = [each for each in hydra.overrides.hydra if not each.lstrip("+~").startswith(_OF_THE_SWEEP)]
     if config.group is None:
         mine.append(f"group={quoted(Path(hydra.sweep.dir).name)}")
-    flags = [
-        flag
-        for source in hydra.runtime.config_sources
-        if source.provider == "command-line"
-        for flag in ("--config-dir", source.path)
-    ]
+    paths = {source.provider: source.path for source in hydra.runtime.config_sources}
+    flags = ["--config-path", paths["main"], "--config-name", str(hydra.job.config_name)]
+    if "command-line" in paths:
+        flags += ["--config-dir", paths["command-line"]]
     return [
         *flags,
         *mine,
@@ -146,12 +144,16 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
 @contextmanager
 def _own_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
     """GPUs that no other job of this machine has, as many as the job asks for; a cluster deals them out itself."""
-    gpus = visible_gpus() if config.trainer.accelerator in ("auto", "gpu", "cuda") else []
+    gpus = [name for name in os.environ.get(GPUS, "").split(",") if name]
     count = config.trainer.devices
-    if not isinstance(count, int) or not 0 < count < len(gpus) or "SLURM_JOB_ID" in os.environ:
-        yield {}
+    if count in (-1, "-1", "auto"):
+        count = len(gpus)
+    wanted = config.trainer.accelerator in ("auto", "gpu", "cuda") and isinstance(count, int)
+    if not wanted or not 0 < count <= len(gpus) or "SLURM_JOB_ID" in os.environ:
+        # Some launchers hide the GPUs from jobs that did not ask them for any.
+        yield {VISIBLE: ",".join(gpus)} if gpus and "SLURM_JOB_ID" not in os.environ else {}
         return
-    with lease(count, gpus, Path(tempfile.gettempdir()) / "bertsecrets-gpus") as own:
+    with lease(count, gpus, Path(tempfile.gettempdir()) / f"bertsecrets-gpus-{os.getuid()}") as own:
         yield {VISIBLE: ",".join(own)}
 
 

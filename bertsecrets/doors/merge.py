@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
@@ -13,7 +13,7 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.build import run_folder
 from bertsecrets.doors.plain import plain
-from bertsecrets.doors.unit import CONFIG_COPY
+from bertsecrets.doors.unit import CONFIG_COPY, read_config, write_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.saving import save_figure
@@ -29,14 +29,13 @@ def merge_runs(config: DictConfig) -> AblationTable:
         UserError: If a folder holds no sweep, or the sweeps are no parts of one.
     """
     folders = find_runs([config.merge] if isinstance(config.merge, str) else list(config.merge))
-    own = OmegaConf.load(folders[0] / CONFIG_COPY)
-    assert isinstance(own, DictConfig)
+    own = read_config(folders[0])
     task = task_from_config(plain(own.task))
     rows = [row for folder in folders for row in AblationTable.read(folder / "ablation.parquet").rows()]
     first = rows[0]
     run = Run(run_folder(), first["run"], first["model"], first["task"], first["init"])
     run.folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(config, run.folder / CONFIG_COPY, resolve=True)
+    write_config(config, run.folder)
     judging = {
         name: own.ablation[name] for name in ("level", "false_discovery_rate", "resamples", "permutations", "seed")
     }

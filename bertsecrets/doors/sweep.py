@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Glob
 from omegaconf import DictConfig
 from rich.console import Console
 
 from bertsecrets.doors.composition import Invocation, parse_overrides, quoted, sweeper_params
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
+from bertsecrets.sweeps.gpus import visible_gpus
 from bertsecrets.sweeps.identity import NO_INFLUENCE, code_version
-from bertsecrets.sweeps.records import FAILED, FINISHED, JobRecord, print_records, read_records, settled
+from bertsecrets.sweeps.records import FAILED, FINISHED, SKIPPED, JobRecord, print_records, read_records, settled
 
 SWEEP_FILE = "sweep.json"
 """Name of the file that makes a folder a sweep's."""
@@ -27,6 +29,9 @@ RECORDS = "BERTSECRETS_SWEEP"
 
 SWEEP_PROCESS = "BERTSECRETS_SWEEP_PROCESS"
 """Environment variable: the process that runs the sweep."""
+
+GPUS = "BERTSECRETS_GPUS"
+"""Environment variable: the GPUs that the sweep may deal out to its jobs, by name, with commas."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +54,7 @@ class Sweep:
 
     def overrides(self) -> list[str]:
         """What Hydra must be told beside the user's settings."""
-        variables = {RECORDS: str(self.records), SWEEP_PROCESS: str(os.getpid())}
+        variables = {RECORDS: str(self.records), SWEEP_PROCESS: str(os.getpid()), GPUS: ",".join(visible_gpus())}
         return [
             f"hydra.sweep.dir={quoted(str(self.folder))}",
             *(f"++hydra.job.env_set.{name}={quoted(value)}" for name, value in variables.items()),
@@ -60,11 +65,16 @@ class Sweep:
         records = settled(read_records(self.records))
         if records:
             print_records(Console(), records, self.objective)
-        if self.compares and any(record.status == FINISHED for record in records):
+        if self.compares and any(record.status in (FINISHED, SKIPPED) for record in records):
             # Matplotlib takes a second to import, which the other doors need not wait for.
             from bertsecrets.doors.compare import compare_sweep
 
-            compare_sweep(self.folder)
+            try:
+                compare_sweep(self.folder)
+            except UserError as error:
+                _log.warning(
+                    f"The runs were not compared: {error} Then run analyze.py compare={quoted(str(self.folder))}."
+                )
         return records
 
 
@@ -80,7 +90,10 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         UserError: If the folder is another sweep's, or holds this one already and ``resume=true`` is not given.
     """
     folder = Path(config.hydra.sweep.dir).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"hydra.sweep.dir is '{folder}', and a file is in the way; choose another folder.") from error
     fixed, swept = _settings(invocation, config)
     content = {
         "door": config.hydra.job.config_name or invocation.config_name,
@@ -98,6 +111,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
             )
         if before is not None:
             _compare(folder, before, content)
+            _grow(folder, before, content)
         else:
             _log.warning(f"{folder / SWEEP_FILE} cannot be read; it is written anew.")
             _write(folder, content)
@@ -164,6 +178,31 @@ def _read(folder: Path) -> dict[str, Any] | None:
         return None
     needed = {"door", "arguments", "fixed", "swept"}
     return content if isinstance(content, dict) and needed <= content.keys() else None
+
+
+def _grow(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Keeps the wider of two commands, so that ``resume=<folder>`` goes on with all of the sweep."""
+    old, new = (_values(content["arguments"]) for content in (before, now))
+    if all(values <= new.get(key, set()) for key, values in old.items()):
+        if old != new:
+            _write(folder, now)
+    elif not all(values <= old.get(key, set()) for key, values in new.items()):
+        _log.warning(
+            f"resume={folder} goes on with the jobs of the first command given for it; to go on with this one's, give "
+            "this command again."
+        )
+
+
+def _values(arguments: list[str]) -> dict[str, set[str]]:
+    """The values that a command line gives to each setting; a sweep over a range as its text."""
+    found: dict[str, set[str]] = {}
+    for override in parse_overrides([each for each in arguments if not each.startswith("-")]):
+        key = override.get_key_element().lstrip("+")
+        # What a pattern means depends on the files that there are.
+        several = override.is_discrete_sweep() and not isinstance(override.value(), Glob)
+        if key.split(".")[0] not in NO_INFLUENCE:
+            found[key] = set(override.sweep_string_iterator()) if several else {override.get_value_element_as_str()}
+    return found
 
 
 def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

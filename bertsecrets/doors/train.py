@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from bertsecrets.attention import prove
@@ -23,7 +23,7 @@ from bertsecrets.doors.build import (
 from bertsecrets.doors.finish import close_loggers, finish
 from bertsecrets.doors.plain import plain
 from bertsecrets.doors.process import is_first_process
-from bertsecrets.doors.unit import CONFIG_COPY, unit_of_work
+from bertsecrets.doors.unit import unit_of_work, write_config
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.locate import BEST, LAST
@@ -73,7 +73,7 @@ def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     run = Run(folder, config.name, spec.name, task.name, config.init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+        write_config(config, folder)
         tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {"name": config.name, "model": spec.as_dict(), "init": config.init}
     module = SequenceClassifier(

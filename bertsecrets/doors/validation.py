@@ -12,10 +12,13 @@ WANDB_MODES = ("offline", "online", "disabled")
 
 def validate(config: DictConfig) -> None:
     """Raises UserError if a value that needs neither a model nor data to be judged is wrong."""
-    task_from_config(plain(config.task))
+    task = task_from_config(plain(config.task))
     check_init(config.init)
     mode = config.logger.get("wandb", {}).get("mode", WANDB_MODES[0])
     if mode not in WANDB_MODES:
         raise UserError(f"Unknown W&B mode '{mode}'; {choices(str(mode), WANDB_MODES)}.")
+    scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
+    if config.objective is not None and config.objective not in scores:
+        raise UserError(f"objective is '{config.objective}'; {choices(str(config.objective), scores)}.")
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or not 0 <= config.seed < 2**32:
         raise UserError(f"seed is {config.seed}; expected a whole number from 0 to {2**32 - 1}.")

@@ -97,7 +97,7 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
 
     Args:
         first_RLH, second_RLH: Values ``[replicates, layers, heads]``.
-        first_stderr_LH, second_stderr_LH: Standard errors over examples of a single replicate, used in the second case.
+        first_stderr_LH, second_stderr_LH: Standard errors over examples of one replicate, used in the second case.
     """
     delta_LH = first_RLH.mean(axis=0) - second_RLH.mean(axis=0)
     over_seeds = min(len(first_RLH), len(second_RLH)) > 1

@@ -10,9 +10,9 @@ from typing import Any
 import bertsecrets
 
 NO_INFLUENCE = frozenset(
-    {"resume", "debug", "progress", "group", "tags", "job_type", "logger", "objective", "sweep", "hydra"}
+    {"resume", "debug", "progress", "group", "tags", "job_type", "logger", "objective", "sweep", "hydra", "trained"}
 )
-"""Top-level keys that change how a run is followed, not what it computes."""
+"""Top-level keys that change how a run is followed, not what it computes, or that only repeat a checkpoint's facts."""
 
 _BLOCK = 1 << 20
 

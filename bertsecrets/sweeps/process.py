@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PARENT = "BERTSECRETS_PARENT"
@@ -31,11 +31,21 @@ def end_with_parent() -> None:
 def watch_parent(parent: int) -> None:
     """Ends this process when process ``parent`` has ended; nothing if it was not that one which started this one."""
     if os.getppid() == parent:
-        threading.Thread(target=_watch, args=(parent,), daemon=True, name="end-with-parent").start()
+        _end_unless(lambda: os.getppid() == parent)
 
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
+def watch_process(process: int) -> None:
+    """Ends this process when another one of this machine has ended, whichever started it; nothing if it is this one."""
+    if process != os.getpid():
+        _end_unless(lambda: _is_alive(process))
+
+
+def _end_unless(goes_on: Callable[[], bool]) -> None:
+    threading.Thread(target=_watch, args=(goes_on,), daemon=True, name="end-with-parent").start()
+
+
+def _watch(goes_on: Callable[[], bool]) -> None:
+    while goes_on():
         time.sleep(_LOOK_S)
     # Nobody is left to read a message, and threads may be waiting in a collective for ever.
     os._exit(1)

@@ -19,6 +19,9 @@ from bertsecrets.sweeps.identity import code_version, file_digest
 FINISHED = "finished.json"
 """Name of the marker that is written last, and only when everything else is on disk."""
 
+BEGUN = "begun.json"
+"""Name of the marker that is written first: which unit the folder is for."""
+
 _LOCK = ".lock"
 _PATIENCE_S = 5.0
 """How long a process killed a moment ago may take to let go of its folder."""
@@ -67,6 +70,28 @@ def hold(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the marker of a unit that has begun says: its key, and the version of the code that runs it."""
+
+    key: str
+    code: str
+
+
+def mark_begun(folder: Path, key: str) -> None:
+    """Records which unit a folder is for; the first thing that happens there."""
+    with atomic_write(folder / BEGUN) as temporary:
+        temporary.write_text(json.dumps(asdict(Begun(key, code_version()))), "utf-8")
+
+
+def read_begun(folder: Path) -> Begun | None:
+    """The marker of a unit that has begun; None if there is none that can be read."""
+    try:
+        return Begun(**json.loads((folder / BEGUN).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def mark_finished(folder: Path, key: str, config: str, seconds: float) -> None:

@@ -47,6 +47,36 @@ def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> N
     assert [factor for _, _, factor in found] == ["init", "init", "task", "task"]
 
 
+def test_what_varies_along_with_the_initialisation_is_not_hidden_behind_it(tmp_path: Path) -> None:
+    for init, rate in (("pretrained", 2e-5), ("random_normal", 1e-4)):
+        make_run(tmp_path / init, init=init, optimizer={"learning_rate": rate})
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "optimizer.learning_rate"]
+    assert contrasts(conditions, varying) == []
+
+
+def test_one_run_twice_is_no_replicate(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        make_run(tmp_path / name, seed=7)
+    with pytest.raises(UserError, match=r"first' and '.*second' have the same settings and the same seed \(7\)"):
+        find_conditions(find_runs([str(tmp_path)])[0])
+
+
+def test_analyses_are_told_apart_by_the_run_that_they_analysed(tmp_path: Path) -> None:
+    for init in ("pretrained", "random_normal"):
+        for seed in (3, 4):
+            trained = {"name": "x", "init": init, "seed": seed}
+            make_run(tmp_path / f"{init}{seed}", seed=42, checkpoint=f"runs/{init}{seed}", trained=trained)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init"]
+    assert [sorted(run.seed for run in each.runs) for each in conditions] == [[3, 4], [3, 4]]
+    trained = {"name": "x", "init": "pretrained", "seed": 3}
+    make_run(tmp_path / "other", seed=42, checkpoint="runs/other", trained=trained)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "checkpoint"]
+    assert len(conditions) == 5
+
+
 def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:
     make_run(tmp_path / "small", cosine_LH=np.ones((2, 3)))
     make_run(tmp_path / "large", cosine_LH=np.ones((4, 3)), seed=2)

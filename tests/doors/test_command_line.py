@@ -9,6 +9,7 @@ from doors.runs import ROOT, door, small
 
 from bertsecrets.doors.command_line import with_resume
 from bertsecrets.doors.composition import check, parse
+from bertsecrets.doors.sweep import arguments_of, open_sweep
 from bertsecrets.errors import UserError
 
 CONF = ROOT / "conf"
@@ -35,6 +36,9 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
         (["resume=true"], "resume=true is for sweeps"),
         (["logger.wandb.mode=onlin"], "Unknown W&B mode 'onlin'; did you mean 'online'"),
+        (["objective=val/acuracy", "task=rte"], "objective is 'val/acuracy'; did you mean 'val/accuracy'"),
+        (["-m", "seed=range(3,3)"], r"'seed=range\(3,3\)' names no value"),
+        (["-m", "task=glob(demo_*)", "seed=1,-2"], "seed is -2"),
         (["model=folder"], "Config key 'model.path' has no value"),
         (["seed"], "write key=value"),
     ],
@@ -64,6 +68,8 @@ def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
         with_resume([f"resume={tmp_path}"])
     (tmp_path / "config.yaml").write_text("{}")
     assert f"hydra.run.dir='{tmp_path}'" in with_resume([f"resume={tmp_path}"])
+    with pytest.raises(UserError, match="folder of a single run; leave out -m"):
+        with_resume(["-m", f"resume={tmp_path}"])
     with pytest.raises(UserError, match="'seed=3' cannot be given together with resume=<folder>"):
         with_resume([f"resume={tmp_path}", "seed=3"])
 
@@ -139,3 +145,27 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step(tiny_bert: Path, tmp_pa
     assert result.returncode == 1, result.stderr
     assert "not finite at step 5" in result.stderr
     assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_a_sweep_keeps_the_wider_of_two_commands(tmp_path: Path) -> None:
+    def opened(*arguments: str) -> list[str]:
+        given = ["-m", *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+        invocation = parse(given, CONF, "train")
+        assert invocation is not None
+        open_sweep(invocation, check(invocation), given)
+        return [each for each in arguments_of(tmp_path / "sweep") or [] if each.startswith("seed")]
+
+    assert opened("seed=1,2") == ["seed=1,2"]
+    assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
+    assert opened("seed=2", "resume=true") == ["seed=range(1,4)"]
+    assert opened("seed=3,4", "resume=true") == ["seed=range(1,4)"]
+
+
+def test_a_sweep_cannot_lie_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        given = ["-m", "seed=1,2", f"hydra.sweep.dir={place}"]
+        invocation = parse(given, CONF, "train")
+        assert invocation is not None
+        with pytest.raises(UserError, match="a file is in the way"):
+            open_sweep(invocation, check(invocation), given)

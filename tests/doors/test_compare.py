@@ -1,5 +1,6 @@
 """The comparison page against numbers put into the runs by hand."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
     assert "0.740" in text
     assert "0.690 to 0.790" in text
     assert "On average no better than a constant answer: random normal · accuracy" in text
-    assert "6 of 6, on average by -0.080" in text
+    assert "6 of 6, those by -0.080 on average" in text
     assert "Of 4 heads that matter in some seed of a condition, 2 matter in every seed." in text
     assert "<td>0 in all</td>" in text
     rows = pq.read_table(sweep / "comparison" / "comparison.parquet").to_pylist()
@@ -68,11 +69,34 @@ def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
     assert "Left out, as not finished: lost." in text
 
 
+def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Path) -> None:
+    cosine_LH = np.array([[np.nan, 0.5, 0.6], [0.7, 0.8, 0.9]])
+    for seed in (1, 2):
+        make_run(tmp_path / "sweep" / f"a{seed}", seed=seed, cosine_LH=cosine_LH)
+        make_run(tmp_path / "sweep" / f"b{seed}", seed=seed, init="random_normal", cosine_LH=np.full((2, 3), np.nan))
+    page = compare_sweep(tmp_path / "sweep")
+    assert page is not None
+    # Five heads have a number: all of them are the five lowest, and the one without is none of them.
+    assert "0-1, 0-2, 1-0, 1-1, 1-2" in page.read_text()
+    assert "0-0" not in page.read_text()
+
+
+def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        folder = make_run(tmp_path / "sweep" / f"run{seed}", task="stsb", seed=seed)
+        scores = json.loads((folder / "scores.json").read_text())
+        scores["sets"]["val"].update(model={"pearson": -0.05}, constant={"pearson": None})
+        (folder / "scores.json").write_text(json.dumps(scores))
+    page = compare_sweep(tmp_path / "sweep")
+    assert page is not None
+    assert "On average no better than a constant answer: minilm · pearson" in page.read_text()
+
+
 def test_the_door_compares_and_tells_what_it_cannot(sweep: Path, tmp_path: Path) -> None:
     result = door("analyze", f"compare={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "out" / "comparison.html").is_file()
-    make_run(tmp_path / "other", cosine_LH=np.ones((4, 3)))
+    make_run(tmp_path / "other", seed=9, cosine_LH=np.ones((4, 3)))
     pair = f"compare=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
     result = door("analyze", pair, f"hydra.run.dir={tmp_path / 'pair'}")
     assert result.returncode == 1
