@@ -15,6 +15,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.patterns.labels import read_labels
 from bertsecrets.patterns.maps import INITIAL, MapRow, MapSet
 from bertsecrets.patterns.page import write_page
 from bertsecrets.patterns.sampling import choose_examples, choose_heads
@@ -79,7 +80,7 @@ class SampleMaps(pl.Callback):
         self.evaluation = evaluation
         self.passes = passes
         self.seed = seed
-        check_free(self.folder / "sheets")
+        check_free(self.folder / "sheets", read_labels(self.folder))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not trainer.is_global_zero:

@@ -26,9 +26,10 @@ function show() {
   const map = content.maps[order[at]];
   const label = labels[map.id];
   draw(map);
-  const done = Object.values(labels).filter((each) => each.pattern).length;
+  const seen = order.map((place) => labels[content.maps[place].id]).filter(Boolean);
+  const done = seen.filter((each) => each.pattern).length;
   const state = !label ? "" : label.pattern ? `: ${label.pattern}` : ": unsure";
-  const end = Object.keys(labels).length === order.length ? " All seen: download the CSV." : "";
+  const end = seen.length === order.length ? " All seen: download the CSV." : "";
   find("progress").textContent = `Map ${at + 1} of ${order.length}${state} · ${done} labelled.${end}`;
   document.querySelectorAll("#patterns button").forEach((button) => {
     button.setAttribute("aria-pressed", String(Boolean(label) && label.pattern === button.dataset.pattern));

@@ -37,8 +37,7 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     shown = sorted(names)
     place = {name: position for position, name in enumerate(shown)}
     content = {
-        # Progress is kept by the set of maps: another set is another piece of work.
-        "set": hashlib.sha256("\n".join(shown).encode()).hexdigest()[:12],
+        "set": _identity(maps),
         "patterns": [{"name": pattern.value, "rule": RULES[pattern]} for pattern in Pattern],
         "maps": [
             {
@@ -57,3 +56,9 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     page = environment.from_string(parts["html.jinja"]).render(css=parts["css"], js=parts["js"], content=content)
     with atomic_write(path) as temporary:
         temporary.write_text(page, "utf-8")
+
+
+def _identity(maps: MapSet) -> str:
+    """What the browser keeps a folder's labels under; it stays the same when maps are added or fewer are shown."""
+    first = maps.names[0]
+    return hashlib.sha256(first.encode() + maps[first].numpy().tobytes()).hexdigest()[:12]

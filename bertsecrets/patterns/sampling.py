@@ -20,9 +20,10 @@ def choose_heads(
         taken: Layer and head of each map that there is already.
         seed: Of the order of equals.
     """
-    generator = random.Random(seed)
-    grid = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     maps = Counter(taken)
+    # Another run that adds to the folder, with the same seed, deals the heads out in another order.
+    generator = random.Random(f"{seed} {maps.total()}")
+    grid = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     chosen = []
     for _ in range(count):
         fewest = min(maps[place] for place in grid)

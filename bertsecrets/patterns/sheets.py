@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsecrets.errors import UserError
+from bertsecrets.patterns.labels import LABELS, Label, numbered_labels
 from bertsecrets.patterns.maps import MapRow, MapSet
 from bertsecrets.results.figures.contact_sheet import COLUMNS, ROWS, SheetMap, contact_sheet
 from bertsecrets.results.files import atomic_write
 
-SHEET_LABELS = "labels.csv"
 HEADER = ("sheet", "position", "map", "pattern", "annotator", "pass", "at")
 _PLACES = COLUMNS * ROWS
 
@@ -22,15 +22,16 @@ def pass_order(names: Sequence[str], number: int) -> list[str]:
     return shuffled
 
 
-def check_free(folder: Path) -> None:
-    """Raises UserError if labels were written into a table of this folder, which new sheets would replace."""
-    for path in sorted(folder.glob(f"*/{SHEET_LABELS}")):
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            if any((row.get("pattern") or "").strip() for row in csv.DictReader(file)):
-                raise UserError(
-                    f"File '{path}' holds labels, and new sheets would replace it; take them in with "
-                    f"annotation.labels={path} and move the folder '{path.parent}' away."
-                )
+def check_free(folder: Path, labels: Sequence[Label]) -> None:
+    """Raises UserError if a pass's table below this folder holds a label that was not taken in: new sheets replace it."""
+    taken = {(label.map, label.pattern, label.number) for label in labels}
+    for path in sorted(folder.glob(f"*/{LABELS}")):
+        filled = [label for _, label in numbered_labels(path, annotator="someone")]
+        if any((label.map, label.pattern, label.number) not in taken for label in filled):
+            raise UserError(
+                f"File '{path}' holds labels that are not taken in, and new sheets would replace it; take them in with "
+                f"annotation.labels={path} first, or move the file away."
+            )
 
 
 def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) -> None:
@@ -59,7 +60,7 @@ def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) 
             picture.save(temporary, optimize=True)
         table += [(sheet, place, name, "", "", number, "") for place, name in enumerate(shown, 1)]
     with (
-        atomic_write(folder / SHEET_LABELS) as temporary,
+        atomic_write(folder / LABELS) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         writer = csv.writer(file)
