@@ -86,7 +86,8 @@ def numbered_labels(path: Path, annotator: str | None = None) -> Iterator[tuple[
         # Spreadsheets write a byte order mark.
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"File '{path}' cannot be read ({error}); give a CSV file of labels in UTF-8.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"File '{path}' cannot be read ({reason}); give a CSV file of labels in UTF-8.") from error
     head = text.split("\n", 1)[0]
     # Where the comma is the decimal sign, they write semicolons.
     reader = csv.DictReader(io.StringIO(text, ""), delimiter=";" if head.count(";") > head.count(",") else ",")

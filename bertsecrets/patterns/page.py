@@ -19,7 +19,7 @@ RULES = {
     Pattern.DIAGONAL: "Most of nearly every row stands at the same small distance (0, 1 or 2) from the diagonal.",
     Pattern.VERTICAL_DIAGONAL: "Columns and a diagonal, each with a quarter of the attention or more.",
     Pattern.BLOCK: "Two squares along the diagonal, one for each segment, evenly filled (only maps with triangles).",
-    Pattern.HETEROGENEOUS: "Anything else, even attention all over included.",
+    Pattern.HETEROGENEOUS: "Anything else: noise, blotches, single cells, equal attention to everything.",
 }
 """Each class in a sentence; docs/patterns.md decides the doubtful cases."""
 

@@ -7,19 +7,30 @@ import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from data.tasks import task
+from data.toy import pairs, wordpiece
 from doors.runs import door, small
+from families import CONFIGS, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from PIL import Image
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
+from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
+from bertsecrets.callbacks.annotate import SampleMaps
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.doors.annotate import take_labels
 from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.patterns.agreement import Agreement
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.labels import (
@@ -32,11 +43,12 @@ from bertsecrets.patterns.labels import (
     read_labels,
     write_labels,
 )
-from bertsecrets.patterns.maps import MapRow, MapSet
+from bertsecrets.patterns.maps import ANNOTATED, MapRow, MapSet
 from bertsecrets.patterns.page import write_page
 from bertsecrets.patterns.sampling import choose_examples, choose_heads
 from bertsecrets.patterns.sheets import check_free, pass_order, write_sheets
 from bertsecrets.results.figures.contact_sheet import SheetMap, contact_sheet
+from bertsecrets.results.run import Run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -64,10 +76,12 @@ def map_set(count: int = 23) -> MapSet:
     return MapSet().add(rows, maps)
 
 
-def fill(path: Path, patterns: dict[str, str], **columns: str) -> Path:
+def fill(path: Path, patterns: dict[str, str]) -> Path:
     """A sheet's table, filled in as in a spreadsheet."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [{**row, "pattern": patterns.get(row["map"], ""), **columns} for row in csv.DictReader(file)]
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        delimiter = ";" if ";" in file.readline() else ","
+        file.seek(0)
+        rows = [{**row, "pattern": patterns.get(row["map"], "")} for row in csv.DictReader(file, delimiter=delimiter)]
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=";")
         writer.writeheader()
@@ -282,8 +296,6 @@ def test_the_page_is_worked_with_the_keyboard(tmp_path: Path) -> None:
     document.body.dataset.table = table();
     find("start").requestSubmit();
     document.body.dataset.progress = find("progress").textContent;
-    const pen = find("map").getContext("2d");
-    document.body.dataset.width = find("map").width;
     </script>"""
     path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
     assert CHROMIUM is not None
@@ -297,7 +309,7 @@ def test_the_page_is_worked_with_the_keyboard(tmp_path: Path) -> None:
         check=True,
     )
     assert "CONSOLE" not in done.stderr, done.stderr
-    read = dict(re.findall(r'data-(at|table|progress|width)="([^"]*)"', done.stdout))
+    read = dict(re.findall(r'data-(at|table|progress)="([^"]*)"', done.stdout))
     assert read["at"] == "3"
     (tmp_path / "labels.csv").write_text(read["table"].replace("&quot;", '"'), "utf-8")
     labels = parse_labels(tmp_path / "labels.csv", maps.names)
@@ -308,72 +320,119 @@ def test_the_page_is_worked_with_the_keyboard(tmp_path: Path) -> None:
     assert read["progress"] == "Map 4 of 23 · 2 labelled."
 
 
-@pytest.fixture(scope="module")
-def folder(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An annotation folder that two analyses filled, of one plain model folder."""
-    from transformers import AutoModelForSequenceClassification
-
-    place = tmp_path_factory.mktemp("annotated")
-    model = place / "model"
-    AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=2).save_pretrained(model)
-    for number, maps in enumerate((7, 9)):
-        arguments = small(tiny_bert, place / f"run{number}", logger="none", name=f"run{number}")
-        kept = [each for each in arguments if not each.startswith(("trainer.max_epochs", "task.training.b"))]
-        result = door(
-            "analyze",
-            *kept,
-            "analysis=annotate_patterns",
-            f"checkpoint={model}",
-            f"annotation.folder={place / 'maps'}",
-            f"annotation.maps={maps}",
-        )
-        assert result.returncode == 0, result.stderr
-    return place / "maps"
-
-
-def take_back(folder: Path, *files: Path, annotator: str = "ann") -> subprocess.CompletedProcess[str]:
-    listed = ",".join(map(str, files))
-    return door(
-        "analyze",
-        f"annotation.folder={folder}",
-        f"annotation.labels=[{listed}]",
-        f"annotation.annotator={annotator}",
-        f"hydra.run.dir={folder.parent / 'taken'}",
+def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    config = CONFIGS["bert"]()
+    config.vocab_size, config._attn_implementation = len(tokenizer), "eager"
+    # Maps far from uniform, so that no head passes for another.
+    config.initializer_range = 0.5
+    models = {"initial": BertForSequenceClassification(config), "checkpoint": BertForSequenceClassification(config)}
+    module = SequenceClassifier(
+        models["checkpoint"], task("mrpc"), OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0
     )
+    examples = pairs(40)
+    dataset = EncodedSplit(examples, tokenizer, max_length=32)
+    callback = SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), models["initial"], maps=20)
+    rows, maps = callback.sample(module, dataset, MapSet())
+    assert Counter(row.stage for row in rows) == {"initial": 10, "checkpoint": 10}
+    assert len(maps) == 20
+    for row in rows:
+        inputs = tokenizer(*examples[row.example].texts, truncation="longest_first", max_length=32, return_tensors="pt")
+        with torch.no_grad():
+            attention = models[row.stage].eval()(**inputs, output_attentions=True).attentions[row.layer]
+        assert torch.allclose(maps[row.map].float(), attention[0, row.head], atol=1e-3)
+        assert row.separator == inputs["input_ids"][0].tolist().index(tokenizer.sep_token_id)
+        assert row.map == f"s1-{row.stage}-l{row.layer:02d}h{row.head:02d}-e{row.example}"
+        assert (row.task, row.model, row.segments, row.length) == ("mrpc", "tiny", 2, inputs["input_ids"].shape[1])
 
 
-def test_from_two_runs_to_two_passes(folder: Path) -> None:
-    maps = MapSet.read(folder)
-    assert len(maps.rows) == 16
-    assert Counter(row.stage for row in maps.rows) == {"initial": 9, "checkpoint": 7}
-    for row in maps.rows:
-        map_LL = maps[row.map].float()
-        assert map_LL.shape == (row.length, row.length)
-        assert 8 <= row.length <= 64
-        # Nothing was lost with the padding.
-        assert torch.allclose(map_LL.sum(-1), torch.ones(row.length), atol=5e-3)
-        assert row.segments == 2
-        assert 0 < row.separator < row.length - 1
-    counts = Counter((row.layer, row.head) for row in maps.rows)
-    assert max(counts.values()) - min(counts.values()) <= 1
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"maps": 0}, "annotation.maps is 0"),
+        ({"max_length": 7}, "annotation.max_length is 7; expected a whole number from 8"),
+        ({"stages": ["inital"]}, "Unknown stage 'inital' in annotation.stages; did you mean 'initial'"),
+        ({"stages": []}, "names no stage"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_runs(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), tiny_model("bert"), **settings)
 
+
+def take_back(folder: Path, *files: Path, annotator: str | None = "ann") -> Agreement:
+    settings = {"folder": str(folder), "labels": [str(path) for path in files], "annotator": annotator}
+    return take_labels(OmegaConf.create({"annotation": settings}))
+
+
+def test_two_passes_are_taken_back_and_a_third_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = map_set(16)
+    maps.write(tmp_path)
     answers = [dict.fromkeys(maps.names, "vertical"), {**dict.fromkeys(maps.names, "vertical"), maps.names[0]: "block"}]
-    sheets = [fill(folder / "sheets" / f"pass{i}" / "labels.csv", answer) for i, answer in enumerate(answers, start=1)]
-    wrong = folder.parent / "wrong.csv"
+    sheets = []
+    for number, answer in enumerate(answers, start=1):
+        write_sheets(tmp_path / "sheets" / f"pass{number}", maps, maps.names, number)
+        sheets.append(fill(tmp_path / "sheets" / f"pass{number}" / "labels.csv", answer))
+    wrong = tmp_path / "wrong.csv"
     wrong.write_text("map,pattern,annotator,pass\nnone,block,ann,1\n", "utf-8")
-    refused = take_back(folder, sheets[0], wrong)
-    assert refused.returncode == 1
-    assert refused.stderr.strip().count("\n") == 0
-    assert "Unknown map 'none'" in refused.stderr
-    assert not (folder / "labels.csv").exists()
-
+    with pytest.raises(UserError, match="Unknown map 'none'"):
+        take_back(tmp_path, *sheets, wrong)
+    assert not (tmp_path / "labels.csv").exists()
     for _ in range(2):
-        result = take_back(folder, *sheets)
+        take_back(tmp_path, *sheets)
+    assert "agree on 93.8% of 16 maps" in capsys.readouterr().out
+    assert len(read_labels(tmp_path)) == 32
+    assert json.loads((tmp_path / "agreement.json").read_text("utf-8"))["differing"] == [maps.names[0]]
+    third = tmp_path / "sheets" / "pass3" / "labels.csv"
+    fill(third, {maps.names[0]: "block"})
+    with pytest.raises(UserError, match="not taken in"):
+        take_back(tmp_path, sheets[0])
+    take_back(tmp_path, third, annotator="eve")
+    assert consensus(read_labels(tmp_path)) == answers[1]
+    assert not (tmp_path / "adjudicate.html").exists()
+    with pytest.raises(UserError, match=r"holds no maps.csv"):
+        take_back(tmp_path / "elsewhere", *sheets)
+
+
+def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
+    maps = MapSet.read(ANNOTATED)
+    assert len(maps.rows) >= 440
+    assert sum(path.stat().st_size for path in ANNOTATED.iterdir()) < 3_000_000
+    heads = Counter((row.layer, row.head) for row in maps.rows)
+    assert len(heads) == 72
+    assert max(heads.values()) - min(heads.values()) <= 1
+    assert len(set(Counter(row.task for row in maps.rows).values())) == 1
+    for row in maps.rows:
+        assert maps[row.map].dtype == torch.float16
+        assert maps[row.map].shape == (row.length, row.length)
+        assert torch.allclose(maps[row.map].float().sum(-1), torch.ones(row.length), atol=5e-3)
+    assert {label.map for label in read_labels(ANNOTATED)} <= set(maps.names)
+
+
+@pytest.mark.slow
+def test_two_analyses_fill_one_folder(tiny_bert: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=2).save_pretrained(model)
+    folder = tmp_path / "maps"
+    for number, maps in enumerate((7, 9)):
+        arguments = small(tiny_bert, tmp_path / f"run{number}", logger="none", name=f"run{number}")
+        kept = [each for each in arguments if not each.startswith(("trainer.max_epochs", "task.training.b"))]
+        annotation = [f"annotation.folder={folder}", f"annotation.maps={maps}"]
+        result = door("analyze", *kept, "analysis=annotate_patterns", f"checkpoint={model}", *annotation)
         assert result.returncode == 0, result.stderr
-    assert "agree on 93.8% of 16 maps" in result.stdout
-    assert len(read_labels(folder)) == 32
-    assert json.loads((folder / "agreement.json").read_text("utf-8"))["differing"] == [maps.names[0]]
-    decided = fill(folder / "sheets" / "pass3" / "labels.csv", {maps.names[0]: "block"})
-    assert take_back(folder, decided, annotator="eve").returncode == 0
-    assert consensus(read_labels(folder)) == answers[1]
-    assert not (folder / "adjudicate.html").exists()
+    found = MapSet.read(folder)
+    assert len(found.rows) == 16
+    counts = Counter((row.layer, row.head) for row in found.rows)
+    assert max(counts.values()) - min(counts.values()) <= 1
+    sheets = [
+        fill(folder / "sheets" / f"pass{number}" / "labels.csv", dict.fromkeys(found.names, "block"))
+        for number in (1, 2)
+    ]
+    listed = ",".join(map(str, sheets))
+    arguments = [f"annotation.folder={folder}", f"annotation.labels=[{listed}]", "annotation.annotator=ann"]
+    result = door("analyze", *arguments, f"hydra.run.dir={tmp_path / 'taken'}")
+    assert result.returncode == 0, result.stderr
+    assert "agree on 100.0% of 16 maps" in result.stdout
+    refused = door("analyze", *arguments[:1], "annotation.labels=none.csv", f"hydra.run.dir={tmp_path / 'refused'}")
+    assert refused.returncode == 1
+    assert "error: File 'none.csv' cannot be read" in refused.stderr
