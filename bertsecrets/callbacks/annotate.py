@@ -1,5 +1,6 @@
 """Samples attention maps for people to label."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from bertsecrets.results.run import CHECKPOINT, Run
 
 STAGES = (INITIAL, CHECKPOINT)
 _BATCH = 16
+_log = logging.getLogger(__name__)
 
 
 class SampleMaps(pl.Callback):
@@ -95,6 +97,10 @@ class SampleMaps(pl.Callback):
         for number in range(1, self.passes + 1):
             write_sheets(self.folder / "sheets" / f"pass{number}", both, both.names, number)
         write_page(self.folder / "annotate.html", both, both.names, range(1, self.passes + 1))
+        _log.info(
+            f"{self.folder} holds {len(both.rows)} maps: label them in annotate.html or on the sheets, and take the labels "
+            f"back with annotation.folder={self.folder} annotation.labels=<file>."
+        )
 
     def _set(self, data: TaskData) -> str:
         name = self.evaluation or data.evaluation_names[0]

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -63,11 +63,10 @@ class MapSet:
     """
 
     rows: tuple[MapRow, ...] = ()
-    maps: Mapping[str, Tensor] | None = None
+    maps: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Tensor:
         """The map of an id."""
-        assert self.maps is not None
         return self.maps[name]
 
     @property
@@ -81,7 +80,7 @@ class MapSet:
         Raises:
             UserError: If an id is here already with other weights.
         """
-        own = dict(self.maps or {})
+        own = dict(self.maps)
         for name in maps.keys() & own.keys():
             same = own[name].shape == maps[name].shape and torch.allclose(
                 own[name].float(), maps[name].float(), rtol=0, atol=_TOLERANCE
@@ -98,10 +97,10 @@ class MapSet:
         """Writes ``maps.safetensors`` and ``maps.csv``; a reader of the table finds every map it names."""
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / MAPS) as temporary:
-            save_file({name: map_LL.contiguous() for name, map_LL in (self.maps or {}).items()}, temporary)
+            save_file({name: map_LL.contiguous() for name, map_LL in self.maps.items()}, temporary)
         with atomic_write(folder / TABLE) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow([field.name for field in fields(MapRow)])
+            writer.writerow([column.name for column in fields(MapRow)])
             writer.writerows(astuple(row) for row in self.rows)
 
     @classmethod
@@ -112,7 +111,7 @@ class MapSet:
             UserError: If the folder's files cannot be read or do not belong together.
         """
         if not (folder / TABLE).is_file():
-            return cls((), {})
+            return cls()
         try:
             with (folder / TABLE).open(encoding="utf-8", newline="") as file:
                 rows = tuple(_row(values) for values in csv.DictReader(file))
@@ -130,4 +129,4 @@ class MapSet:
 
 def _row(values: Mapping[str, str]) -> MapRow:
     numbers = {name: int(values[name]) for name in _NUMBERS}
-    return MapRow(**{**{field.name: values[field.name] for field in fields(MapRow)}, **numbers})  # type: ignore[arg-type]
+    return MapRow(**{**{column.name: values[column.name] for column in fields(MapRow)}, **numbers})  # type: ignore[arg-type]
