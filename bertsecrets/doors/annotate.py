@@ -96,11 +96,11 @@ def _print(
     table = Table(
         "pass 1 \\ pass 2", title="Maps by pattern in each pass", title_justify="left", box=None, pad_edge=False
     )
-    for heading in (*PATTERNS, "agreement"):
+    for heading in (*map(str, range(1, len(PATTERNS) + 1)), "agreement"):
         table.add_column(heading, justify="right")
-    for pattern, counts in zip(PATTERNS, agreement.confusion_PP.tolist(), strict=True):
+    for key, (pattern, counts) in enumerate(zip(PATTERNS, agreement.confusion_PP.tolist(), strict=True), start=1):
         specific = agreement.of_pattern(pattern)
-        table.add_row(pattern, *map(str, counts), "–" if math.isnan(specific) else f"{specific:.1%}")
+        table.add_row(f"{key} {pattern}", *map(str, counts), "–" if math.isnan(specific) else f"{specific:.1%}")
     console.print(table)
     console.print(f"Consensus: {len(consensus(labels))} maps.")
     if differing:

@@ -109,19 +109,17 @@ def merge_labels(own: Sequence[Label], new: Iterable[Label], changed: str) -> li
         changed: When the file of ``new`` was last changed: the time of its labels that have none.
     """
     merged = dict.fromkeys(own)
-    for label in new:
-        dated = label
+    last: dict[tuple[str, str, int], Label] = {}
+    for label in [*own, *new]:
+        who = (label.map, label.annotator, label.number)
         if not label.at:
-            if _last(merged, label) == label.pattern:
+            if who in last and last[who].pattern == label.pattern:
                 continue
-            dated = replace(label, at=changed)
-        merged[dated] = None
+            label = replace(label, at=changed)
+        merged[label] = None
+        if who not in last or _moment(last[who].at) <= _moment(label.at):
+            last[who] = label
     return list(merged)
-
-
-def _last(labels: Iterable[Label], like: Label) -> str | None:
-    """The last answer of the same annotator to the same map in the same pass."""
-    return of_pass((label for label in labels if label.annotator == like.annotator), like.number).get(like.map)
 
 
 def of_pass(labels: Iterable[Label], number: int) -> dict[str, str]:
