@@ -16,6 +16,7 @@ def main(config: DictConfig) -> float | None:
     if in_sweep():
         return start_job(config, __file__)
     from bertsecrets.doors.analyze import analyze
+    from bertsecrets.doors.annotate import take_labels
     from bertsecrets.doors.compare import compare_runs
     from bertsecrets.doors.merge import merge_runs
     from bertsecrets.doors.workspace import save_workspace
@@ -24,6 +25,8 @@ def main(config: DictConfig) -> float | None:
         merge_runs(config)
     elif config.compare is not None:
         compare_runs(config)
+    elif config.annotation.labels is not None:
+        take_labels(config)
     elif config.workspace is not None:
         save_workspace(config)
     else:

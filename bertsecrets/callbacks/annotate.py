@@ -1,0 +1,157 @@
+"""Samples attention maps for people to label."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytorch_lightning as pl
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from bertsecrets.attention.capture import capture
+from bertsecrets.callbacks.stage import shows_progress
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError, choices
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.patterns.labels import read_labels
+from bertsecrets.patterns.maps import INITIAL, MapRow, MapSet
+from bertsecrets.patterns.page import write_page
+from bertsecrets.patterns.sampling import choose_examples, choose_heads
+from bertsecrets.patterns.sheets import check_free, write_sheets
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import CHECKPOINT, Run
+
+STAGES = (INITIAL, CHECKPOINT)
+_BATCH = 16
+_log = logging.getLogger(__name__)
+
+
+class SampleMaps(pl.Callback):
+    """Adds maps of a finished checkpoint to an annotation folder and draws its contact sheets and page anew.
+
+    The heads with the fewest maps in the folder come first, so that any number of runs that go into one folder leave
+    it stratified over heads, and over tasks if each adds as many. The first process does it alone.
+
+    Args:
+        run: Gives the maps their names.
+        reference: The model before fine-tuning.
+        folder: The annotation folder; None for ``patterns/`` in the run's folder.
+        maps: How many to add.
+        stages: ``initial`` (before fine-tuning) and ``checkpoint``, dealt out to the maps in turn.
+        min_length, max_length: Bounds on the examples' tokens, special tokens included; both inclusive.
+        evaluation: Evaluation set; None for the task's first.
+        passes: How many passes get sheets.
+        seed: Of what is chosen.
+
+    Raises:
+        UserError: If a setting is wrong, or labels written beside the folder's sheets would be lost.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        reference: PreTrainedModel,
+        folder: str | None = None,
+        maps: int = 72,
+        stages: Sequence[str] = STAGES,
+        min_length: int = 8,
+        max_length: int = 64,
+        evaluation: str | None = None,
+        passes: int = 2,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (("maps", maps, 1), ("min_length", min_length, 1), ("passes", passes, 1)):
+            if type(value) is not int or value < least:
+                raise UserError(f"annotation.{name} is {value!r}; expected a whole number from {least}.")
+        if type(max_length) is not int or max_length < min_length:
+            raise UserError(f"annotation.max_length is {max_length!r}; expected a whole number from {min_length}.")
+        if not stages:
+            raise UserError(f"annotation.stages names no stage; choose from {', '.join(STAGES)}.")
+        for stage in stages:
+            if stage not in STAGES:
+                raise UserError(f"Unknown stage '{stage}' in annotation.stages; {choices(stage, STAGES)}.")
+        self.run = run
+        self.reference = reference
+        self.folder = run.folder / "patterns" if folder is None else Path(folder)
+        self.maps = maps
+        self.stages = tuple(stages)
+        self.min_length, self.max_length = min_length, max_length
+        self.evaluation = evaluation
+        self.passes = passes
+        self.seed = seed
+        check_free(self.folder / "sheets", read_labels(self.folder))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or not trainer.is_global_zero:
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        known = MapSet.read(self.folder)
+        rows, maps = self.sample(pl_module, data.evaluation_dataset(self._set(data)), known, shows_progress(trainer))
+        both = known.add(rows, maps)
+        both.write(self.folder)
+        for number in range(1, self.passes + 1):
+            write_sheets(self.folder / "sheets" / f"pass{number}", both, both.names, number)
+        write_page(self.folder / "annotate.html", both, both.names, range(1, self.passes + 1))
+        _log.info(
+            f"{self.folder} holds {len(both.rows)} maps: label them in annotate.html or on the sheets, and take the labels "
+            f"back with annotation.folder={self.folder} annotation.labels=<file>."
+        )
+
+    def _set(self, data: TaskData) -> str:
+        name = self.evaluation or data.evaluation_names[0]
+        if name not in data.evaluation_names:
+            raise UserError(
+                f"Unknown evaluation set '{name}' of task '{data.task.name}'; {choices(name, data.evaluation_names)}."
+            )
+        return name
+
+    def sample(
+        self, module: SequenceClassifier, dataset: EncodedSplit, known: MapSet, visible: bool = False
+    ) -> tuple[list[MapRow], dict[str, Tensor]]:
+        """The maps to add to those already known, and where each comes from."""
+        encoder = describe(module.model)
+        taken = [(row.layer, row.head) for row in known.rows]
+        heads = choose_heads(self.maps, encoder.num_layers, encoder.num_heads, taken, self.seed)
+        positions = choose_examples(self.maps, dataset.lengths, self.min_length, self.max_length, self.seed)
+        rows: list[MapRow] = []
+        maps: dict[str, Tensor] = {}
+        reference = self.reference.to(device=module.device)  # type: ignore[call-arg]
+        with progress_over(len(self.stages), "maps", visible=visible) as advance:
+            for turn, stage in enumerate(self.stages):
+                model = module.model if stage == CHECKPOINT else reference
+                # By length, so that little is padded.
+                mine = sorted(range(turn, self.maps, len(self.stages)), key=lambda i: dataset.lengths[positions[i]])
+                for first in range(0, len(mine), _BATCH):
+                    part = mine[first : first + _BATCH]
+                    batch = dataset[[positions[i] for i in part]]
+                    captured = capture(model, batch.to(module.device).inputs())
+                    for place, i in enumerate(part):
+                        row = self._row(stage, *heads[i], batch, place, len(dataset.examples[positions[i]].texts))
+                        rows.append(row)
+                        maps[row.map] = captured[place][row.layer, row.head].half()
+                advance()
+        return rows, maps
+
+    def _row(self, stage: str, layer: int, head: int, batch: Batch, place: int, segments: int) -> MapRow:
+        example = int(batch.index_B[place])
+        special_S = batch.special_BS[place][batch.attention_mask_BS[place].bool()]
+        # The first special token behind the one that begins the sequence.
+        later = special_S[1:].nonzero()
+        return MapRow(
+            map=f"{self.run.name}-{stage}-l{layer:02d}h{head:02d}-e{example}",
+            task=self.run.task,
+            model=self.run.model,
+            init=self.run.init,
+            stage=stage,
+            layer=layer,
+            head=head,
+            example=example,
+            length=len(special_S),
+            segments=segments,
+            separator=int(later[0]) + 1 if len(later) else -1,
+        )

@@ -1,0 +1,163 @@
+"""Labels: which pattern who saw in which map, in which pass and when. Nothing that was ever said is lost."""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from bertsecrets.errors import UserError, choices
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.results.files import atomic_write
+
+LABELS = "labels.csv"
+ADJUDICATION = 3
+"""The pass that decides where passes 1 and 2 differ."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """One answer.
+
+    Args:
+        map: Id of the map.
+        pattern: One of :data:`bertsecrets.patterns.classes.PATTERNS`.
+        annotator: Who.
+        number: The pass, from 1 (column ``pass``).
+        at: When, ISO 8601 in UTC.
+    """
+
+    map: str
+    pattern: str
+    annotator: str
+    number: int
+    at: str
+
+
+HEADER = tuple("pass" if field.name == "number" else field.name for field in fields(Label))
+
+
+def read_labels(folder: Path) -> tuple[Label, ...]:
+    """Every label in an annotation folder, in the order of their taking in; none if there is no table yet.
+
+    Raises:
+        UserError: If the table is damaged.
+    """
+    path = folder / LABELS
+    return tuple(label for _, label in numbered_labels(path)) if path.is_file() else ()
+
+
+def write_labels(folder: Path, labels: Sequence[Label]) -> None:
+    """Writes ``labels.csv``."""
+    with atomic_write(folder / LABELS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        writer.writerows(astuple(label) for label in labels)
+
+
+def parse_labels(path: Path, known: Collection[str], annotator: str | None = None) -> list[Label]:
+    """The labels of a file that an annotator filled in, ``at`` empty where it does not say; rows without a pattern left out.
+
+    Args:
+        path: A CSV file with the columns map, pattern, annotator, pass and at (others are ignored), from the page or
+            a sheet's table.
+        known: The ids of the maps.
+        annotator: Who filled in the rows that do not say.
+
+    Raises:
+        UserError: If the file cannot be read or holds an unknown map or pattern, no annotator or no pass; names the
+            line.
+    """
+    labels = []
+    for line, label in numbered_labels(path, annotator):
+        if label.map not in known:
+            raise UserError(
+                f"Unknown map '{label.map}' in '{path}', line {line}; the annotation folder holds {len(known)} other "
+                "maps: take labels into the folder whose sheets or page they were made with."
+            )
+        labels.append(label)
+    return labels
+
+
+def numbered_labels(path: Path, annotator: str | None = None) -> Iterator[tuple[int, Label]]:
+    """The labels of any table of them, with their lines; otherwise as :func:`parse_labels`, but of whatever maps."""
+    try:
+        # Spreadsheets write a byte order mark.
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"File '{path}' cannot be read ({reason}); give a CSV file of labels in UTF-8.") from error
+    head = text.split("\n", 1)[0]
+    # Where the comma is the decimal sign, they write semicolons.
+    reader = csv.DictReader(io.StringIO(text, ""), delimiter=";" if head.count(";") > head.count(",") else ",")
+    for column in ("map", "pattern"):
+        if column not in (reader.fieldnames or ()):
+            raise UserError(f"File '{path}' has no column '{column}'; expected the columns {', '.join(HEADER)}.")
+    for row in reader:
+        values = {key: (row.get(key) or "").strip() for key in HEADER}
+        if values["pattern"]:
+            yield reader.line_num, _label(values, f"'{path}', line {reader.line_num}", annotator)
+
+
+def merge_labels(own: Sequence[Label], new: Iterable[Label], changed: str) -> list[Label]:
+    """All labels of both. A label taken in again is not repeated; a changed one stands behind the older.
+
+    Args:
+        own: Those there are.
+        new: Those to take in.
+        changed: When the file of ``new`` was last changed: the time of its labels that have none.
+    """
+    merged = dict.fromkeys(own)
+    last: dict[tuple[str, str, int], Label] = {}
+    for label in [*own, *new]:
+        who = (label.map, label.annotator, label.number)
+        if not label.at:
+            if who in last and last[who].pattern == label.pattern:
+                continue
+            label = replace(label, at=changed)
+        merged[label] = None
+        if who not in last or _moment(last[who].at) <= _moment(label.at):
+            last[who] = label
+    return list(merged)
+
+
+def of_pass(labels: Iterable[Label], number: int) -> dict[str, str]:
+    """Map -> pattern in one pass; of several answers the last one given."""
+    mine = sorted((label for label in labels if label.number == number), key=lambda label: _moment(label.at))
+    return {label.map: label.pattern for label in mine}
+
+
+def consensus(labels: Sequence[Label]) -> dict[str, str]:
+    """Map -> pattern, for the maps on which passes 1 and 2 agree and those that pass 3 decided."""
+    first, second = of_pass(labels, 1), of_pass(labels, 2)
+    agreed = {name: pattern for name, pattern in first.items() if second.get(name) == pattern}
+    return {**agreed, **of_pass(labels, ADJUDICATION)}
+
+
+def disagreements(labels: Sequence[Label]) -> list[str]:
+    """The maps on which passes 1 and 2 differ and that pass 3 has not decided, in order of their ids."""
+    first, second, decided = of_pass(labels, 1), of_pass(labels, 2), of_pass(labels, ADJUDICATION)
+    return sorted(name for name in first.keys() & second.keys() - decided.keys() if first[name] != second[name])
+
+
+def _label(values: Mapping[str, str], where: str, annotator: str | None) -> Label:
+    pattern, who, number, at = values["pattern"], values["annotator"] or annotator, values["pass"], values["at"]
+    if pattern not in PATTERNS:
+        raise UserError(f"Unknown pattern '{pattern}' in {where}; {choices(pattern, PATTERNS)}.")
+    if not who:
+        raise UserError(f"No annotator is named in {where}; fill in the column, or give annotation.annotator=<name>.")
+    if not number.isdecimal() or int(number) < 1:
+        raise UserError(f"pass is '{number}' in {where}; expected a whole number from 1.")
+    try:
+        if at:
+            _moment(at)
+    except ValueError as error:
+        raise UserError(f"at is '{at}' in {where}; expected a time in ISO 8601, e.g. 2026-01-31T12:00:00Z.") from error
+    return Label(values["map"], pattern, who, int(number), at)
+
+
+def _moment(at: str) -> datetime:
+    # Python 3.10 does not read the Z that browsers write.
+    moment = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

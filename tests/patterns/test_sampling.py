@@ -1,0 +1,124 @@
+"""Maps are sampled evenly over heads and lengths, and are those of the model."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from data.toy import pairs, wordpiece
+from families import CONFIGS, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+from patterns.folders import map_set
+from transformers import BertForSequenceClassification
+
+from bertsecrets.callbacks.annotate import SampleMaps
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.patterns.labels import (
+    read_labels,
+)
+from bertsecrets.patterns.maps import ANNOTATED, MapSet
+from bertsecrets.patterns.sampling import choose_examples, choose_heads
+from bertsecrets.results.run import Run
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 99))
+def test_heads_differ_by_one_map_at_most_however_many_runs_fill_the_folder(counts: list[int], seed: int) -> None:
+    taken: list[tuple[int, int]] = []
+    for count in counts:
+        taken += choose_heads(count, 3, 4, taken, seed)
+    assert len(taken) == sum(counts)
+    maps = Counter(taken)
+    every = [maps[layer, head] for layer in range(3) for head in range(4)]
+    assert sum(every) == len(taken)
+    assert max(every) - min(every) <= 1
+
+
+def test_lengths_spread_evenly_though_the_examples_do_not() -> None:
+    lengths = [20] * 1000 + list(range(5, 80))
+    chosen = choose_examples(56, lengths, 8, 63, seed=1)
+    found = np.array([lengths[position] for position in chosen])
+    assert len(set(chosen)) == 56
+    assert found.min() >= 8
+    assert found.max() <= 63
+    by_quarter = np.histogram(found, [8, 22, 36, 50, 64])[0]
+    assert by_quarter.min() >= 7
+    with pytest.raises(UserError, match="No example has 100 to 110 tokens"):
+        choose_examples(1, lengths, 100, 110, seed=1)
+
+
+def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    config = CONFIGS["bert"]()
+    config.vocab_size, config._attn_implementation = len(tokenizer), "eager"
+    # Maps far from uniform, so that no head passes for another.
+    config.initializer_range = 0.5
+    models = {"initial": BertForSequenceClassification(config), "checkpoint": BertForSequenceClassification(config)}
+    module = SequenceClassifier(
+        models["checkpoint"], task("mrpc"), OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0
+    )
+    examples = pairs(40)
+    dataset = EncodedSplit(examples, tokenizer, max_length=32)
+    callback = SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), models["initial"], maps=20)
+    rows, maps = callback.sample(module, dataset, MapSet())
+    assert Counter(row.stage for row in rows) == {"initial": 10, "checkpoint": 10}
+    assert len(maps) == 20
+    for row in rows:
+        inputs = tokenizer(*examples[row.example].texts, truncation="longest_first", max_length=32, return_tensors="pt")
+        with torch.no_grad():
+            attention = models[row.stage].eval()(**inputs, output_attentions=True).attentions[row.layer]
+        assert torch.allclose(maps[row.map].float(), attention[0, row.head], atol=1e-3)
+        assert row.separator == inputs["input_ids"][0].tolist().index(tokenizer.sep_token_id)
+        assert row.map == f"s1-{row.stage}-l{row.layer:02d}h{row.head:02d}-e{row.example}"
+        assert (row.task, row.model, row.segments, row.length) == ("mrpc", "tiny", 2, inputs["input_ids"].shape[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"maps": 0}, "annotation.maps is 0"),
+        ({"max_length": 7}, "annotation.max_length is 7; expected a whole number from 8"),
+        ({"stages": ["inital"]}, "Unknown stage 'inital' in annotation.stages; did you mean 'initial'"),
+        ({"stages": []}, "names no stage"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_runs(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), tiny_model("bert"), **settings)
+
+
+def test_a_folder_of_maps_comes_back(tmp_path: Path) -> None:
+    maps = map_set()
+    maps.write(tmp_path)
+    read = MapSet.read(tmp_path)
+    assert read.rows == maps.rows
+    assert all(torch.equal(read[name], maps[name]) for name in maps.names)
+    again = read.add(maps.rows, {name: maps[name].float() for name in maps.names})
+    assert again.rows == maps.rows
+    name = maps.names[0]
+    with pytest.raises(UserError, match=f"Map '{name}' is in the annotation folder already"):
+        read.add(maps.rows[:1], {name: 1 - maps[name]})
+    (tmp_path / "maps.safetensors").write_bytes(b"no such thing")
+    with pytest.raises(UserError, match="cannot be read as annotated maps"):
+        MapSet.read(tmp_path)
+
+
+def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
+    maps = MapSet.read(ANNOTATED)
+    assert len(maps.rows) >= 440
+    assert sum(path.stat().st_size for path in ANNOTATED.iterdir()) < 3_000_000
+    heads = Counter((row.layer, row.head) for row in maps.rows)
+    assert len(heads) == 72
+    assert max(heads.values()) - min(heads.values()) <= 1
+    assert len(set(Counter(row.task for row in maps.rows).values())) == 1
+    for row in maps.rows:
+        assert maps[row.map].dtype == torch.float16
+        assert maps[row.map].shape == (row.length, row.length)
+        assert torch.allclose(maps[row.map].float().sum(-1), torch.ones(row.length), atol=5e-3)
+    assert {label.map for label in read_labels(ANNOTATED)} <= set(maps.names)
