@@ -25,7 +25,7 @@ def main(config: DictConfig) -> float | None:
         merge_runs(config)
     elif config.compare is not None:
         compare_runs(config)
-    elif config.annotation.labels is not None:
+    elif config.labelling.labels is not None:
         take_labels(config)
     elif config.workspace is not None:
         save_workspace(config)

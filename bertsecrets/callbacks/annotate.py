@@ -65,14 +65,14 @@ class SampleMaps(pl.Callback):
     ) -> None:
         for name, value, least in (("maps", maps, 1), ("min_length", min_length, 1), ("passes", passes, 1)):
             if type(value) is not int or value < least:
-                raise UserError(f"annotation.{name} is {value!r}; expected a whole number from {least}.")
+                raise UserError(f"labelling.{name} is {value!r}; expected a whole number from {least}.")
         if type(max_length) is not int or max_length < min_length:
-            raise UserError(f"annotation.max_length is {max_length!r}; expected a whole number from {min_length}.")
+            raise UserError(f"labelling.max_length is {max_length!r}; expected a whole number from {min_length}.")
         if not stages:
-            raise UserError(f"annotation.stages names no stage; choose from {', '.join(STAGES)}.")
+            raise UserError(f"labelling.stages names no stage; choose from {', '.join(STAGES)}.")
         for stage in stages:
             if stage not in STAGES:
-                raise UserError(f"Unknown stage '{stage}' in annotation.stages; {choices(stage, STAGES)}.")
+                raise UserError(f"Unknown stage '{stage}' in labelling.stages; {choices(stage, STAGES)}.")
         self.run = run
         self.reference = reference
         self.folder = run.folder / "patterns" if folder is None else Path(folder)
@@ -99,7 +99,7 @@ class SampleMaps(pl.Callback):
         write_page(self.folder / "annotate.html", both, both.names, range(1, self.passes + 1))
         _log.info(
             f"{self.folder} holds {len(both.rows)} maps: label them in annotate.html or on the sheets, and take the labels "
-            f"back with annotation.folder={self.folder} annotation.labels=<file>."
+            f"back with labelling.folder={self.folder} labelling.labels=<file>."
         )
 
     def _set(self, data: TaskData) -> str:

@@ -7,22 +7,28 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
 from torch import nn
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
 
 from bertsecrets.callbacks.stage import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
-from bertsecrets.errors import UserError
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Measure, Need
+from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.paired import Paired, apart
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
 
 MakeMeasure = Callable[[int, int], Measure]
+
+_OTHERS = (INITIAL, RANDOM)
 
 
 class MeasureHeads(pl.Callback):
@@ -37,10 +43,14 @@ class MeasureHeads(pl.Callback):
         reference: Model to compare with. None: the model as it was before its first training step.
         evaluation: Evaluation set to measure on; None for the task's first.
         every_n_validations: Measure at each n-th validation (and at the last).
+        beside: Models to compare with at the last validation, every measure head by head and example by example:
+            ``initial``, the model before its fine-tuning, and ``random``, one with random weights. A model that began
+            with random weights is compared with ``initial`` alone.
+        random: Makes the model with random weights; needed for ``beside=[random]``.
         wandb_columns: Columns whose every head is logged to W&B as a scalar and a heatmap (``drift/cosine/l11h03``).
 
     Raises:
-        UserError: If ``evaluation`` does not exist, or a measure needs what there is not.
+        UserError: If ``evaluation`` or a model of ``beside`` does not exist, or a measure needs what there is not.
     """
 
     def __init__(
@@ -51,15 +61,24 @@ class MeasureHeads(pl.Callback):
         evaluation: str | None = None,
         every_n_validations: int = 1,
         wandb_columns: Sequence[str] = ("cosine", "jensen_shannon"),
+        beside: Sequence[str] = (),
+        random: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
         if every_n_validations < 1:
             raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1.")
+        for name in beside:
+            if name not in _OTHERS:
+                raise UserError(f"Unknown model '{name}' in beside; {choices(str(name), _OTHERS)}.")
+        if RANDOM in beside and random is None:
+            raise UserError("beside names the model 'random', and there is no way to make one; leave it out.")
         self.makers = dict(measures)
         self.run = run
         self.reference: nn.Module | None = reference
         self.evaluation = evaluation
         self.every_n_validations = every_n_validations
         self.wandb_columns = tuple(wandb_columns)
+        self.beside = tuple(name for name in beside if not (name == RANDOM and run.init == "random_normal"))
+        self.random = random
         self.measures: list[Measure] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
@@ -68,12 +87,13 @@ class MeasureHeads(pl.Callback):
         assert isinstance(pl_module, SequenceClassifier)
         encoder = describe(pl_module.model)
         self.measures = [make(encoder.num_layers, encoder.num_heads) for make in self.makers.values()]
-        if self.reference is None and any(Need.REFERENCE in measure.needs for measure in self.measures):
+        compares = INITIAL in self.beside or any(Need.REFERENCE in measure.needs for measure in self.measures)
+        if self.reference is None and compares:
             # Before a checkpoint is restored, so that a resumed run has the same reference.
             self.reference = deepcopy(pl_module.model).requires_grad_(False)
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
-        examples = data.evaluation_dataset(self._chosen(data)).examples
+        examples = self.dataset(data).examples
         check_needs(self.measures, self.reference, annotated=bool(examples[0].annotations))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -90,6 +110,9 @@ class MeasureHeads(pl.Callback):
         step, stage = current_step(trainer, pl_module), stage_of(trainer)
         self.grids = self.take(trainer, pl_module.model)
         self.run.add(*(self.run.rows(grid, stage, step) for grid in self.grids))
+        if is_last_validation(trainer):
+            for other in self.beside:
+                self._compare(trainer, pl_module.model, other, stage, step)
         means = {
             f"{grid.measure}/{column}/mean": grid.column(column).nanmean().item()
             for grid in self.grids
@@ -125,28 +148,65 @@ class MeasureHeads(pl.Callback):
             )
         return name
 
+    def dataset(self, data: TaskData) -> EncodedSplit:
+        """The examples that are measured on."""
+        return data.evaluation_dataset(self._chosen(data))
+
+    def loader(self, data: TaskData, feed: Feed) -> DataLoader[Batch]:
+        """Their batches as a measure wants them, this process's share."""
+        return data.evaluation_loader(
+            self._chosen(data),
+            max_examples=feed.max_examples,
+            max_length=feed.max_length,
+            pad_to=feed.pad_to,
+            seed=feed.seed,
+        )
+
     def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
-        """The grids of all measures on the evaluation set, one pass for each way of feeding them."""
+        """The grids of all measures."""
+        return self._pass(trainer, model, self.measures, self.reference, "heads")
+
+    def _compare(self, trainer: pl.Trainer, model: nn.Module, other: str, stage: str, step: int) -> None:
+        """Adds the numbers of another model, and those of the differences, to the head table."""
+        measures = [Paired(measure) for measure in self.measures if Need.REFERENCE not in measure.needs]
+        reference = self.reference if other == INITIAL else self._random(trainer, model)
+        for grid in self._pass(trainer, model, measures, reference, f"heads beside the {other} model's"):
+            _, theirs, difference = apart(grid)
+            self.run.add(
+                self.run.rows(theirs, other, 0), self.run.rows(difference, difference_stage(stage, other), step)
+            )
+
+    def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:
+        assert self.random is not None
+        made = trainer.precision_plugin.convert_module(self.random().requires_grad_(False))
+        return made.to(next(model.parameters()).device)
+
+    def _pass(
+        self,
+        trainer: pl.Trainer,
+        model: nn.Module,
+        measures: Sequence[Measure],
+        reference: nn.Module | None,
+        label: str,
+    ) -> list[HeadGrid]:
+        """The grids of some measures, in one pass over the examples for each way of feeding them."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
-        name = self._chosen(data)
         grids: dict[int, HeadGrid] = {}
-        for feed in dict.fromkeys(measure.feed for measure in self.measures):
-            chosen = [i for i, measure in enumerate(self.measures) if measure.feed == feed]
-            loader = data.evaluation_loader(
-                name, max_examples=feed.max_examples, max_length=feed.max_length, pad_to=feed.pad_to, seed=feed.seed
-            )
-            with progress_over(len(loader), "heads", visible=shows_progress(trainer)) as advance:
+        for feed in dict.fromkeys(measure.feed for measure in measures):
+            chosen = [i for i, measure in enumerate(measures) if measure.feed == feed]
+            loader = self.loader(data, feed)
+            with progress_over(len(loader), label, visible=shows_progress(trainer)) as advance:
                 taken = measure_pass(
                     model,
-                    [self.measures[i] for i in chosen],
+                    [measures[i] for i in chosen],
                     loader,
-                    reference=self.reference,
+                    reference=reference,
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,
                 )
             grids.update(zip(chosen, taken, strict=True))
-        return [grids[i] for i in range(len(self.measures))]
+        return [grids[i] for i in range(len(measures))]
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}

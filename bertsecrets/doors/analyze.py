@@ -1,6 +1,7 @@
 """Analyses a finished checkpoint: the same numbers, figures and report, without training."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -88,7 +89,9 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
         seed=seed,
     )
     loggers = make_loggers(config, run)
-    trainer = make_trainer(config, make_callbacks(config.analysis, run=run, reference=reference), loggers, folder)
+    untrained = partial(load_model, spec, task, "random_normal", seed)
+    callbacks = make_callbacks(config.analysis, run=run, reference=reference, random=untrained)
+    trainer = make_trainer(config, callbacks, loggers, folder)
     succeeded = False
     try:
         trainer.validate(module, datamodule=data, verbose=False)

@@ -32,7 +32,7 @@ from bertsecrets.results.files import atomic_write
 
 
 def take_labels(config: DictConfig) -> Agreement:
-    """Merges the files named by ``annotation.labels`` into ``labels.csv`` of ``annotation.folder``; returns how the passes agree.
+    """Merges the files named by ``labelling.labels`` into ``labels.csv`` of ``labelling.folder``; returns how the passes agree.
 
     Writes ``agreement.json`` and, for the maps that the passes differ in and pass 3 has not decided,
     ``adjudicate.html`` and ``sheets/pass3``. Nothing is written unless every file is valid.
@@ -40,10 +40,10 @@ def take_labels(config: DictConfig) -> Agreement:
     Raises:
         UserError: If there is no such folder, or a file of labels is not valid.
     """
-    settings = config.annotation
+    settings = config.labelling
     if settings.folder is None:
         raise UserError(
-            "annotation.labels needs the annotation folder to take them into; give annotation.folder=<folder>."
+            "labelling.labels needs the annotation folder to take them into; give labelling.folder=<folder>."
         )
     folder = Path(settings.folder)
     if not (folder / TABLE).is_file():

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     module = SequenceClassifier(
         model, task, optimizer, data.evaluation_names, record, seed=config.seed, compile_model=config.compile
     )
-    callbacks = [*make_callbacks(config.callbacks, run=run), *_checkpoints(config, module, run)]
+    untrained = partial(load_model, spec, task, "random_normal", config.seed)
+    callbacks = [*make_callbacks(config.callbacks, run=run, random=untrained), *_checkpoints(config, module, run)]
     loggers = make_loggers(config, run)
     trainer = make_trainer(config, callbacks, loggers, folder)
     succeeded = False

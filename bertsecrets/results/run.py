@@ -14,6 +14,14 @@ from bertsecrets.results.table import HeadTable
 TRAINING, CHECKPOINT = "training", "checkpoint"
 """The stages: numbers taken while fine-tuning, and numbers of a finished checkpoint."""
 
+INITIAL, RANDOM = "initial", "random"
+"""The stages of models to compare with: the model before its fine-tuning, and one with random weights."""
+
+
+def difference_stage(stage: str, other: str) -> str:
+    """The stage of paired differences between the numbers of two stages, e.g. ``checkpoint-initial``."""
+    return f"{stage}-{other}"
+
 
 @dataclass(frozen=True)
 class Run:

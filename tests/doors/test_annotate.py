@@ -23,7 +23,7 @@ from bertsecrets.patterns.sheets import write_sheets
 
 def take_back(folder: Path, *files: Path, annotator: str | None = "ann") -> Agreement:
     settings = {"folder": str(folder), "labels": [str(path) for path in files], "annotator": annotator}
-    return take_labels(OmegaConf.create({"annotation": settings}))
+    return take_labels(OmegaConf.create({"labelling": settings}))
 
 
 def test_two_passes_are_taken_back_and_a_third_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_two_analyses_fill_one_folder(tiny_bert: Path, tmp_path: Path) -> None:
     for number, maps in enumerate((7, 9)):
         arguments = small(tiny_bert, tmp_path / f"run{number}", logger="none", name=f"run{number}")
         kept = [each for each in arguments if not each.startswith(("trainer.max_epochs", "task.training.b"))]
-        annotation = [f"annotation.folder={folder}", f"annotation.maps={maps}"]
+        annotation = [f"labelling.folder={folder}", f"labelling.maps={maps}"]
         result = door("analyze", *kept, "analysis=annotate_patterns", f"checkpoint={model}", *annotation)
         assert result.returncode == 0, result.stderr
     found = MapSet.read(folder)
@@ -75,10 +75,10 @@ def test_two_analyses_fill_one_folder(tiny_bert: Path, tmp_path: Path) -> None:
         for number in (1, 2)
     ]
     listed = ",".join(map(str, sheets))
-    arguments = [f"annotation.folder={folder}", f"annotation.labels=[{listed}]", "annotation.annotator=ann"]
+    arguments = [f"labelling.folder={folder}", f"labelling.labels=[{listed}]", "labelling.annotator=ann"]
     result = door("analyze", *arguments, f"hydra.run.dir={tmp_path / 'taken'}")
     assert result.returncode == 0, result.stderr
     assert "agree on 100.0% of 16 maps" in result.stdout
-    refused = door("analyze", *arguments[:1], "annotation.labels=none.csv", f"hydra.run.dir={tmp_path / 'refused'}")
+    refused = door("analyze", *arguments[:1], "labelling.labels=none.csv", f"hydra.run.dir={tmp_path / 'refused'}")
     assert refused.returncode == 1
     assert "error: File 'none.csv' cannot be read" in refused.stderr

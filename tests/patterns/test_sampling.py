@@ -82,9 +82,9 @@ def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"maps": 0}, "annotation.maps is 0"),
-        ({"max_length": 7}, "annotation.max_length is 7; expected a whole number from 8"),
-        ({"stages": ["inital"]}, "Unknown stage 'inital' in annotation.stages; did you mean 'initial'"),
+        ({"maps": 0}, "labelling.maps is 0"),
+        ({"max_length": 7}, "labelling.max_length is 7; expected a whole number from 8"),
+        ({"stages": ["inital"]}, "Unknown stage 'inital' in labelling.stages; did you mean 'initial'"),
         ({"stages": []}, "names no stage"),
     ],
 )

@@ -1,0 +1,90 @@
+"""A measure on two models: against the two taken by themselves, and differences against scipy's paired test."""
+
+import numpy as np
+import pytest
+import torch
+from families import HEADS, LAYERS, tiny_batch, tiny_model
+from scipy import stats
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.measures.base import Measure
+from bertsecrets.measures.drift import Drift
+from bertsecrets.measures.paired import Paired, apart
+from bertsecrets.measures.runner import measure_pass
+
+
+class Focus(Measure):
+    """The mean over queries of the largest weight; examples of fewer than five tokens do not count in the second column."""
+
+    name = "focus"
+    columns = ("all", "long")
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        real_BQ = batch.attention_mask_BS.to(attention_BHQK)
+        mean_BH = (attention_BHQK.amax(-1) * real_BQ[:, None]).sum(-1) / real_BQ.sum(-1)[:, None]
+        long_BH = mean_BH.masked_fill((batch.lengths_B < 5)[:, None], torch.nan)
+        return torch.stack([mean_BH, long_BH], -1)
+
+
+def batches() -> list[Batch]:
+    found = []
+    for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
+        inputs = tiny_batch(lengths)
+        ids_BS = (inputs["input_ids"] + start) % 90
+        found.append(
+            Batch(
+                input_ids_BS=ids_BS,
+                attention_mask_BS=inputs["attention_mask"],
+                token_type_ids_BS=None,
+                special_BS=torch.zeros_like(ids_BS).bool(),
+                word_BS=torch.zeros_like(ids_BS),
+                index_B=torch.arange(start, start + len(ids_BS)),
+                label_B=None,
+            )
+        )
+    return found
+
+
+def by_hand(model: torch.nn.Module) -> np.ndarray:
+    """``[examples, layers, heads]``, one unpadded example at a time, from the library's own maps."""
+    rows = []
+    for batch in batches():
+        for row in range(batch.size):
+            length = int(batch.lengths_B[row])
+            with torch.no_grad():
+                maps = model(input_ids=batch.input_ids_BS[row : row + 1, :length], output_attentions=True).attentions
+            rows.append(torch.stack([each[0].amax(-1).mean(-1) for each in maps]).numpy())
+    return np.stack(rows)
+
+
+def test_both_models_and_their_differences_on_the_same_examples() -> None:
+    model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
+    a_NLH, b_NLH = by_hand(model), by_hand(other)
+    long_N = np.array([11, 7, 4, 9, 9, 3, 6]) >= 5
+    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), other)
+    own, theirs, difference = apart(grid)
+    assert own.columns == theirs.columns == difference.columns == ("all", "long")
+    for keep_N, column in ((np.ones(7, bool), "all"), (long_N, "long")):
+        a, b = a_NLH[keep_N], b_NLH[keep_N]
+        place = difference.columns.index(column)
+        assert np.allclose(own.column(column), a.mean(0), atol=1e-12)
+        assert np.allclose(theirs.column(column), b.mean(0), atol=1e-12)
+        assert np.allclose(difference.column(column), (a - b).mean(0), atol=1e-12)
+        assert (difference.count_LHC[:, :, place] == keep_N.sum()).all()
+        t_LH = difference.column(column) / difference.stderr_LHC[:, :, place]
+        assert np.allclose(t_LH, stats.ttest_rel(a, b, axis=0).statistic, atol=1e-8)
+
+
+def test_a_model_does_not_differ_from_itself() -> None:
+    model = tiny_model("bert").double()
+    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), model)
+    own, theirs, difference = apart(grid)
+    assert torch.equal(own.value_LHC, theirs.value_LHC)
+    assert (difference.value_LHC == 0).all()
+    assert (difference.stderr_LHC == 0).all()
+
+
+def test_a_measure_of_two_models_cannot_be_paired() -> None:
+    with pytest.raises(ValueError, match="'drift' compares two models itself"):
+        Paired(Drift(LAYERS, HEADS))
