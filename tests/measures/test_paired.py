@@ -1,5 +1,7 @@
 """A measure on two models: against the two taken by themselves, and differences against scipy's paired test."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -78,7 +80,7 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
 
 def test_a_model_does_not_differ_from_itself() -> None:
     model = tiny_model("bert").double()
-    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), model)
+    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), deepcopy(model))
     own, theirs, difference = apart(grid)
     assert torch.equal(own.value_LHC, theirs.value_LHC)
     assert (difference.value_LHC == 0).all()
