@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from bertsecrets.doors.ablation_summary import ablation_sections
+from bertsecrets.doors.beside import beside_sections
 from bertsecrets.doors.changed_and_needed import changed_and_needed
 from bertsecrets.doors.other_measures import other_sections
 from bertsecrets.doors.scores import RunScores
@@ -61,6 +62,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
     sections += other_sections(table, figures)
+    sections += beside_sections(table, figures, lead)
     ablation = run.ablation_table()
     sections += ablation_sections(ablation, run.checks(), figures, lead)
     if latest is not None:
