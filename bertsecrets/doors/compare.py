@@ -15,6 +15,7 @@ from bertsecrets.comparison.conditions import Condition, check_sizes, find_condi
 from bertsecrets.comparison.runs import FinishedRun, find_runs
 from bertsecrets.doors.build import run_folder
 from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, layer_section, measure_sections
+from bertsecrets.doors.paper.page import write_paper
 from bertsecrets.doors.unit import write_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.figures.replicates import ScoreRow, score_rows
@@ -45,16 +46,29 @@ def compare_runs(config: DictConfig) -> Path:
     folder = run_folder()
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config, folder)
-    return write_comparison(runs, unfinished, folder, heads=config.compare_heads)
+    page = write_comparison(runs, unfinished, folder, heads=config.compare_heads)
+    if config.paper:
+        check_sizes(runs)
+        write_paper(runs, folder)
+    return page
 
 
-def compare_sweep(folder: Path) -> Path | None:
-    """The page of a sweep's finished runs, in its folder ``comparison``; None where there are fewer than two."""
+def compare_sweep(folder: Path, paper: bool = False) -> Path | None:
+    """The page of a sweep's finished runs, in its folder ``comparison``; None where there are fewer than two.
+
+    Args:
+        folder: The sweep's.
+        paper: Whether the page that follows Kovaleva et al. is made, too.
+    """
     runs, unfinished = find_runs([str(folder)])
     if len(runs) < 2:
         return None
     same_size = len({run.size for run in runs if run.size is not None}) < 2
-    return write_comparison(runs, unfinished, folder / "comparison", heads=same_size)
+    page = write_comparison(runs, unfinished, folder / "comparison", heads=same_size)
+    if paper:
+        check_sizes(runs)
+        write_paper(runs, folder / "comparison")
+    return page
 
 
 def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool) -> Path:

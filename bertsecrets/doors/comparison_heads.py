@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.comparison.conditions import Condition, contrasts
+from bertsecrets.comparison.effects import effects
 from bertsecrets.doors.wording import described
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
@@ -216,10 +217,10 @@ def ablation_section(
     panels, cells, agreement = [], [], {}
     counts: list[int] = []
     for condition in conditions:
-        found = _effects(condition)
+        found = effects(condition, "head")
         if found is None:
             continue
-        delta_RLH, certain_RLH, count, what = found
+        delta_RLH, certain_RLH, count, what = found.delta_RLH, found.certain_RLH, found.count, found.what
         label = condition.label(varying)
         share_LH = certain_RLH.mean(axis=0)
         # Coloured where more than half of the seeds find an effect.
@@ -280,23 +281,23 @@ def layer_section(
     panels, cells, counts = [], [], []
     costs: dict[str, float] = {}
     for condition in conditions:
-        found = _effects(condition, "layer")
+        found = effects(condition, "layer")
         if found is None:
             continue
-        delta_RL, certain_RL = 100 * found[0][:, :, 0], found[1][:, :, 0]
+        delta_RL, certain_RL = 100 * found.delta_RLH[:, :, 0], found.certain_RLH[:, :, 0]
         label = condition.label(varying)
         worst = _lowest_layer(delta_RL.T)
         if worst is None:
             continue
         panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
-        counts.append(found[2])
+        counts.append(found.count)
         costs[label] = float(np.nanmean(delta_RL[:, worst]))
         always = [str(layer) for layer in np.flatnonzero(certain_RL.all(axis=0))]
         cells.append(
             [
                 label,
                 str(len(delta_RL)),
-                found[3],
+                found.what,
                 f"layer {worst}",
                 f"{costs[label]:+.1f}",
                 ", ".join(always) or "none",
@@ -323,29 +324,6 @@ def layer_section(
     return Section("Layers: disabling (figure 9 of Kovaleva et al.)", [sentence], [Table(header, cells)], [block])
 
 
-def _effects(condition: Condition, kind: str = "head") -> tuple[Array, NDArray[np.bool_], int, str] | None:
-    """Changes and verdicts ``[replicates, layers, heads]`` at the last step of the first metric; a layer is one head."""
-    deltas, verdicts, count, what = [], [], 0, ""
-    for run in condition.runs:
-        singles = [row for row in run.ablation.rows() if row["kind"] == kind]
-        if not singles or run.size is None:
-            continue
-        last = max(row["step"] for row in singles)
-        first = next(row for row in singles if row["step"] == last)
-        size = run.size if kind == "head" else (run.size[0], 1)
-        delta_LH, certain_LH = np.full(size, np.nan), np.zeros(size, bool)
-        for row in singles:
-            if row["step"] == last and all(
-                row[name] == first[name] for name in ("evaluation", "metric", "mode", "stage")
-            ):
-                delta_LH[row["layer"], row["head"] or 0] = row["delta"]
-                certain_LH[row["layer"], row["head"] or 0] = row["significant"]
-        deltas.append(delta_LH)
-        verdicts.append(certain_LH)
-        count, what = first["count"], f"{first['metric']} ({first['mode']})"
-    return (np.stack(deltas), np.stack(verdicts), count, what) if deltas else None
-
-
 def drift_against_ablation(
     conditions: Sequence[Condition], varying: Sequence[str], figures: dict[str, Figure], lead: list[str]
 ) -> Section | None:
@@ -354,17 +332,17 @@ def drift_against_ablation(
 
     panels, sentences = [], []
     for condition in conditions:
-        drift, effect = condition.grids("drift", "cosine"), _effects(condition)
+        drift, effect = condition.grids("drift", "cosine"), effects(condition, "head")
         if drift is None or effect is None:
             continue
-        x, y = (1 - drift[0].mean(axis=0)).ravel(), 100 * effect[0].mean(axis=0).ravel()
+        x, y = (1 - drift[0].mean(axis=0)).ravel(), 100 * effect.delta_RLH.mean(axis=0).ravel()
         known = np.isfinite(x) & np.isfinite(y)
         if known.sum() < 3:
             continue
         varied = np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0
         rho = float(spearmanr(x[known], y[known]).statistic) if varied else math.nan
         label = condition.label(varying)
-        certain = effect[1].mean(axis=0).ravel() > 0.5
+        certain = effect.certain_RLH.mean(axis=0).ravel() > 0.5
         panels.append(ScatterPanel(f"{label} (ρ = {_shown(rho)})", x[known], y[known], certain[known]))
         sentences.append((label, rho))
     if not panels:

@@ -45,12 +45,14 @@ class Sweep:
         records: Where this invocation's jobs leave their records.
         objective: Name of the score shown beside each job.
         compares: Whether a page that compares its runs is made at its end.
+        paper: Whether a page that follows Kovaleva et al. is made, too.
     """
 
     folder: Path
     records: Path
     objective: str
     compares: bool
+    paper: bool
 
     def overrides(self) -> list[str]:
         """What Hydra must be told beside the user's settings."""
@@ -70,7 +72,7 @@ class Sweep:
             from bertsecrets.doors.compare import compare_sweep
 
             try:
-                compare_sweep(self.folder)
+                compare_sweep(self.folder, self.paper)
             except UserError as error:
                 _log.warning(
                     f"The runs were not compared: {error} Then run analyze.py compare={quoted(str(self.folder))}."
@@ -117,7 +119,14 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
             _write(folder, content)
     records = folder / ".sweep" / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
     records.mkdir(parents=True)
-    return Sweep(folder, records, config.objective or "score", bool(config.get("sweep", {}).get("compare", False)))
+    ending = config.get("sweep", {})
+    return Sweep(
+        folder,
+        records,
+        config.objective or "score",
+        compares=bool(ending.get("compare", False)),
+        paper=bool(ending.get("paper", False)),
+    )
 
 
 def arguments_of(folder: Path) -> list[str] | None:
