@@ -5,9 +5,11 @@ another account owns or may write to, and stops at annotation that repeats a lab
 What it reads, this reads alike; a test compares the two.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
+
+from tqdm.auto import tqdm
 
 from bertsecrets.data.framenet.files import NAMESPACE, FrameNetFiles
 
@@ -61,33 +63,23 @@ class FrameNetCorpus:
         self._units = [unit.attrib for unit in index if unit.get("status") != _BAD]
         self._roles: dict[str, FrameRoles] = {}
 
-    @property
-    def num_units(self) -> int:
-        """How many lexical units the index names."""
-        return len(self._units)
-
     def roles(self, frame: str) -> FrameRoles:
         """The core elements of a frame; raises UserError if the release lacks it."""
         if frame not in self._roles:
             self._roles[frame] = _roles(self.files.parse(f"frame/{frame}.xml"))
         return self._roles[frame]
 
-    def exemplars(self, progress: Callable[[], object] | None = None) -> Iterator[Exemplar]:
-        """All exemplars, by lexical unit in the order of the index.
-
-        Args:
-            progress: Called after each lexical unit.
+    def exemplars(self) -> Iterator[Exemplar]:
+        """All exemplars, by lexical unit in the order of the index; a bar shows how far it is.
 
         Raises:
             UserError: If a file is missing or damaged.
         """
-        for unit in self._units:
-            if unit.get("hasAnnotation") != "false":
-                root = self.files.parse(f"lu/lu{unit['ID']}.xml")
-                for sentence in root.iter(f"{NAMESPACE}sentence"):
-                    yield _exemplar(sentence, unit["name"], unit["frameName"])
-            if progress is not None:
-                progress()
+        annotated = [unit for unit in self._units if unit.get("hasAnnotation") != "false"]
+        for unit in tqdm(annotated, desc="FrameNet", unit="lexical unit", leave=False, delay=5):
+            root = self.files.parse(f"lu/lu{unit['ID']}.xml")
+            for sentence in root.iter(f"{NAMESPACE}sentence"):
+                yield _exemplar(sentence, unit["name"], unit["frameName"])
 
 
 def _roles(frame: Element) -> FrameRoles:

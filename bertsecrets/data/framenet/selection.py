@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameRoles, Span
+from bertsecrets.data.framenet.corpus import Exemplar, FrameRoles, Span
 from bertsecrets.data.framenet.sentences import annotated
 from bertsecrets.errors import UserError, choices
 
@@ -117,7 +117,7 @@ class Selection:
 
 
 def select(
-    exemplars: Iterable[Exemplar], roles: Callable[[str], FrameRoles], filters: Filters, what: str = "exemplars"
+    exemplars: Iterable[Exemplar], roles: Callable[[str], FrameRoles], filters: Filters, what: str = "FrameNet"
 ) -> Selection:
     """Applies the filters one after the other and logs how many exemplars remain after each.
 
@@ -125,7 +125,7 @@ def select(
         exemplars: Streamed; only those that pass are kept.
         roles: The core elements of a frame.
         filters: Which filters.
-        what: Heads the log line, e.g. "FrameNet 1.5: exemplars".
+        what: Heads the log line, e.g. "FrameNet 1.5".
 
     Raises:
         UserError: If no exemplar passes; says where the last ones went.
@@ -144,7 +144,7 @@ def select(
             linked = filters.linked(exemplar, its_roles)
             examples.append(annotated(len(examples), exemplar, linked))
     counts = "; ".join(f"{name}: {count:,}" for name, count in remaining.items())
-    _log.info(f"{what}, left after each filter: {counts}.")
+    _log.info(f"{what}, exemplars left after each filter: {counts}.")
     if not examples:
         last = next((name for name, count in remaining.items() if not count), "all")
         raise UserError(
@@ -152,15 +152,6 @@ def select(
             "max_element_words, min_words_between}."
         )
     return Selection(examples, remaining)
-
-
-def select_from(
-    corpus: FrameNetCorpus, filters: Filters, progress: Callable[[], object] | None = None
-) -> Selection:
-    """The selected exemplars of a release; raises UserError if none is left or a file is damaged."""
-    version = corpus.files.version
-    name = f"FrameNet {version}" if version else "FrameNet"
-    return select(corpus.exemplars(progress), corpus.roles, filters, f"{name}: exemplars")
 
 
 def _near(exemplar: Exemplar, least: int, words: Callable[[str], list[str]]) -> bool:
