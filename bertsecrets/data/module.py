@@ -186,7 +186,7 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(self.evaluation[name], max_length, pad_to)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
 
-    def trainingsample_positions(self, max_examples: int) -> DataLoader[Batch]:
+    def training_sample(self, max_examples: int) -> DataLoader[Batch]:
         """Batches of a random sample of the training split, the same on every process."""
         dataset = self.encoded(TRAIN)
         positions = sample_positions(len(dataset), max_examples, 0)

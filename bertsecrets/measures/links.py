@@ -1,6 +1,7 @@
 """Annotated links between a frame's target and its elements, as pairs of tokens, and where else they would fit."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,7 @@ from bertsecrets.data.example import Frame
 Pairs = Literal["all", "zip"]
 Direction = Literal["element_to_target", "target_to_element", "both"]
 Matching = Literal["offsets", "kovaleva"]
+Moved = Literal["together", "attending"]
 
 Pair = tuple[int, int]
 """The token that attends and the token attended to."""
@@ -25,12 +27,12 @@ class Link:
     Args:
         row: The example's row in its batch.
         pairs: Token pairs of the link.
-        shifts: By how many tokens the whole link can be moved within its sentence, 0 among them: ascending.
+        words: The tokens of the sentence it stands in, special tokens left out.
     """
 
     row: int
     pairs: tuple[Pair, ...]
-    shifts: range
+    words: range
 
 
 def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matching) -> list[Link]:
@@ -51,7 +53,9 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
         tokens_of: dict[int, list[int]] = {}
         for position, word in enumerate(word_BS[row]):
             tokens_of.setdefault(word, []).append(position)
-        first_of = {token: position for position, token in reversed(list(enumerate(ids_BS[row]))) if real_BS[row][position]}
+        first_of = {
+            token: position for position, token in reversed(list(enumerate(ids_BS[row]))) if real_BS[row][position]
+        }
         first_word = 0
         for sentence in sentences:
             for frame in sentence.frames:
@@ -61,8 +65,8 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
                     target = [first_of[ids_BS[row][position]] for position in target]
                 chosen = _pairs(source, target, pairs, direction)
                 if chosen:
-                    inside = [bool(real) and not special for real, special in zip(real_BS[row], special_BS[row], strict=True)]
-                    found.append(Link(row, chosen, _shifts(chosen, inside)))
+                    words = _stretch(chosen[0][0], special_BS[row], real_BS[row])
+                    found.append(Link(row, chosen, words))
             first_word += len(sentence.words)
     return found
 
@@ -90,40 +94,70 @@ def _pairs(source: list[int], target: list[int], pairs: Pairs, direction: Direct
     return tuple(dict.fromkeys(both[direction]))
 
 
-def _shifts(pairs: tuple[Pair, ...], inside: list[bool]) -> range:
-    """How far the pairs can move together before one of them leaves the stretch of words they stand in."""
-    places = [place for pair in pairs for place in pair]
-    low, high = min(places), max(places)
-    back = ahead = 0
-    while low - back > 0 and inside[low - back - 1]:
-        back += 1
-    while high + ahead + 1 < len(inside) and inside[high + ahead + 1]:
-        ahead += 1
-    return range(-back, ahead + 1)
+def _stretch(place: int, special: list[bool], real: list[bool]) -> range:
+    """The sentence's tokens around a place: from one special token or end to the next."""
+    inside = [there and not added for there, added in zip(real, special, strict=True)]
+    first = last = place
+    while first > 0 and inside[first - 1]:
+        first -= 1
+    while last + 1 < len(inside) and inside[last + 1]:
+        last += 1
+    return range(first, last + 1)
 
 
-def link_weights(attention_BHQK: Tensor, links: list[Link]) -> Tensor:
-    """The largest weight over each link's pairs, at its own place and at every other, ``[N, H, P]``.
+@dataclass(frozen=True)
+class Places:
+    """Where links stand, their own place first, and where else their pairs would fit, as tensors.
 
-    Place p of link n is its ``shifts[p]``; NaN beyond the last one.
+    Link n in place p has pair j at ``[row_N[n], query_NPJ[n, p, j], key_NPJ[n, p, j]]`` where ``used_NPJ``.
     """
-    places = max(len(link.shifts) for link in links)
-    most = max(len(link.pairs) for link in links)
-    query_NPJ = torch.zeros((len(links), places, most), dtype=torch.long)
-    key_NPJ = torch.zeros_like(query_NPJ)
-    used_NPJ = torch.zeros_like(query_NPJ, dtype=torch.bool)
-    for number, link in enumerate(links):
-        pairs_J2, shift_P = torch.tensor(link.pairs), torch.tensor(link.shifts)
-        area = number, slice(len(link.shifts)), slice(len(link.pairs))
-        query_NPJ[area] = pairs_J2[:, 0] + shift_P[:, None]
-        key_NPJ[area] = pairs_J2[:, 1] + shift_P[:, None]
-        used_NPJ[area] = True
-    row_N11 = torch.tensor([link.row for link in links])[:, None, None]
-    device = attention_BHQK.device
-    weight_NPJH = attention_BHQK.permute(0, 2, 3, 1)[row_N11.to(device), query_NPJ.to(device), key_NPJ.to(device)]
-    weight_NPJH = weight_NPJH.masked_fill(~used_NPJ.to(device)[..., None], -torch.inf)
-    weight_NPH = weight_NPJH.amax(2)
-    return weight_NPH.masked_fill(weight_NPH.isinf(), torch.nan).transpose(1, 2)
+
+    row_N: Tensor
+    query_NPJ: Tensor
+    key_NPJ: Tensor
+    used_NPJ: Tensor
+
+    @classmethod
+    def of(cls, links: Sequence[Link], moved: Moved, device: torch.device | str = "cpu") -> "Places":
+        """The places of at least one link.
+
+        Args:
+            links: Of one batch.
+            moved: ``together`` moves attending and attended tokens alike, so that all signed distances stay.
+                ``attending`` moves the attending tokens alone, so that the tokens attended to stay.
+        """
+        placed = [_places(link, moved) for link in links]
+        shape = (len(links), max(map(len, placed)), max(len(link.pairs) for link in links))
+        pair_NPJ2 = torch.zeros((*shape, 2), dtype=torch.long)
+        used_NPJ = torch.zeros(shape, dtype=torch.bool)
+        for number, places in enumerate(placed):
+            pair_PJ2 = torch.tensor(places)
+            pair_NPJ2[number, : pair_PJ2.shape[0], : pair_PJ2.shape[1]] = pair_PJ2
+            used_NPJ[number, : pair_PJ2.shape[0], : pair_PJ2.shape[1]] = True
+        row_N = torch.tensor([link.row for link in links])
+        tensors = (row_N, pair_NPJ2[..., 0], pair_NPJ2[..., 1], used_NPJ)
+        return cls(*(tensor.to(device) for tensor in tensors))
+
+    @property
+    def count_N(self) -> Tensor:
+        """How many places each link has, its own among them."""
+        return self.used_NPJ[:, :, 0].sum(-1)
+
+    def weights(self, attention_BHQK: Tensor) -> Tensor:
+        """The largest weight over each link's pairs, in every place, ``[N, H, P]``; NaN beyond a link's last place."""
+        row_N11 = self.row_N[:, None, None]
+        weight_NPJH = attention_BHQK.permute(0, 2, 3, 1)[row_N11, self.query_NPJ, self.key_NPJ]
+        weight_NPH = weight_NPJH.masked_fill(~self.used_NPJ[..., None], -torch.inf).amax(2)
+        return weight_NPH.masked_fill(weight_NPH.isinf(), torch.nan).transpose(1, 2)
+
+
+def _places(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
+    positions = [place for query, key in link.pairs for place in ((query, key) if moved == "together" else (query,))]
+    shifts = range(link.words.start - min(positions), link.words.stop - max(positions))
+    with_key = int(moved == "together")
+    places = [tuple((query + shift, key + with_key * shift) for query, key in link.pairs) for shift in shifts if shift]
+    # What a token gives itself is no measure of what others give it.
+    return [link.pairs, *(pairs for pairs in places if all(query != key for query, key in pairs))]
 
 
 def fixed_offsets(links: list[Link]) -> Counter[int]:

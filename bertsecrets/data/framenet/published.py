@@ -23,7 +23,9 @@ def read_published(path: Path) -> list[Example]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"The sentences of framenet.published='{path}' cannot be read; give a UTF-8 text file.") from error
+        raise UserError(
+            f"The sentences of framenet.published='{path}' cannot be read; give a UTF-8 text file."
+        ) from error
     numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise UserError(f"File '{path}' holds no sentences; give lines of <sentence> <target> [<element>, ...].")
@@ -31,7 +33,9 @@ def read_published(path: Path) -> list[Example]:
 
 
 def _read(line: str, index: int, where: str) -> Example:
-    form = f"{where} is not of the form <sentence> <target> ['<element>', ...], with target and elements in the sentence"
+    form = (
+        f"{where} is not of the form <sentence> <target> ['<element>', ...], with target and elements in the sentence"
+    )
     found = _LINE.fullmatch(line)
     if found is None:
         raise UserError(f"{form}: '{line}'.")

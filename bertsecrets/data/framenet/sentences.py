@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
 
 from bertsecrets.data.example import Annotation, Example, Frame, FrameElement, Word
 from bertsecrets.data.framenet.corpus import Exemplar, Span
@@ -16,9 +17,7 @@ def annotated(index: int, exemplar: Exemplar, linked: Collection[Span]) -> Examp
     target = exemplar.targets[0]
     words = _words(exemplar.text, [target, *exemplar.elements])
     places = [(span, _place(span, words)) for span in exemplar.elements]
-    elements = [
-        FrameElement(span.name, *place, core=span in linked) for span, place in places if place is not None
-    ]
+    elements = [FrameElement(span.name, *place, core=span in linked) for span, place in places if place is not None]
     place = _place(target, words)
     frames = (Frame(exemplar.frame, place[0], tuple(elements), target_last=place[1]),) if place else ()
     return Example(index, (exemplar.text,), None, (Annotation(tuple(words), frames),))
@@ -30,8 +29,7 @@ def _words(text: str, spans: Collection[Span]) -> list[Word]:
     for found in re.finditer(r"\S+", text):
         edges = [found.start(), *sorted(cut for cut in cuts if found.start() < cut < found.end()), found.end()]
         words += [
-            Word(text[start:end], start, end, pos="X", head=-1, relation="root")
-            for start, end in zip(edges[:-1], edges[1:], strict=True)
+            Word(text[start:end], start, end, pos="X", head=-1, relation="root") for start, end in pairwise(edges)
         ]
     return words
 
