@@ -53,7 +53,7 @@ class MeasureFrameRelations(MeasureHeads):
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
         every_n_validations: int = 1,
-        wandb_columns: tuple[str, ...] = ("weight", "excess"),
+        wandb_columns: tuple[str, ...] = ("weight", "over_position"),
     ) -> None:
         super().__init__(measures, run, reference, evaluation, every_n_validations, wandb_columns)
         self.source = FrameNetSource.from_config(framenet)

@@ -22,7 +22,7 @@ _OUTLINED = 5
 
 Grid = NDArray[np.float64]
 
-RELATION, POSITION, NEITHER = "relation", "position", "neither"
+RELATION, WORD, POSITION, NEITHER = "relation", "word", "position", "neither"
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,16 @@ class RelationGrids:
         return [divmod(int(place), weight_LH.shape[1]) for place in order]
 
     def verdict(self, head: tuple[int, int]) -> str:
-        """What a head's weight is due to.
+        """What a head's weight is due to, by the two tests after Holm's correction.
 
-        ``relation``: it attends to the links more than to other places at the same distance (Holm-corrected).
-        ``position``: it does not, but attends to the links more than uniform attention would. ``neither``: not even
-        that.
+        ``relation``: neither distance nor the attended word alone explains it. ``word``: the word does, attended to from
+        everywhere. ``position``: the distance does. ``neither``: the links get no more than other places, either way.
         """
-        if self.value["p_holm"][head] < ALPHA:
-            return RELATION
-        return POSITION if self.value["weight"][head] > self.value["uniform"][head] else NEITHER
+        beyond_position = self.value["p_position_holm"][head] < ALPHA
+        beyond_word = self.value["p_received_holm"][head] < ALPHA
+        if beyond_position:
+            return RELATION if beyond_word else WORD
+        return POSITION if beyond_word else NEITHER
 
 
 def relation_sections(
@@ -87,21 +88,23 @@ def _latest(rows: HeadTable) -> RelationGrids:
 
 def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record: RelationRecord) -> list[str]:
     best = grids.heads[0]
-    count = int(grids.count.max())
-    words = {
-        RELATION: f"more than at other places of the same distance ({grids.value['position'][best]:.3f})",
-        POSITION: f"no more than at other places of the same distance ({grids.value['position'][best]:.3f})",
-        NEITHER: "less than uniform attention would",
-    }
+    value = {column: value_LH[best] for column, value_LH in grids.value.items()}
+    explained = {
+        RELATION: "which neither distance nor the attended word alone explains",
+        WORD: "but it attends to the same words from other tokens as well",
+        POSITION: "but it attends as much to other tokens at the same distance",
+        NEITHER: "no more than distance or the attended word alone explains",
+    }[verdicts[best]]
     first = (
-        f"Over {count:,} sentences of {record.source}, {_name(best)} attends most along annotated frame relations: "
-        f"{_with_error(grids, 'weight', best)}, {words[verdicts[best]]}."
+        f"Over {int(grids.count.max()):,} sentences of {record.source}, {_name(best)} attends most along annotated frame "
+        f"relations: {_with_error(grids, 'weight', best)}, {explained} (same distance elsewhere {value['position']:.3f}, "
+        f"same word from elsewhere {value['received']:.3f}, uniform attention {value['uniform']:.3f})."
     )
-    of = {verdict: sum(each == verdict for each in verdicts.values()) for verdict in (RELATION, POSITION, NEITHER)}
+    of = {each: sum(verdict == each for verdict in verdicts.values()) for each in (RELATION, WORD, POSITION, NEITHER)}
     second = (
-        f"Of {len(verdicts)} heads, {of[RELATION]} attend to the links more than their position explains "
-        f"(permutation test, Holm-corrected p < {ALPHA:g}); {of[POSITION]} attend to them more than uniform attention "
-        f"but no more than to other places of the same distance; {of[NEITHER]} do neither."
+        f"Of {len(verdicts)} heads, {of[RELATION]} attend to the links beyond what distance and the attended word alone "
+        f"explain (both permutation tests, Holm-corrected p < {ALPHA:g}): relation; {of[WORD]} attend to such words from "
+        f"everywhere: word; {of[POSITION]} attend to such distances everywhere: position; {of[NEITHER]} do neither."
     )
     offset, share = _best_offset(record)
     side = "to the right" if offset > 0 else "to the left"
@@ -121,10 +124,9 @@ def _explained(record: RelationRecord) -> str:
     }[record.settings["direction"]]
     return (
         f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
-        "4.2). “Position” is the same with the pairs moved together to every other place of the sentence, so that all "
-        "distances stay. The test draws a place for every link "
-        f"{record.settings['permutations']:,} times. It tells a relation from a distance; it does not tell it from a "
-        "head that attends to such words from everywhere."
+        "4.2). “Same distance elsewhere” is the same with the pairs moved together to every other place of the sentence; "
+        "“same word from elsewhere” moves the attending tokens alone. Each test draws a place for every link "
+        f"{record.settings['permutations']:,} times, the link's own among them."
     )
 
 
@@ -134,13 +136,22 @@ def _heads_table(grids: RelationGrids, verdicts: dict[tuple[int, int], str]) -> 
             _name(head),
             _with_error(grids, "weight", head),
             f"{grids.value['position'][head]:.3f}",
-            _with_error(grids, "excess", head),
-            _p(grids.value["p_holm"][head]),
+            _p(grids.value["p_position_holm"][head]),
+            f"{grids.value['received'][head]:.3f}",
+            _p(grids.value["p_received_holm"][head]),
             verdicts[head],
         ]
         for head in grids.heads[:_LISTED]
     ]
-    header = ["head", "weight", "position alone", "excess", "p (Holm)", "verdict"]
+    header = [
+        "head",
+        "weight",
+        "same distance elsewhere",
+        "p (Holm)",
+        "same word from elsewhere",
+        "p (Holm)",
+        "verdict",
+    ]
     return Table(header, rows, "The heads that attend most along the links (± one standard error)")
 
 
@@ -175,44 +186,44 @@ def _figures(
         stderr_LH=grids.error["weight"],
         marked=marked,
     )
-    figures["frame_relations_excess"] = heatmap(
-        grids.value["excess"],
-        title="Attention along frame relations beyond what position explains",
-        unit="weight minus weight at the same distance elsewhere",
+    figures["frame_relations_over_position"] = heatmap(
+        grids.value["over_position"],
+        title="Attention along frame relations beyond the same distance elsewhere",
+        unit="difference of weights",
         count=grids.count,
-        stderr_LH=grids.error["excess"],
+        stderr_LH=grids.error["over_position"],
         marked=marked,
     )
-    certain_LH = grids.value["p_holm"] < ALPHA
-    figures["frame_relations_position"] = head_scatter(
+    certain = np.array([verdicts[head] == RELATION for head in np.ndindex(grids.count.shape)])
+    figures["frame_relations_baselines"] = head_scatter(
         [
-            ScatterPanel(
-                f"{len(verdicts)} heads",
-                grids.value["position"].ravel(),
-                grids.value["excess"].ravel(),
-                certain_LH.ravel(),
-            )
+            ScatterPanel(title, grids.value[name].ravel(), grids.value[f"over_{name}"].ravel(), certain)
+            for name, title in (("position", "same distance elsewhere"), ("received", "same word from elsewhere"))
         ],
-        title="Relation or position?",
-        x_label="weight at the same distance elsewhere",
-        y_label="excess at the link",
-        note=f"one dot a head; filled: p < {ALPHA:g} after Holm's correction; n = {int(grids.count.max()):,} sentences",
+        title="Relation, distance or word?",
+        x_label="weight elsewhere",
+        y_label="weight at the link minus weight elsewhere",
+        note=f"one dot a head; filled: relation, both p < {ALPHA:g} after Holm's correction; "
+        f"n = {int(grids.count.max()):,} sentences",
+    )
+    outlined = (
+        f"outlined: the {len(marked)} highest heads with the verdict “relation”" if marked else "no head is outlined"
     )
     blocks = [
         FigureBlock(
             figures["frame_relations"],
-            "Figure 3 of the paper; outlined: the five highest heads whose weight position does not explain.",
+            f"Figure 3 of the paper; {outlined}.",
             "Heatmap of attention along frame relations by layer and head.",
         ),
         FigureBlock(
-            figures["frame_relations_excess"],
-            "The same, less what the head gives other places at the same distance; outlined: the same heads.",
+            figures["frame_relations_over_position"],
+            f"The same, less what the head gives other places at the same distance; {outlined}.",
             "Heatmap of excess attention along frame relations by layer and head.",
         ),
         FigureBlock(
-            figures["frame_relations_position"],
-            "Excess against what position alone gives, a dot for each head.",
-            "Scatter of heads: excess attention against position.",
+            figures["frame_relations_baselines"],
+            "What the link gets beyond two explanations that need no relation, a dot for each head.",
+            "Scatter of heads: excess attention against two baselines.",
         ),
     ]
     if record.example is not None:

@@ -24,12 +24,14 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class _Batch:
-    """What is known of a batch before its first map: its links, their places and the drawings of them ``[N, R]``."""
+    """What is known of a batch before its first map: its links' places by baseline, and the drawings of them.
+
+    ``drawn`` holds ``[R, N, P]``: what each link counts in its example's mean, at the place that drawing r drew.
+    """
 
     batch: Batch
-    share_N: Tensor
     places: dict[str, Places]
-    drawn_NR: dict[str, Tensor]
+    drawn: dict[str, Tensor]
 
 
 class FrameRelations(Measure):
@@ -74,7 +76,7 @@ class FrameRelations(Measure):
         pairs: Pairs = "all",
         direction: Direction = "element_to_target",
         matching: Matching = "offsets",
-        permutations: int = 10_000,
+        permutations: int = 5_000,
         max_examples: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -118,9 +120,8 @@ class FrameRelations(Measure):
         known = self._prepared(batch)
         weights = self._weights(attention_BHQK, known)
         for test, name in enumerate(known.places):
-            weight_NHP, drawn_NR = weights[name], known.drawn_NR[name]
-            place_NHR = drawn_NR[:, None].expand(-1, weight_NHP.shape[1], -1)
-            drawn_HR = torch.einsum("n,nhr->hr", known.share_N.to(weight_NHP), weight_NHP.gather(2, place_NHR))
+            # One matrix product for all drawings: several times faster than looking each of them up.
+            drawn_HR = torch.einsum("nhp,rnp->hr", weights[name].nan_to_num(0.0), known.drawn[name])
             self.drawn_LHTR[layer, :, test] += drawn_HR.to(self.drawn_LHTR)
 
     def compute(self) -> HeadGrid:
@@ -155,27 +156,30 @@ class FrameRelations(Measure):
             links = links_of(batch, self.pairs, self.direction, self.matching)
             device = batch.input_ids_BS.device
             places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
-            drawn_NR = {name: self._draw(links, each, batch).to(device) for name, each in places.items()}
-            rows = Counter(link.row for link in links)
-            share_N = torch.tensor([1 / rows[link.row] for link in links], device=device)
-            self._known = _Batch(batch, share_N, places, drawn_NR)
+            drawn = {name: self._draw(links, each, batch) for name, each in places.items()}
+            self._known = _Batch(batch, places, drawn)
         return self._known
 
     def _draw(self, links: Sequence[Link], places: Places, batch: Batch) -> Tensor:
-        indices = [int(batch.index_B[link.row]) for link in links]
-        generators = {index: torch.Generator().manual_seed((self.seed << 32) + index) for index in indices}
-        return torch.stack(
-            [
-                torch.randint(count, (self.permutations,), generator=generators[index])
-                for index, count in zip(indices, places.count_N.tolist(), strict=True)
-            ]
-        )
+        rows = Counter(link.row for link in links)
+        generators = {row: torch.Generator().manual_seed((self.seed << 32) + int(batch.index_B[row])) for row in rows}
+        drawn_RNP = torch.zeros((self.permutations, *places.used_NPJ.shape[:2]), dtype=torch.float64)
+        drawing_R = torch.arange(self.permutations)
+        for number, (link, count) in enumerate(zip(links, places.count_N.tolist(), strict=True)):
+            place_R = torch.randint(count, (self.permutations,), generator=generators[link.row])
+            drawn_RNP[drawing_R, number, place_R] = 1 / rows[link.row]
+        device = places.row_N.device
+        return drawn_RNP.to(_wide(device)).to(device)
 
     @staticmethod
     def _weights(attention_BHQK: Tensor, known: _Batch) -> dict[str, Tensor]:
-        # MPS has no float64; elsewhere sums of thousands of drawings should not depend on their order.
-        wide = torch.float32 if attention_BHQK.device.type == "mps" else torch.float64
+        wide = _wide(attention_BHQK.device)
         return {name: places.weights(attention_BHQK).to(wide) for name, places in known.places.items()}
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    """Sums of thousands of drawings should not depend on their order; MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _numbers(weights: Mapping[str, Tensor], places: Mapping[str, Places], batch: Batch) -> Tensor:
