@@ -1,7 +1,7 @@
 """Measures relation-specific heads on FrameNet's sentences, or on those of the task where they are annotated."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class MeasureFrameRelations(MeasureHeads):
         framenet: The ``framenet`` section of the configuration. Without ``root`` and ``published``, the evaluation
             set's own annotation.
         example: Text of the sentence to show; where it is not among the sentences, the first one that has a link.
-        reference, evaluation, every_n_validations, wandb_columns: As for :class:`MeasureHeads`.
+        reference, evaluation, every_n_validations, wandb_columns, beside, random: As for :class:`MeasureHeads`.
 
     Raises:
         UserError: If the section is not valid, its files are missing, or no sentence has a link.
@@ -53,9 +53,11 @@ class MeasureFrameRelations(MeasureHeads):
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
         every_n_validations: int = 1,
-        wandb_columns: tuple[str, ...] = ("weight", "over_position"),
+        wandb_columns: Sequence[str] = ("weight", "over_position"),
+        beside: Sequence[str] = (),
+        random: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
-        super().__init__(measures, run, reference, evaluation, every_n_validations, wandb_columns)
+        super().__init__(measures, run, reference, evaluation, every_n_validations, wandb_columns, beside, random)
         self.source = FrameNetSource.from_config(framenet)
         self.example = example
         self._selection: Selection | None = None

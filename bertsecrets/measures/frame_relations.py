@@ -1,7 +1,7 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -24,14 +24,28 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class _Batch:
-    """What is known of a batch before its first map: its links' places by baseline, and the drawings of them.
-
-    ``drawn`` holds ``[R, N, P]``: what each link counts in its example's mean, at the place that drawing r drew.
-    """
+    """What is known of a batch before its first map: its links, and their places by baseline."""
 
     batch: Batch
+    links: list[Link]
     places: dict[str, Places]
-    drawn: dict[str, Tensor]
+
+    def draw(self, permutations: int, seed: int) -> dict[str, Tensor]:
+        """What each link counts in its example's mean, ``[R, N, P]``, at the place that drawing r draws for it."""
+        rows = Counter(link.row for link in self.links)
+        drawing_R = torch.arange(permutations)
+        drawn = {}
+        for name, places in self.places.items():
+            generators = {
+                row: torch.Generator().manual_seed((seed << 32) + int(self.batch.index_B[row])) for row in rows
+            }
+            drawn_RNP = torch.zeros((permutations, *places.used_NPJ.shape[:2]), dtype=torch.float64)
+            for number, (link, count) in enumerate(zip(self.links, places.count_N.tolist(), strict=True)):
+                place_R = torch.randint(count, (permutations,), generator=generators[link.row])
+                drawn_RNP[drawing_R, number, place_R] = 1 / rows[link.row]
+            device = places.row_N.device
+            drawn[name] = drawn_RNP.to(_wide(device)).to(device)
+        return drawn
 
 
 class FrameRelations(Measure):
@@ -100,7 +114,9 @@ class FrameRelations(Measure):
         self.feed = Feed(max_examples=max_examples)
         shape = (num_layers, num_heads, len(BASELINES), permutations)
         self.add_state("drawn_LHTR", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        # The same for every layer of a batch.
         self._known: _Batch | None = None
+        self._drawn: tuple[Batch, dict[str, Tensor]] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         known = self._prepared(batch)
@@ -118,10 +134,12 @@ class FrameRelations(Measure):
         """Adds one layer's maps of one batch, and the drawings of its links."""
         super().update(layer, attention_BHQK, batch, reference_BHQK)
         known = self._prepared(batch)
+        if self._drawn is None or self._drawn[0] is not batch:
+            self._drawn = batch, known.draw(self.permutations, self.seed)
         weights = self._weights(attention_BHQK, known)
         for test, name in enumerate(known.places):
             # One matrix product for all drawings: several times faster than looking each of them up.
-            drawn_HR = torch.einsum("nhp,rnp->hr", weights[name].nan_to_num(0.0), known.drawn[name])
+            drawn_HR = torch.einsum("nhp,rnp->hr", weights[name].nan_to_num(0.0), self._drawn[1][name])
             self.drawn_LHTR[layer, :, test] += drawn_HR.to(self.drawn_LHTR)
 
     def compute(self) -> HeadGrid:
@@ -148,28 +166,15 @@ class FrameRelations(Measure):
     def reset(self) -> None:
         """Back to no examples."""
         super().reset()
-        self._known = None
+        self._known = self._drawn = None
 
     def _prepared(self, batch: Batch) -> _Batch:
-        # The same for every layer of a batch.
         if self._known is None or self._known.batch is not batch:
             links = links_of(batch, self.pairs, self.direction, self.matching)
             device = batch.input_ids_BS.device
             places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
-            drawn = {name: self._draw(links, each, batch) for name, each in places.items()}
-            self._known = _Batch(batch, places, drawn)
+            self._known = _Batch(batch, links, places)
         return self._known
-
-    def _draw(self, links: Sequence[Link], places: Places, batch: Batch) -> Tensor:
-        rows = Counter(link.row for link in links)
-        generators = {row: torch.Generator().manual_seed((self.seed << 32) + int(batch.index_B[row])) for row in rows}
-        drawn_RNP = torch.zeros((self.permutations, *places.used_NPJ.shape[:2]), dtype=torch.float64)
-        drawing_R = torch.arange(self.permutations)
-        for number, (link, count) in enumerate(zip(links, places.count_N.tolist(), strict=True)):
-            place_R = torch.randint(count, (self.permutations,), generator=generators[link.row])
-            drawn_RNP[drawing_R, number, place_R] = 1 / rows[link.row]
-        device = places.row_N.device
-        return drawn_RNP.to(_wide(device)).to(device)
 
     @staticmethod
     def _weights(attention_BHQK: Tensor, known: _Batch) -> dict[str, Tensor]:
