@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from bertsecrets.attention.capture import capture
 from bertsecrets.callbacks.measures import MakeMeasure, MeasureHeads
+from bertsecrets.callbacks.stage import shows_progress
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.framenet.selection import Selection
 from bertsecrets.data.framenet.source import FrameNetSource
@@ -62,13 +63,18 @@ class MeasureFrameRelations(MeasureHeads):
         self.example = example
         self._selection: Selection | None = None
         self._encoded: EncodedSplit | None = None
+        self._visible = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._visible = shows_progress(trainer)
+        super().setup(trainer, pl_module, stage)
 
     def dataset(self, data: TaskData) -> EncodedSplit:
         """FrameNet's sentences, read once; without FrameNet those of the evaluation set."""
         if not self.source.given:
             return super().dataset(data)
         if self._encoded is None:
-            self._selection = self.source.load()
+            self._selection = self.source.load(self._visible)
             multiple = data.config.pad_to_multiple_of
             self._encoded = EncodedSplit(
                 self._selection.examples, data.tokenizer, data.max_length, pad_to_multiple_of=multiple

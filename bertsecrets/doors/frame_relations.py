@@ -19,6 +19,7 @@ MEASURE = "frame_relations"
 ALPHA = 0.05
 _LISTED = 10
 _OUTLINED = 5
+_PAIRS = 4
 
 Grid = NDArray[np.float64]
 
@@ -107,10 +108,10 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
         f"everywhere: word; {of[POSITION]} attend to such distances everywhere: position; {of[NEITHER]} do neither."
     )
     offset, share = _best_offset(record)
-    side = "to the right" if offset > 0 else "to the left"
+    tokens = f"token{'' if abs(offset) == 1 else 's'} to the {'right' if offset > 0 else 'left'}"
     third = (
-        f"A head that looked at nothing but the token {abs(offset)} places {side} would score {share:.3f}: "
-        f"that many of the {record.links:,} links hold a pair of this distance."
+        f"A head that looked at nothing but the place {abs(offset)} {tokens} would score {share:.3f}, the share of the "
+        f"{record.links:,} links with a pair at this distance."
     )
     return [first, second, third]
 
@@ -122,11 +123,13 @@ def _explained(record: RelationRecord) -> str:
         "target_to_element": "from the word that evokes the frame to the frame element",
         "both": "between the frame element and the word that evokes the frame, either way",
     }[record.settings["direction"]]
+    drawings = int(record.settings["permutations"])
     return (
         f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
         "4.2). “Same distance elsewhere” is the same with the pairs moved together to every other place of the sentence; "
         "“same word from elsewhere” moves the attending tokens alone. Each test draws a place for every link "
-        f"{record.settings['permutations']:,} times, the link's own among them."
+        f"{drawings:,} times, the link's own among them; the smallest p it can give is {1 / (drawings + 1):.2g}, before "
+        "Holm's correction for the number of heads."
     )
 
 
@@ -202,7 +205,7 @@ def _figures(
         ],
         title="Relation, distance or word?",
         x_label="weight elsewhere",
-        y_label="weight at the link minus weight elsewhere",
+        y_label="link minus elsewhere",
         note=f"one dot a head; filled: relation, both p < {ALPHA:g} after Holm's correction; "
         f"n = {int(grids.count.max()):,} sentences",
     )
@@ -242,7 +245,9 @@ def _maps(example: RelationExample) -> Figure:
 
 
 def _linked(example: RelationExample) -> str:
-    return ", ".join(f"{example.tokens[query]} → {example.tokens[key]}" for query, key in example.pairs)
+    pairs = [f"{example.tokens[query]} → {example.tokens[key]}" for query, key in example.pairs]
+    more = len(pairs) - _PAIRS
+    return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
 
 
 def _best_offset(record: RelationRecord) -> tuple[int, float]:

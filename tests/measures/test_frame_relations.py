@@ -1,22 +1,31 @@
 """Relation-specific heads: hand-worked sentences, a naive loop, and tests that tell relation, distance and word apart."""
 
 import itertools
+import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from data.tasks import task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from bertsecrets.attention.capture import capture
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
+from bertsecrets.data.framenet.published import read_published
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
 from bertsecrets.measures.frame_relations import FrameRelations
 from bertsecrets.measures.links import fixed_offsets, links_of
-from bertsecrets.measures.runner import check_needs
+from bertsecrets.measures.runner import check_needs, measure_pass
+from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.spec import ModelSpec
 
 COLUMNS = FrameRelations.columns
 
@@ -341,3 +350,34 @@ def test_annotation_is_needed() -> None:
     assert measure.needs == {Need.ANNOTATION}
     with pytest.raises(UserError, match="needs annotated words"):
         check_needs([measure], None, annotated=False)
+
+
+@pytest.mark.hub
+def test_figure_3_of_the_paper(glue: Path) -> None:
+    """METHODS K3, with weights from the hub or from the folder that BERTSECRETS_BERT_BASE names."""
+    shared = glue.parent
+    spec = ModelSpec("bert_base", os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
+    try:
+        tokenizer, model = load_tokenizer(spec), load_model(spec, task("sst2"), "pretrained", seed=0)
+    except UserError as error:
+        pytest.skip(f"bert-base-uncased cannot be had here: {error}")
+    examples = read_published(shared / "framenet" / "kovaleva_473.txt")
+    encoded = EncodedSplit(examples, tokenizer, 128)
+    batches = [encoded[range(start, min(start + 64, 473))] for start in range(0, 473, 64)]
+    measure = FrameRelations(12, 12, pairs="zip", matching="kovaleva", permutations=1)
+    (grid,) = measure_pass(model, [measure], batches)
+    weight_LH = grid.column("weight").numpy()
+    highest = [divmod(int(place), 12) for place in np.argsort(-weight_LH, axis=None)[:2]]
+    # The paper's 7-6 and 1-2.
+    assert highest == [(6, 5), (0, 1)]
+    assert weight_LH[6, 5] == pytest.approx(0.209, abs=0.005)
+    assert weight_LH[0, 1] == pytest.approx(0.201, abs=0.005)
+    figure = np.array(json.loads((shared / "reference_values" / "fig3_framenet.json").read_text()))
+    assert np.abs(weight_LH - figure).mean() < 0.005
+
+    (agitated,) = (
+        number for number, each in enumerate(examples) if each.texts[0].startswith("He was becoming agitated")
+    )
+    (map_LHQK,) = capture(model, encoded[[agitated]].inputs())
+    assert map_LHQK[0, 1, 1].tolist() == pytest.approx([0.02, 0.01, 0.05, 0.32, 0.46, 0.02, 0.12], abs=0.01)
+    assert map_LHQK[6, 5, 1].tolist() == pytest.approx([0.00, 0.01, 0.01, 0.06, 0.87, 0.00, 0.06], abs=0.01)

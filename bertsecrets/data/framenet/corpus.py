@@ -69,14 +69,17 @@ class FrameNetCorpus:
             self._roles[frame] = _roles(self.files.parse(f"frame/{frame}.xml"))
         return self._roles[frame]
 
-    def exemplars(self) -> Iterator[Exemplar]:
-        """All exemplars, by lexical unit in the order of the index; a bar shows how far it is.
+    def exemplars(self, progress: bool = False) -> Iterator[Exemplar]:
+        """All exemplars, by lexical unit in the order of the index.
+
+        Args:
+            progress: Whether a bar shows how far it is.
 
         Raises:
             UserError: If a file is missing or damaged.
         """
         annotated = [unit for unit in self._units if unit.get("hasAnnotation") != "false"]
-        for unit in tqdm(annotated, desc="FrameNet", unit="lexical unit", leave=False, delay=5):
+        for unit in tqdm(annotated, desc="FrameNet", unit="lexical unit", leave=False, delay=5, disable=not progress):
             root = self.files.parse(f"lu/lu{unit['ID']}.xml")
             for sentence in root.iter(f"{NAMESPACE}sentence"):
                 yield _exemplar(sentence, unit["name"], unit["frameName"])

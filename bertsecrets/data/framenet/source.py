@@ -57,14 +57,17 @@ class FrameNetSource:
             return f"FrameNet {version}" if version else "FrameNet"
         return self.published.name if self.published is not None else ""
 
-    def load(self) -> Selection:
+    def load(self, progress: bool = False) -> Selection:
         """The sentences, and for a release how many were left after each filter.
+
+        Args:
+            progress: Whether a bar shows how far it is.
 
         Raises:
             UserError: If nothing is left or a file is damaged.
         """
         if self.root is not None:
             corpus = FrameNetCorpus(FrameNetFiles(self.root))
-            return select(corpus.exemplars(), corpus.roles, self.filters, self.name)
+            return select(corpus.exemplars(progress), corpus.roles, self.filters, self.name)
         assert self.published is not None
         return Selection(read_published(self.published), {})
