@@ -35,11 +35,15 @@ class FrameElement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A semantic frame evoked by the word ``target``, with the elements that fill its roles."""
+    """A semantic frame evoked by the word ``target``, with the elements that fill its roles.
+
+    A target of several words stretches from ``target`` to ``target_last`` (inclusive).
+    """
 
     name: str
     target: int
     elements: tuple[FrameElement, ...]
+    target_last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class TaskData(pl.LightningDataModule):
         if split not in self._examples:
             found = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
-            self._examples[split] = [found[position] for position in _sample(len(found), limit, seed)]
+            self._examples[split] = [found[position] for position in sample_positions(len(found), limit, seed)]
         return self._examples[split]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
@@ -155,7 +155,7 @@ class TaskData(pl.LightningDataModule):
     def test_dataloader(self) -> list[DataLoader[Batch]]:
         """The test splits in the order of ``task.test``, without those that are missing; batches have no labels."""
         splits = [split for split in self.task.test.values() if self.source.has(split)]
-        return [self._eval_loader(self.encoded(split)) for split in splits]
+        return [self.loader_of(self.encoded(split)) for split in splits]
 
     def predict_dataloader(self) -> list[DataLoader[Batch]]:
         """The same as ``test_dataloader``."""
@@ -184,16 +184,17 @@ class TaskData(pl.LightningDataModule):
                 f"Unknown evaluation set '{name}' of task '{self.task.name}'; {choices(name, self.evaluation)}."
             )
         dataset = self.encoded(self.evaluation[name], max_length, pad_to)
-        return self._eval_loader(dataset, _sample(len(dataset), max_examples, seed))
+        return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
 
     def training_sample(self, max_examples: int) -> DataLoader[Batch]:
         """Batches of a random sample of the training split, the same on every process."""
         dataset = self.encoded(TRAIN)
-        positions = _sample(len(dataset), max_examples, 0)
+        positions = sample_positions(len(dataset), max_examples, 0)
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, 0, 1, positions)
         return DataLoader(dataset, sampler=sampler, batch_size=None)
 
-    def _eval_loader(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
+    def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
+        """Batches of a tokenised split in evaluation order, or of some of its positions; this process's share of them."""
         rank, world_size = self._place()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)
         return DataLoader(
@@ -237,7 +238,7 @@ class TaskData(pl.LightningDataModule):
         return 0, 1
 
 
-def _sample(count: int, limit: int | None, seed: int) -> list[int]:
+def sample_positions(count: int, limit: int | None, seed: int) -> list[int]:
     """The first ``limit`` positions of a shuffle of all, in ascending order."""
     positions = list(range(count))
     if limit is None or limit >= count:

@@ -23,10 +23,10 @@ from bertsecrets.doors.plain import plain
 from bertsecrets.doors.process import is_first_process
 from bertsecrets.doors.unit import unit_of_work, write_config
 from bertsecrets.errors import UserError
-from bertsecrets.models.checkpoint import load_checkpoint
+from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
-from bertsecrets.models.locate import find_checkpoint
+from bertsecrets.models.locate import INITIAL, find_checkpoint
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
@@ -56,14 +56,17 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     check_metrics(task)
     check_init(config.init)
     spec = ModelSpec.from_config(plain(config.model))
-    path = find_checkpoint(Path(config.checkpoint))
+    path = None if config.checkpoint == INITIAL else find_checkpoint(Path(config.checkpoint))
     pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(spec)
     data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=config.seed)
     data.prepare_data()
     data.setup("fit")
 
-    checkpoint = load_checkpoint(path, task, spec)
+    if path is None:
+        checkpoint = initial_checkpoint(task, spec, config.init, config.seed)
+    else:
+        checkpoint = load_checkpoint(path, task, spec)
     record = checkpoint.record
     init, seed = record.get("init", config.init), record.get("seed", config.seed)
     reference_spec = spec if config.reference is None else ModelSpec("reference", config.reference)
@@ -77,9 +80,10 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
         told = config.copy()
         OmegaConf.update(told, "trained", {"name": run.name, "init": init, "seed": seed}, force_add=True)
         write_config(told, folder)
-    origin = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
-    if path.is_file() and origin.heads_path.is_file():
-        run.add(origin.table())
+    if path is not None and path.is_file():
+        origin = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
+        if origin.heads_path.is_file():
+            run.add(origin.table())
     module = SequenceClassifier(
         checkpoint.model,
         task,

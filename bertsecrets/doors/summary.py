@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.beside import beside_sections
 from bertsecrets.doors.changed_and_needed import changed_and_needed
+from bertsecrets.doors.frame_relations import relation_sections
 from bertsecrets.doors.other_measures import other_sections
 from bertsecrets.doors.scores import RunScores
 from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS
@@ -21,6 +22,7 @@ from bertsecrets.results.figures.gradients import gradient_against_drift, gradie
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.scores import scores as scores_figure
 from bertsecrets.results.figures.trajectory import trajectory
+from bertsecrets.results.relations import RelationRecord
 from bertsecrets.results.report.content import FigureBlock, HeadViewer, Report, Section, Table, ViewerExample
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
 from bertsecrets.results.table import HeadTable
@@ -61,6 +63,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
+    sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
     sections += other_sections(table, figures)
     sections += beside_sections(table, figures, lead)
     ablation = run.ablation_table()

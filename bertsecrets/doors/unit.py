@@ -14,7 +14,7 @@ from yaml import YAMLError
 from bertsecrets.doors.plain import plain
 from bertsecrets.doors.process import is_first_process
 from bertsecrets.errors import BusyError, UserError
-from bertsecrets.models.locate import find_checkpoint
+from bertsecrets.models.locate import INITIAL, find_checkpoint
 from bertsecrets.results.files import atomic_write
 from bertsecrets.sweeps.identity import config_digest, unit_key
 from bertsecrets.sweeps.unit import hold, mark_begun, mark_finished, read_finished, unmark
@@ -56,7 +56,8 @@ def key_of(config: Mapping[str, Any]) -> str:
         UserError: If that checkpoint does not exist.
     """
     checkpoint = config.get("checkpoint")
-    return unit_key(config, [find_checkpoint(Path(checkpoint))] if isinstance(checkpoint, str) else [])
+    files = [find_checkpoint(Path(checkpoint))] if isinstance(checkpoint, str) and checkpoint != INITIAL else []
+    return unit_key(config, files)
 
 
 @contextmanager

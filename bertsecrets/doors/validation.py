@@ -2,6 +2,7 @@
 
 from omegaconf import DictConfig
 
+from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.plain import plain
 from bertsecrets.errors import UserError, choices
@@ -14,6 +15,8 @@ def validate(config: DictConfig) -> None:
     """Raises UserError if a value that needs neither a model nor data to be judged is wrong."""
     task = task_from_config(plain(config.task))
     check_init(config.init)
+    if "framenet" in config:
+        FrameNetSource.from_config(plain(config.framenet))
     mode = config.logger.get("wandb", {}).get("mode", WANDB_MODES[0])
     if mode not in WANDB_MODES:
         raise UserError(f"Unknown W&B mode '{mode}'; {choices(str(mode), WANDB_MODES)}.")

@@ -17,7 +17,10 @@ DRIFT_COLUMNS = {
 """Title and unit of each column of the drift measure."""
 
 
-MEASURES = {"features": ("Attention to linguistic features", "largest mean attention received by a token")}
+MEASURES = {
+    "features": ("Attention to linguistic features", "largest mean attention received by a token"),
+    "frame_relations": ("Attention along frame relations", "attention weight, mean over sentences"),
+}
 """Title and unit of the measures whose columns share them."""
 
 

@@ -11,6 +11,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.models.loading import load_folder, load_model
+from bertsecrets.models.locate import INITIAL
 from bertsecrets.models.spec import ModelSpec
 
 
@@ -85,6 +86,12 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         )
     model.load_state_dict(weights)
     return Checkpoint(model.eval(), record, path)
+
+
+def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Checkpoint:
+    """The model before any fine-tuning, with an untrained head; raises UserError as :func:`load_model` does."""
+    model = load_model(spec, task, init, seed)
+    return Checkpoint(model.eval(), {"init": init, "seed": seed}, Path(INITIAL))
 
 
 def _check_head(labels: list[str], task: Task, path: Path) -> None:

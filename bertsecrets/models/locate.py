@@ -6,6 +6,9 @@ from bertsecrets.errors import UserError
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 
+INITIAL = "initial"
+"""In place of a checkpoint: the model before any fine-tuning."""
+
 
 def find_checkpoint(path: Path) -> Path:
     """The checkpoint file or Hugging Face folder that a path means; a run folder means its best checkpoint.

@@ -1,0 +1,1 @@
+"""FrameNet: its lexicographic examples as annotated sentences."""

@@ -1,0 +1,271 @@
+"""The report's section on relation-specific heads: Figure 3 of Kovaleva et al. 2019, and what position explains of it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bertsecrets.results.figures.gallery import MapPanel, gallery
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
+from bertsecrets.results.relations import RelationExample, RelationRecord
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import CHECKPOINT, TRAINING
+from bertsecrets.results.table import HeadTable
+
+MEASURE = "frame_relations"
+ALPHA = 0.05
+_LISTED = 10
+_OUTLINED = 5
+_PAIRS = 4
+
+Grid = NDArray[np.float64]
+
+RELATION, WORD, POSITION, NEITHER = "relation", "word", "position", "neither"
+
+
+@dataclass(frozen=True)
+class RelationGrids:
+    """All columns of the measure, ``[layers, heads]`` each; ``error`` are standard errors, ``count`` sentences."""
+
+    value: dict[str, Grid]
+    error: dict[str, Grid]
+    count: NDArray[np.int64]
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """All heads, by falling weight."""
+        weight_LH = self.value["weight"]
+        order = np.argsort(-np.nan_to_num(weight_LH, nan=-1.0), axis=None, kind="stable")
+        return [divmod(int(place), weight_LH.shape[1]) for place in order]
+
+    def verdict(self, head: tuple[int, int]) -> str:
+        """What a head's weight is due to, by the two tests after Holm's correction.
+
+        ``relation``: neither distance nor the attended word alone explains it. ``word``: the word does, attended to from
+        everywhere. ``position``: the distance does. ``neither``: the links get no more than other places, either way.
+        """
+        beyond_position = self.value["p_position_holm"][head] < ALPHA
+        beyond_word = self.value["p_received_holm"][head] < ALPHA
+        if beyond_position:
+            return RELATION if beyond_word else WORD
+        return POSITION if beyond_word else NEITHER
+
+
+def relation_sections(
+    table: HeadTable, record: RelationRecord | None, figures: dict[str, Figure], lead: list[str]
+) -> list[Section]:
+    """The section, if relations were measured; adds to ``figures`` and ``lead``."""
+    rows = table.select(measure=MEASURE)
+    if not rows.table.num_rows or record is None:
+        return []
+    grids = _latest(rows)
+    verdicts = {head: grids.verdict(head) for head in grids.heads}
+    sentences = _findings(grids, verdicts, record)
+    lead.append(sentences[0])
+    tables = [_heads_table(grids, verdicts), _offsets_table(record)]
+    if record.remaining:
+        tables.append(_filters_table(record))
+    return [
+        Section(
+            "Relation-specific heads",
+            paragraphs=[*sentences, _explained(record)],
+            tables=tables,
+            figures=_figures(grids, verdicts, record, figures),
+        )
+    ]
+
+
+def _latest(rows: HeadTable) -> RelationGrids:
+    stage = CHECKPOINT if CHECKPOINT in pc.unique(rows.table["stage"]).to_pylist() else TRAINING
+    step = rows.steps(MEASURE, "weight", stage)[-1]
+    value, error = {}, {}
+    for column in pc.unique(rows.table["column"]).to_pylist():
+        value[column], error[column], _ = rows.grid(MEASURE, column, stage, step)
+    return RelationGrids(value, error, rows.grid(MEASURE, "weight", stage, step)[2])
+
+
+def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record: RelationRecord) -> list[str]:
+    best = grids.heads[0]
+    value = {column: value_LH[best] for column, value_LH in grids.value.items()}
+    explained = {
+        RELATION: "which neither distance nor the attended word alone explains",
+        WORD: "but it attends to the same words from other tokens as well",
+        POSITION: "but it attends as much to other tokens at the same distance",
+        NEITHER: "no more than distance or the attended word alone explains",
+    }[verdicts[best]]
+    first = (
+        f"Over {int(grids.count.max()):,} sentences of {record.source}, {_name(best)} attends most along annotated frame "
+        f"relations: {_with_error(grids, 'weight', best)}, {explained} (same distance elsewhere {value['position']:.3f}, "
+        f"same word from elsewhere {value['received']:.3f}, uniform attention {value['uniform']:.3f})."
+    )
+    of = {each: sum(verdict == each for verdict in verdicts.values()) for each in (RELATION, WORD, POSITION, NEITHER)}
+    second = (
+        f"Of {len(verdicts)} heads, {of[RELATION]} attend to the links beyond what distance and the attended word alone "
+        f"explain (both permutation tests, Holm-corrected p < {ALPHA:g}): relation; {of[WORD]} attend to such words from "
+        f"everywhere: word; {of[POSITION]} attend to such distances everywhere: position; {of[NEITHER]} do neither."
+    )
+    offset, share = _best_offset(record)
+    tokens = f"token{'' if abs(offset) == 1 else 's'} to the {'right' if offset > 0 else 'left'}"
+    third = (
+        f"A head that looked at nothing but the place {abs(offset)} {tokens} would score {share:.3f}, the share of the "
+        f"{record.links:,} links with a pair at this distance."
+    )
+    return [first, second, third]
+
+
+def _explained(record: RelationRecord) -> str:
+    pairs = {"all": "all pairs of their tokens", "zip": "their tokens paired off one by one"}[record.settings["pairs"]]
+    direction = {
+        "element_to_target": "from the frame element to the word that evokes the frame",
+        "target_to_element": "from the word that evokes the frame to the frame element",
+        "both": "between the frame element and the word that evokes the frame, either way",
+    }[record.settings["direction"]]
+    drawings = int(record.settings["permutations"])
+    return (
+        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
+        "4.2). “Same distance elsewhere” is the same with the pairs moved together to every other place of the sentence; "
+        "“same word from elsewhere” moves the attending tokens alone. Each test draws a place for every link "
+        f"{drawings:,} times, the link's own among them; the smallest p it can give is {1 / (drawings + 1):.2g}, before "
+        "Holm's correction for the number of heads."
+    )
+
+
+def _heads_table(grids: RelationGrids, verdicts: dict[tuple[int, int], str]) -> Table:
+    rows = [
+        [
+            _name(head),
+            _with_error(grids, "weight", head),
+            f"{grids.value['position'][head]:.3f}",
+            _p(grids.value["p_position_holm"][head]),
+            f"{grids.value['received'][head]:.3f}",
+            _p(grids.value["p_received_holm"][head]),
+            verdicts[head],
+        ]
+        for head in grids.heads[:_LISTED]
+    ]
+    header = [
+        "head",
+        "weight",
+        "same distance elsewhere",
+        "p (Holm)",
+        "same word from elsewhere",
+        "p (Holm)",
+        "verdict",
+    ]
+    return Table(header, rows, "The heads that attend most along the links (± one standard error)")
+
+
+def _offsets_table(record: RelationRecord) -> Table:
+    first = sorted(record.offsets, key=lambda offset: -record.offsets[offset])[:5]
+    rows = [[f"{offset:+d}", f"{record.offsets[offset]:,}", f"{_share(record, offset):.3f}"] for offset in first]
+    return Table(
+        ["offset in tokens", "links with such a pair", "share"],
+        rows,
+        "What a head that attends to one fixed offset would score",
+    )
+
+
+def _filters_table(record: RelationRecord) -> Table:
+    rows = [[name, f"{count:,}"] for name, count in record.remaining.items()]
+    return Table(["filter", "sentences left"], rows, f"How the sentences of {record.source} were chosen")
+
+
+def _figures(
+    grids: RelationGrids,
+    verdicts: dict[tuple[int, int], str],
+    record: RelationRecord,
+    figures: dict[str, Figure],
+) -> list[FigureBlock]:
+    unit = "largest weight along a link, mean over sentences"
+    marked = [head for head in grids.heads if verdicts[head] == RELATION][:_OUTLINED]
+    figures["frame_relations"] = heatmap(
+        grids.value["weight"],
+        title="Attention along frame relations",
+        unit=unit,
+        count=grids.count,
+        stderr_LH=grids.error["weight"],
+        marked=marked,
+    )
+    figures["frame_relations_over_position"] = heatmap(
+        grids.value["over_position"],
+        title="Attention along frame relations beyond the same distance elsewhere",
+        unit="difference of weights",
+        count=grids.count,
+        stderr_LH=grids.error["over_position"],
+        marked=marked,
+    )
+    certain = np.array([verdicts[head] == RELATION for head in np.ndindex(grids.count.shape)])
+    figures["frame_relations_baselines"] = head_scatter(
+        [
+            ScatterPanel(title, grids.value[name].ravel(), grids.value[f"over_{name}"].ravel(), certain)
+            for name, title in (("position", "same distance elsewhere"), ("received", "same word from elsewhere"))
+        ],
+        title="Relation, distance or word?",
+        x_label="weight elsewhere",
+        y_label="link minus elsewhere",
+        note=f"one dot a head; filled: relation, both p < {ALPHA:g} after Holm's correction; "
+        f"n = {int(grids.count.max()):,} sentences",
+    )
+    outlined = (
+        f"outlined: the {len(marked)} highest heads with the verdict “relation”" if marked else "no head is outlined"
+    )
+    blocks = [
+        FigureBlock(
+            figures["frame_relations"],
+            f"Figure 3 of the paper; {outlined}.",
+            "Heatmap of attention along frame relations by layer and head.",
+        ),
+        FigureBlock(
+            figures["frame_relations_over_position"],
+            f"The same, less what the head gives other places at the same distance; {outlined}.",
+            "Heatmap of excess attention along frame relations by layer and head.",
+        ),
+        FigureBlock(
+            figures["frame_relations_baselines"],
+            "What the link gets beyond two explanations that need no relation, a dot for each head.",
+            "Scatter of heads: excess attention against two baselines.",
+        ),
+    ]
+    if record.example is not None:
+        figures["frame_relations_maps"] = _maps(record.example)
+        caption = f"{record.example.text.strip()} — linked: {_linked(record.example)} (attending → attended to)."
+        blocks.append(FigureBlock(figures["frame_relations_maps"], caption, "Attention maps of the highest heads."))
+    return blocks
+
+
+def _maps(example: RelationExample) -> Figure:
+    panels = [
+        MapPanel("highest heads", _name((each.layer, each.head)), each.attention, example.tokens)
+        for each in example.maps
+    ]
+    return gallery(panels, title="One sentence in the heads with the most attention along relations")
+
+
+def _linked(example: RelationExample) -> str:
+    pairs = [f"{example.tokens[query]} → {example.tokens[key]}" for query, key in example.pairs]
+    more = len(pairs) - _PAIRS
+    return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
+
+
+def _best_offset(record: RelationRecord) -> tuple[int, float]:
+    offset = max(record.offsets, key=lambda each: (record.offsets[each], -abs(each)))
+    return offset, _share(record, offset)
+
+
+def _share(record: RelationRecord, offset: int) -> float:
+    return record.offsets[offset] / record.links
+
+
+def _name(head: tuple[int, int]) -> str:
+    return f"layer {head[0]} · head {head[1]}"
+
+
+def _with_error(grids: RelationGrids, column: str, head: tuple[int, int]) -> str:
+    return f"{grids.value[column][head]:.3f} ± {grids.error[column][head]:.3f}"
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 0.001 else "< 0.001"

@@ -1,0 +1,201 @@
+"""Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError, choices
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.links import Direction, Link, Matching, Moved, Pairs, Places, links_of
+from bertsecrets.statistics.corrections import holm
+
+NAME = "frame_relations"
+BASELINES: dict[str, Moved] = {"position": "together", "received": "attending"}
+"""What a head's weight may be due to, and what is moved to find out."""
+
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What is known of a batch before its first map: its links, and their places by baseline."""
+
+    batch: Batch
+    links: list[Link]
+    places: dict[str, Places]
+
+    def draw(self, permutations: int, seed: int) -> dict[str, Tensor]:
+        """What each link counts in its example's mean, ``[R, N, P]``, at the place that drawing r draws for it."""
+        rows = Counter(link.row for link in self.links)
+        drawing_R = torch.arange(permutations)
+        drawn = {}
+        for name, places in self.places.items():
+            generators = {
+                row: torch.Generator().manual_seed((seed << 32) + int(self.batch.index_B[row])) for row in rows
+            }
+            drawn_RNP = torch.zeros((permutations, *places.used_NPJ.shape[:2]), dtype=torch.float64)
+            for number, (link, count) in enumerate(zip(self.links, places.count_N.tolist(), strict=True)):
+                place_R = torch.randint(count, (permutations,), generator=generators[link.row])
+                drawn_RNP[drawing_R, number, place_R] = 1 / rows[link.row]
+            device = places.row_N.device
+            drawn[name] = drawn_RNP.to(_wide(device)).to(device)
+        return drawn
+
+
+class FrameRelations(Measure):
+    """Attention along annotated frame relations, and whether position or the attended word alone explains it.
+
+    Columns, averaged over examples (an example's number is the mean over its frames):
+        ``weight``: the largest attention weight among the token pairs of the link (METHODS K3).
+        ``position``: the same in other places of the sentence: the pairs moved together, so that all signed distances
+            stay. A head that looks a fixed number of tokens ahead or back gives these places what it gives the link.
+        ``received``: the same from other places of the sentence: the attending tokens moved, the attended ones kept. A
+            head that attends to such words from everywhere gives these what it gives the link.
+        ``over_position``, ``over_received``: ``weight`` minus each.
+        ``uniform``: what uniform attention gives, 1 / number of tokens.
+        ``p_position``, ``p_received``: of the hypothesis that a link's own place is no better than the others: the share
+            of ``permutations`` drawings of a place for every link, its own among them, whose mean is at least
+            ``weight`` (one-sided, the observed mean counted in).
+        ``p_position_holm``, ``p_received_holm``: corrected over all heads of the model (Holm 1979).
+
+    Links that fit nowhere else count in ``weight`` and ``uniform`` alone; examples without a link count nowhere.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        pairs, direction, matching: See :func:`bertsecrets.measures.links.links_of`.
+        permutations: Drawings of each test, the same for every head; the smallest p-value is 1 / (permutations + 1).
+        max_examples: A random sample of this many examples; None for all.
+        seed: Of the drawings; each example draws with its own index, so that batches and processes change nothing.
+
+    Raises:
+        UserError: If a choice does not exist, or ``permutations`` is no positive number.
+    """
+
+    name = NAME
+    columns = ("weight", "position", "received", "over_position", "over_received", "uniform")
+    needs = frozenset({Need.ANNOTATION})
+
+    drawn_LHTR: Tensor
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        pairs: Pairs = "all",
+        direction: Direction = "element_to_target",
+        matching: Matching = "offsets",
+        permutations: int = 5_000,
+        max_examples: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        for key, value, valid in (
+            ("pairs", pairs, get_args(Pairs)),
+            ("direction", direction, get_args(Direction)),
+            ("matching", matching, get_args(Matching)),
+        ):
+            if value not in valid:
+                raise UserError(
+                    f"Unknown {key} '{value}' of the frame_relations measure; {choices(str(value), valid)}."
+                )
+        if type(permutations) is not int or permutations < 1:
+            raise UserError(
+                f"permutations of the frame_relations measure is {permutations!r}; expected a number from 1."
+            )
+        super().__init__(num_layers, num_heads)
+        self.pairs, self.direction, self.matching = pairs, direction, matching
+        self.permutations = permutations
+        self.seed = seed
+        self.feed = Feed(max_examples=max_examples)
+        shape = (num_layers, num_heads, len(BASELINES), permutations)
+        self.add_state("drawn_LHTR", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        # The same for every layer of a batch.
+        self._known: _Batch | None = None
+        self._drawn: tuple[Batch, dict[str, Tensor]] | None = None
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        known = self._prepared(batch)
+        shape = (batch.size, attention_BHQK.shape[1], len(self.columns))
+        if not known.places:
+            return attention_BHQK.new_full(shape, torch.nan)
+        number_NHC = _numbers(self._weights(attention_BHQK, known), known.places, batch)
+        row_N = next(iter(known.places.values())).row_N
+        total_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, number_NHC.nan_to_num(0.0))
+        count_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, (~number_NHC.isnan()).to(number_NHC))
+        # 0 / 0: examples without a link do not count.
+        return total_BHC / count_BHC
+
+    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+        """Adds one layer's maps of one batch, and the drawings of its links."""
+        super().update(layer, attention_BHQK, batch, reference_BHQK)
+        known = self._prepared(batch)
+        if self._drawn is None or self._drawn[0] is not batch:
+            self._drawn = batch, known.draw(self.permutations, self.seed)
+        weights = self._weights(attention_BHQK, known)
+        for test, name in enumerate(known.places):
+            # One matrix product for all drawings: several times faster than looking each of them up.
+            drawn_HR = torch.einsum("nhp,rnp->hr", weights[name].nan_to_num(0.0), self._drawn[1][name])
+            self.drawn_LHTR[layer, :, test] += drawn_HR.to(self.drawn_LHTR)
+
+    def compute(self) -> HeadGrid:
+        """Means, standard errors and counts, reduced over all processes, with the tests' p-values as further columns."""
+        grid = super().compute()
+        count_LH = grid.count_LHC[:, :, 0]
+        observed_LH11 = self.total_LHC[:, :, :1, None].cpu()
+        reached_LHT = (self.drawn_LHTR.cpu() >= observed_LH11 - _TOLERANCE * count_LH[:, :, None, None]).sum(-1)
+        p_LHT = (1 + reached_LHT.double()) / (1 + self.permutations)
+        columns, values = [], []
+        for test, name in enumerate(BASELINES):
+            p_LH = p_LHT[:, :, test]
+            columns += [f"p_{name}", f"p_{name}_holm"]
+            values += [p_LH, torch.from_numpy(holm(p_LH.flatten().numpy())).reshape(p_LH.shape)]
+        p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
+        return HeadGrid(
+            self.name,
+            (*self.columns, *columns),
+            torch.cat((grid.value_LHC, p_LHC), -1),
+            torch.cat((grid.stderr_LHC, torch.full_like(p_LHC, torch.nan)), -1),
+            torch.cat((grid.count_LHC, count_LH[:, :, None].expand_as(p_LHC)), -1),
+        )
+
+    def reset(self) -> None:
+        """Back to no examples."""
+        super().reset()
+        self._known = self._drawn = None
+
+    def _prepared(self, batch: Batch) -> _Batch:
+        if self._known is None or self._known.batch is not batch:
+            links = links_of(batch, self.pairs, self.direction, self.matching)
+            device = batch.input_ids_BS.device
+            places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
+            self._known = _Batch(batch, links, places)
+        return self._known
+
+    @staticmethod
+    def _weights(attention_BHQK: Tensor, known: _Batch) -> dict[str, Tensor]:
+        wide = _wide(attention_BHQK.device)
+        return {name: places.weights(attention_BHQK).to(wide) for name, places in known.places.items()}
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    """Sums of thousands of drawings should not depend on their order; MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _numbers(weights: Mapping[str, Tensor], places: Mapping[str, Places], batch: Batch) -> Tensor:
+    """The columns for each link, ``[N, H, C]``."""
+    weight_NH = next(iter(weights.values()))[:, :, 0]
+    elsewhere = {}
+    for name, weight_NHP in weights.items():
+        others_N1 = places[name].count_N[:, None] - 1
+        mean_NH = weight_NHP[:, :, 1:].nansum(-1) / others_N1.clamp(min=1)
+        elsewhere[name] = mean_NH.masked_fill(others_N1 == 0, torch.nan)
+    row_N = next(iter(places.values())).row_N
+    uniform_NH = (1 / batch.lengths_B[row_N, None].to(weight_NH)).expand_as(weight_NH)
+    over = [weight_NH - mean_NH for mean_NH in elsewhere.values()]
+    return torch.stack((weight_NH, *elsewhere.values(), *over, uniform_NH), -1)

@@ -1,0 +1,383 @@
+"""Relation-specific heads: hand-worked sentences, a naive loop, and tests that tell relation, distance and word apart."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from bertsecrets.attention.capture import capture
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
+from bertsecrets.data.framenet.published import read_published
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Need
+from bertsecrets.measures.frame_relations import FrameRelations
+from bertsecrets.measures.links import fixed_offsets, links_of
+from bertsecrets.measures.runner import check_needs, measure_pass
+from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.spec import ModelSpec
+
+COLUMNS = FrameRelations.columns
+
+
+def annotation(words: int, *frames: Frame) -> Annotation:
+    return Annotation(tuple(Word("w", 2 * i, 2 * i + 1, "X", -1, "root") for i in range(words)), frames)
+
+
+def batch_of(*rows: tuple[list[int], list[int], tuple[Annotation, ...]]) -> Batch:
+    """Examples given by token ids and word numbers (-1 for special tokens) and annotation, padded on the right."""
+    size = max(len(ids) for ids, _, _ in rows)
+
+    def padded(values: list[int], filler: int) -> list[int]:
+        return values + [filler] * (size - len(values))
+
+    mask_BS = torch.tensor([padded([1] * len(ids), 0) for ids, _, _ in rows])
+    word_BS = torch.tensor([padded(words, -1) for _, words, _ in rows])
+    return Batch(
+        input_ids_BS=torch.tensor([padded(ids, 0) for ids, _, _ in rows]),
+        attention_mask_BS=mask_BS,
+        token_type_ids_BS=None,
+        special_BS=(word_BS < 0) & mask_BS.bool(),
+        word_BS=word_BS,
+        index_B=torch.arange(len(rows)),
+        label_B=None,
+        annotations=tuple(sentences for _, _, sentences in rows),
+    )
+
+
+def hand_worked() -> Batch:
+    """[CLS] he was becoming agitated . [SEP], and [CLS] the ##o man saw the ##o boy run ##s [SEP].
+
+    In the second, "the ##o boy" (words 3, 4) and "man" (word 1) are elements of "runs" (word 5, two pieces); its first
+    two pieces stand earlier in the sentence as well.
+    """
+    simple = annotation(5, Frame("F", 3, (FrameElement("A", 0, 0),)))
+    double = annotation(
+        6, Frame("G", 5, (FrameElement("B", 3, 4), FrameElement("C", 1, 1), FrameElement("D", 2, 2, core=False)))
+    )
+    return batch_of(
+        ([1, 10, 11, 12, 13, 14, 2], [-1, 0, 1, 2, 3, 4, -1], (simple,)),
+        ([1, 20, 21, 22, 23, 20, 21, 24, 25, 26, 2], [-1, 0, 0, 1, 2, 3, 3, 4, 5, 5, -1], (double,)),
+    )
+
+
+PAIRS = {
+    ("zip", "kovaleva"): [{(1, 4)}, {(1, 8), (2, 9)}],
+    ("zip", "offsets"): [{(1, 4)}, {(5, 8), (6, 9)}],
+    ("all", "kovaleva"): [{(1, 4)}, set(itertools.product((1, 2, 7, 3), (8, 9)))],
+    ("all", "offsets"): [{(1, 4)}, set(itertools.product((5, 6, 7, 3), (8, 9)))],
+}
+"""Worked out by hand: the token pairs from element to target."""
+
+
+@pytest.mark.parametrize(("pairs", "matching"), PAIRS)
+@pytest.mark.parametrize("direction", ["element_to_target", "target_to_element", "both"])
+def test_pairs_are_those_worked_out_by_hand(pairs: str, matching: str, direction: str) -> None:
+    links = links_of(hand_worked(), pairs, direction, matching)  # type: ignore[arg-type]
+    for link, expected in zip(links, PAIRS[pairs, matching], strict=True):
+        turned = {(key, query) for query, key in expected}
+        wanted = {"element_to_target": expected, "target_to_element": turned, "both": expected | turned}[direction]
+        assert set(link.pairs) == wanted
+        assert len(link.pairs) == len(wanted)
+    assert [link.words for link in links] == [range(1, 6), range(1, 10)]
+
+
+def test_the_papers_example_with_every_weight() -> None:
+    """The row of "he" as METHODS K3 prints it for head 1-2; the link is he -> agitated."""
+    row_K = torch.tensor([0.02, 0.01, 0.05, 0.32, 0.46, 0.02, 0.12])
+    attention_BHQK = torch.zeros(1, 1, 7, 7)
+    attention_BHQK[0, 0, 1] = row_K
+    # was -> "." is the only other place at the same distance; "was", "becoming" and "." also attend to "agitated".
+    attention_BHQK[0, 0, 2, 5] = 0.10
+    attention_BHQK[0, 0, [2, 3, 5], 4] = torch.tensor([0.30, 0.20, 0.04])
+    batch = batch_of(([1, 10, 11, 12, 13, 14, 2], [-1, 0, 1, 2, 3, 4, -1], hand_worked().annotations[0]))
+    measure = FrameRelations(1, 1, permutations=4000)
+    measure.update(0, attention_BHQK, batch)
+    grid = measure.compute()
+    value = dict(zip(grid.columns, grid.value_LHC[0, 0].tolist(), strict=True))
+    assert value["weight"] == pytest.approx(0.46)
+    assert value["position"] == pytest.approx(0.10)
+    assert value["received"] == pytest.approx((0.30 + 0.20 + 0.04) / 3)
+    assert value["over_position"] == pytest.approx(0.36)
+    assert value["uniform"] == pytest.approx(1 / 7)
+    # Drawn: one of two places, and one of four; the link's own is the only one that reaches 0.46.
+    assert value["p_position"] == pytest.approx(1 / 2, abs=0.03)
+    assert value["p_received"] == pytest.approx(1 / 4, abs=0.03)
+
+
+def test_a_sentence_of_word_pieces_with_every_weight() -> None:
+    batch = hand_worked()
+    weight_QK = torch.arange(121.0).reshape(11, 11) / 1000
+    attention_BHQK = weight_QK.expand(2, 1, 11, 11)
+    # Row q, column k weighs (11 q + k) / 1000; the largest pair is worked out by eye from PAIRS.
+    expected = {
+        ("zip", "kovaleva", "element_to_target"): 0.031,  # 2 -> 9
+        ("zip", "offsets", "element_to_target"): 0.075,  # 6 -> 9
+        ("all", "kovaleva", "element_to_target"): 0.086,  # 7 -> 9
+        ("all", "offsets", "element_to_target"): 0.086,  # 7 -> 9
+        ("all", "kovaleva", "target_to_element"): 0.106,  # 9 -> 7
+        ("zip", "kovaleva", "both"): 0.101,  # 9 -> 2
+    }
+    for (pairs, matching, direction), weight in expected.items():
+        measure = FrameRelations(1, 1, pairs=pairs, matching=matching, direction=direction, permutations=1)  # type: ignore[arg-type]
+        values_BHC = measure.per_example(attention_BHQK, batch, None)
+        assert values_BHC[1, 0, 0].item() == pytest.approx(weight), (pairs, matching, direction)
+
+
+def random_maps(batch: Batch, heads: int, seed: int) -> Tensor:
+    size = batch.input_ids_BS.shape[1]
+    scores = torch.randn(batch.size, heads, size, size, generator=torch.Generator().manual_seed(seed)).double() * 2
+    return scores.masked_fill(~batch.attention_mask_BS.bool()[:, None, None], -torch.inf).softmax(-1)
+
+
+def random_batch(seed: int, rows: int = 4) -> Batch:
+    """Sentences of one to three pieces a word, with one or two frames; every third example has two sentences."""
+    chance = np.random.default_rng(seed)
+    made = []
+    for row in range(rows):
+        ids, numbers, sentences, word = [1], [-1], [], 0
+        for _ in range(2 if row % 3 == 2 else 1):
+            words = int(chance.integers(3, 8))
+            for _ in range(words):
+                pieces = int(chance.integers(1, 4))
+                ids += [int(number) for number in chance.integers(5, 12, pieces)]
+                numbers += [word] * pieces
+                word += 1
+            ids, numbers = [*ids, 2], [*numbers, -1]
+            frames = []
+            for _ in range(int(chance.integers(0, 3))):
+                target = int(chance.integers(words))
+                first = int(chance.integers(words))
+                element = FrameElement("E", first, min(first + 1, words - 1))
+                frames.append(Frame("F", target, (element,), target_last=min(target + 1, words - 1)))
+            sentences.append(annotation(words, *frames))
+        made.append((ids, numbers, tuple(sentences)))
+    return batch_of(*made)
+
+
+def naive(map_QK: np.ndarray, batch: Batch, row: int, pairs: str, matching: str) -> list[float] | None:
+    """weight, position, received of one example, from element to target, by loops over strings of ids."""
+    ids, words = batch.input_ids_BS[row].tolist(), batch.word_BS[row].tolist()
+    numbers, offset = [], 0
+    for sentence in batch.annotations[row]:
+        for frame in sentence.frames:
+            source = [
+                p
+                for e in frame.elements
+                for w in range(e.first, e.last + 1)
+                for p, n in enumerate(words)
+                if n == offset + w
+            ]
+            target = [
+                p for w in range(frame.target, frame.target_last + 1) for p, n in enumerate(words) if n == offset + w
+            ]
+            if matching == "kovaleva":
+                source, target = [ids.index(ids[p]) for p in source], [ids.index(ids[p]) for p in target]
+            chosen = list(zip(source, target, strict=False) if pairs == "zip" else itertools.product(source, target))
+            chosen = [(q, k) for q, k in chosen if q != k]
+            if not chosen:
+                continue
+            breaks = [p for p, n in enumerate(words) if n < 0]
+            low = max(p for p in breaks if p < chosen[0][0])
+            high = min([p for p in breaks if p > chosen[0][0]], default=len(words))
+            together, attending = [], []
+            for shift in range(-len(words), len(words)):
+                moved = [(q + shift, k + shift) for q, k in chosen]
+                if shift and all(low < p < high for pair in moved for p in pair):
+                    together.append(max(map_QK[pair] for pair in moved))
+                turned = [(q + shift, k) for q, k in chosen]
+                if shift and all(low < q < high and q != k for q, k in turned):
+                    attending.append(max(map_QK[pair] for pair in turned))
+            own = max(map_QK[pair] for pair in chosen)
+            numbers.append([own, *(np.mean(each) if each else np.nan for each in (together, attending))])
+        offset += len(sentence.words)
+    if not numbers:
+        return None
+    table = np.array(numbers)
+    return [np.nan if np.isnan(column).all() else float(np.nanmean(column)) for column in table.T]
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["all", "zip"]), st.sampled_from(["offsets", "kovaleva"]))
+@settings(max_examples=25, deadline=None)
+def test_the_measure_equals_a_naive_loop(seed: int, pairs: str, matching: str) -> None:
+    batch = random_batch(seed)
+    if matching == "kovaleva":
+        # The first equal token may stand in the other sentence; the naive loop looks within one.
+        batch.annotations = tuple(sentences if len(sentences) == 1 else () for sentences in batch.annotations)
+    attention_BHQK = random_maps(batch, 2, seed)
+    measure = FrameRelations(1, 2, pairs=pairs, matching=matching, permutations=3)  # type: ignore[arg-type]
+    values_BHC = measure.per_example(attention_BHQK, batch, None)
+    for row, head in itertools.product(range(batch.size), range(2)):
+        expected = naive(attention_BHQK[row, head].numpy(), batch, row, pairs, matching)
+        found = values_BHC[row, head, :3].tolist()
+        assert found == pytest.approx(expected or [np.nan] * 3, abs=1e-12, nan_ok=True)
+
+
+def sentences(count: int, length: int = 9) -> Batch:
+    """Sentences of one-piece words with one link each, at varied places at least three tokens apart."""
+    chance = np.random.default_rng(7)
+    rows = []
+    for _ in range(count):
+        element, target = (0, 0)
+        while abs(element - target) < 3:
+            element, target = map(int, chance.integers(0, length, 2))
+        frames = annotation(length, Frame("F", target, (FrameElement("A", element, element),)))
+        rows.append(([1, *range(5, 5 + length), 2], [-1, *range(length), -1], (frames,)))
+    return batch_of(*rows)
+
+
+def columns_of(attention_BHQK: Tensor, batch: Batch, permutations: int) -> dict[str, np.ndarray]:
+    measure = FrameRelations(1, attention_BHQK.shape[1], permutations=permutations)
+    measure.update(0, attention_BHQK, batch)
+    grid = measure.compute()
+    return {column: grid.column(column)[0].numpy() for column in grid.columns}
+
+
+def test_relation_distance_and_word_are_told_apart() -> None:
+    batch = sentences(40)
+    size = batch.input_ids_BS.shape[1]
+    links = links_of(batch, "all", "element_to_target", "offsets")
+    chance = torch.Generator().manual_seed(0)
+    noise_BQK = torch.rand(40, size, size, generator=chance).double() / 100
+    by_distance_D = torch.rand(2 * size, generator=chance).double()
+    index_S = torch.arange(size)
+    diagonal_QK = by_distance_D[index_S[None] - index_S[:, None] + size]
+    word_BQK, relation_BQK = noise_BQK.clone(), noise_BQK.clone()
+    for link in links:
+        ((query, key),) = link.pairs
+        word_BQK[link.row, :, key] = 0.5
+        relation_BQK[link.row, query, key] += 0.3
+    maps = torch.stack([diagonal_QK.expand(40, size, size), word_BQK, relation_BQK, noise_BQK], 1)
+    found = columns_of(maps, batch, permutations=2000)
+    least = 1 / 2001
+    # A head of fixed weights by distance gives every place of a link what it gives the link: no drawing is worse.
+    assert found["p_position"][0] == 1.0
+    assert found["over_position"][0] == pytest.approx(0, abs=1e-12)
+    assert found["p_received"][1] == 1.0
+    assert found["p_position"][1] == pytest.approx(least)
+    assert found["p_position"][2] == found["p_received"][2] == pytest.approx(least)
+    assert min(found["p_position"][3], found["p_received"][3]) > 0.01
+    assert found["p_position_holm"][2] == pytest.approx(3 * least, rel=0.4)
+
+
+def test_p_values_are_those_of_all_drawings() -> None:
+    batch = sentences(3, length=6)
+    attention_BHQK = random_maps(batch, 1, 3)
+    found = columns_of(attention_BHQK, batch, permutations=40_000)
+    links = links_of(batch, "all", "element_to_target", "offsets")
+    for column, with_key in (("p_position", 1), ("p_received", 0)):
+        options = []
+        for link in links:
+            ((query, key),) = link.pairs
+            moves = [(query + s, key + s * with_key) for s in range(-6, 7)]
+            fitting = [(q, k) for q, k in moves if {q, k} <= set(range(1, 7)) and q != k]
+            options.append([attention_BHQK[link.row, 0, q, k].item() for q, k in fitting])
+        own = sum(attention_BHQK[link.row, 0, link.pairs[0][0], link.pairs[0][1]].item() for link in links)
+        sums = np.array([sum(drawn) for drawn in itertools.product(*options)])
+        assert found[column][0] == pytest.approx(float(np.mean(sums >= own - 1e-9)), abs=0.012)
+
+
+def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
+    batch = sentences(25)
+    found = columns_of(random_maps(batch, 300, 11), batch, permutations=400)
+    for column in ("p_position", "p_received"):
+        assert stats.kstest(found[column], "uniform").pvalue > 0.001
+
+
+def split(batch: Batch, rows: list[int]) -> Batch:
+    chosen = {name: value[rows] if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
+    chosen["annotations"] = tuple(batch.annotations[row] for row in rows)
+    return Batch(**chosen)
+
+
+def test_batches_and_processes_change_nothing() -> None:
+    batch = random_batch(5, rows=7)
+    attention_BHQK = random_maps(batch, 2, 5)
+    whole, first, second = (FrameRelations(1, 2, permutations=50) for _ in range(3))
+    whole.update(0, attention_BHQK, batch)
+    for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
+        measure.update(0, attention_BHQK[rows], split(batch, rows))
+    # What torchmetrics does across processes: every state is a sum.
+    for name, reduce in whole._reductions.items():
+        parts = torch.stack([getattr(first, name), getattr(second, name)])
+        assert reduce is not None
+        assert torch.allclose(reduce(parts), getattr(whole, name), atol=1e-12), name
+        setattr(first, name, reduce(parts))
+    assert torch.allclose(first.compute().value_LHC, whole.compute().value_LHC, atol=1e-12, equal_nan=True)
+
+
+def test_examples_without_a_link_count_nowhere() -> None:
+    batch = batch_of(([1, 5, 6, 2], [-1, 0, 1, -1], (annotation(2),)))
+    measure = FrameRelations(1, 2, permutations=10)
+    measure.update(0, random_maps(batch, 2, 0), batch)
+    grid = measure.compute()
+    assert not grid.count_LHC.any()
+    assert grid.value_LHC.isnan().all()
+
+
+def test_fixed_offsets_count_links_once() -> None:
+    links = links_of(hand_worked(), "all", "element_to_target", "offsets")
+    # From (5, 6, 7, 3) to (8, 9): 3 4, 2 3, 1 2, 5 6; and from 1 to 4: 3.
+    assert fixed_offsets(links) == {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 6: 1}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"pairs": "zipped"}, "Unknown pairs 'zipped'.*did you mean 'zip'"),
+        ({"direction": "up"}, "Unknown direction 'up'"),
+        ({"matching": "words"}, "Unknown matching 'words'"),
+        ({"permutations": 0}, "permutations .* is 0"),
+    ],
+)
+def test_a_wrong_setting_is_told(setting: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        FrameRelations(1, 1, **setting)  # type: ignore[arg-type]
+
+
+def test_annotation_is_needed() -> None:
+    measure = FrameRelations(1, 1)
+    assert measure.needs == {Need.ANNOTATION}
+    with pytest.raises(UserError, match="needs annotated words"):
+        check_needs([measure], None, annotated=False)
+
+
+@pytest.mark.hub
+def test_figure_3_of_the_paper(glue: Path) -> None:
+    """METHODS K3, with weights from the hub or from the folder that BERTSECRETS_BERT_BASE names."""
+    shared = glue.parent
+    spec = ModelSpec("bert_base", os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
+    try:
+        tokenizer, model = load_tokenizer(spec), load_model(spec, task("sst2"), "pretrained", seed=0)
+    except UserError as error:
+        pytest.skip(f"bert-base-uncased cannot be had here: {error}")
+    examples = read_published(shared / "framenet" / "kovaleva_473.txt")
+    encoded = EncodedSplit(examples, tokenizer, 128)
+    batches = [encoded[range(start, min(start + 64, 473))] for start in range(0, 473, 64)]
+    measure = FrameRelations(12, 12, pairs="zip", matching="kovaleva", permutations=1)
+    (grid,) = measure_pass(model, [measure], batches)
+    weight_LH = grid.column("weight").numpy()
+    highest = [divmod(int(place), 12) for place in np.argsort(-weight_LH, axis=None)[:2]]
+    # The paper's 7-6 and 1-2.
+    assert highest == [(6, 5), (0, 1)]
+    assert weight_LH[6, 5] == pytest.approx(0.209, abs=0.005)
+    assert weight_LH[0, 1] == pytest.approx(0.201, abs=0.005)
+    figure = np.array(json.loads((shared / "reference_values" / "fig3_framenet.json").read_text()))
+    assert np.abs(weight_LH - figure).mean() < 0.005
+
+    (agitated,) = (
+        number for number, each in enumerate(examples) if each.texts[0].startswith("He was becoming agitated")
+    )
+    (map_LHQK,) = capture(model, encoded[[agitated]].inputs())
+    assert map_LHQK[0, 1, 1].tolist() == pytest.approx([0.02, 0.01, 0.05, 0.32, 0.46, 0.02, 0.12], abs=0.01)
+    assert map_LHQK[6, 5, 1].tolist() == pytest.approx([0.00, 0.01, 0.01, 0.06, 0.87, 0.00, 0.06], abs=0.01)
