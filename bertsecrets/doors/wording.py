@@ -1,6 +1,6 @@
 """What measures are called in front of readers."""
 
-DRIFT = "drift"
+DRIFT, FEATURES, TOKEN_TO_TOKEN = "drift", "features", "token_to_token"
 
 DRIFT_COLUMNS = {
     "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
@@ -17,7 +17,10 @@ DRIFT_COLUMNS = {
 """Title and unit of each column of the drift measure."""
 
 
-MEASURES = {"features": ("Attention to linguistic features", "largest mean attention received by a token")}
+MEASURES = {
+    FEATURES: ("Attention to linguistic features", "largest mean attention received by a token"),
+    TOKEN_TO_TOKEN: ("Attention from token to token", "largest attention weight"),
+}
 """Title and unit of the measures whose columns share them."""
 
 
