@@ -2,6 +2,16 @@
 
 DRIFT = "drift"
 
+FEATURES = {
+    "features": "Attention to linguistic features",
+    "features_kovaleva": "Attention to linguistic features, by the original code's definitions",
+}
+TOKEN_TO_TOKEN = {
+    "token_to_token": "Attention from token to token",
+    "token_to_token_kovaleva": "Attention from token to token, by the original code's definitions",
+}
+"""Measures of features and of linked words, and their titles."""
+
 DRIFT_COLUMNS = {
     "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
     "jensen_shannon": (
@@ -18,8 +28,9 @@ DRIFT_COLUMNS = {
 
 
 MEASURES = {
-    "features": ("Attention to linguistic features", "largest mean attention received by a token"),
     "frame_relations": ("Attention along frame relations", "attention weight, mean over sentences"),
+    **{name: (title, "largest mean attention received by a token") for name, title in FEATURES.items()},
+    **{name: (title, "largest attention weight") for name, title in TOKEN_TO_TOKEN.items()},
 }
 """Title and unit of the measures whose columns share them."""
 
