@@ -103,9 +103,9 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
     )
     of = {each: sum(verdict == each for verdict in verdicts.values()) for each in (RELATION, WORD, POSITION, NEITHER)}
     second = (
-        f"Of {len(verdicts)} heads, {of[RELATION]} attend to the links beyond what distance and the attended word alone "
-        f"explain (both permutation tests, Holm-corrected p < {ALPHA:g}): relation; {of[WORD]} attend to such words from "
-        f"everywhere: word; {of[POSITION]} attend to such distances everywhere: position; {of[NEITHER]} do neither."
+        f"Of {len(verdicts)} heads, by both permutation tests (Holm-corrected p < {ALPHA:g}): relation {of[RELATION]} "
+        f"(neither distance nor the attended word alone explains the weight), word {of[WORD]} (such words are attended to "
+        f"from everywhere), position {of[POSITION]} (such distances are), neither {of[NEITHER]}."
     )
     offset, share = _best_offset(record)
     tokens = f"token{'' if abs(offset) == 1 else 's'} to the {'right' if offset > 0 else 'left'}"
