@@ -10,7 +10,8 @@ class Word:
     ``start`` and ``end`` are character offsets into the sentence (end exclusive). ``head`` is the index of the
     governing word in the same sentence, or -1 for the root. ``pos`` is a Universal POS tag and ``relation`` a
     Universal Dependencies label. ``entity`` numbers the coreference cluster the word belongs to (words of one
-    example that share a number corefer, across its two sentences as well), or -1.
+    example that share a number corefer, across its two sentences as well), or -1. ``tag`` is the annotator's own finer
+    tag (of the Penn Treebank in English), empty where there is none.
     """
 
     form: str
@@ -21,6 +22,7 @@ class Word:
     relation: str
     negation: bool = False
     entity: int = -1
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,6 +14,7 @@ from torch import Tensor, distributed
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
+from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.constant import constant_predictions
 from bertsecrets.data.example import Example
@@ -20,6 +24,7 @@ from bertsecrets.data.sources.base import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.progress import progress_over
 
 
 class TaskData(pl.LightningDataModule):
@@ -34,6 +39,7 @@ class TaskData(pl.LightningDataModule):
         batch_size: Training examples in a step, of all processes together.
         max_length: Longest sequence in tokens, special tokens included.
         seed: Of the training order and of the samples that ``limit_train`` and ``limit_eval`` draw.
+        annotator: Annotates the words of the evaluation sets; None leaves them the annotation that the source has.
 
     Raises:
         UserError: If the source does not have the task, or sizes are not positive.
@@ -47,6 +53,7 @@ class TaskData(pl.LightningDataModule):
         batch_size: int = 32,
         max_length: int = 128,
         seed: int = 0,
+        annotator: Annotator | None = None,
     ) -> None:
         super().__init__()
         for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, 8)):
@@ -59,6 +66,7 @@ class TaskData(pl.LightningDataModule):
         self.batch_size = batch_size
         self.max_length = max_length
         self.seed = seed
+        self.annotator = annotator
         self._examples: dict[str, list[Example]] = {}
         self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
         # The mismatched set of MNLI is often absent; the first set must be there.
@@ -74,8 +82,9 @@ class TaskData(pl.LightningDataModule):
         tokenizer: PreTrainedTokenizerFast,
         training: Mapping[str, Any],
         seed: int,
+        annotation: Mapping[str, Any] | None = None,
     ) -> "TaskData":
-        """From the ``data`` and ``task.training`` sections of the configuration."""
+        """From the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
         return cls(
             task,
             SourceConfig.from_config(data),
@@ -83,6 +92,7 @@ class TaskData(pl.LightningDataModule):
             batch_size=training["batch_size"],
             max_length=training["max_length"],
             seed=seed,
+            annotator=make_annotator(annotation or {}),
         )
 
     @property
@@ -95,12 +105,15 @@ class TaskData(pl.LightningDataModule):
         self.source.prepare()
 
     def setup(self, stage: str) -> None:
-        """Reads the splits that a stage needs; raises UserError if one is missing, empty, not valid or not labelled."""
-        if stage == "fit":
+        """Reads the splits that a stage needs; raises UserError if one is missing, empty, not valid or not labelled.
+
+        Of a task without labels these are the evaluation sets alone.
+        """
+        if stage == "fit" and self.task.is_labelled:
             self.labels(TRAIN)
         if stage in ("fit", "validate"):
             for split in self.evaluation.values():
-                self.labels(split)
+                self.labels(split) if self.task.is_labelled else self.examples(split)
 
     def examples(self, split: str) -> list[Example]:
         """The examples of a split, or the sample of them that the configuration limits it to.
@@ -111,8 +124,17 @@ class TaskData(pl.LightningDataModule):
         if split not in self._examples:
             found = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
-            self._examples[split] = [found[position] for position in sample_positions(len(found), limit, seed)]
+            sample = [found[position] for position in sample_positions(len(found), limit, seed)]
+            self._examples[split] = self._annotated(sample) if split in self.evaluation.values() else sample
         return self._examples[split]
+
+    def _annotated(self, examples: list[Example]) -> list[Example]:
+        if self.annotator is None:
+            return examples
+        texts = [text for example in examples for text in example.texts]
+        progress = partial(progress_over, what="annotation", unit="text")
+        found = iter(self.annotator.annotate(texts, progress))
+        return [replace(example, annotations=tuple(islice(found, len(example.texts)))) for example in examples]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
         """A tokenised split."""

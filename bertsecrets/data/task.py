@@ -46,6 +46,19 @@ class TsvLayout:
 
 
 @dataclass(frozen=True)
+class ConlluLayout:
+    """Where the sentences of a treebank stand.
+
+    Args:
+        folder: Folder under ``data.root``.
+        files: Split -> file name.
+    """
+
+    folder: str
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Task:
     """A sentence or sentence-pair task.
 
@@ -53,13 +66,14 @@ class Task:
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
         metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one chooses the best checkpoint.
         texts: Number of sentences, 1 or 2.
-        labels: Class names in the order of their indices; empty for a regression task.
+        labels: Class names in the order of their indices; empty for a regression task. A task that has neither labels
+            nor a range nor metrics is one of sentences to look at, not to fine-tune on.
         tsv_labels: Label as written in a TSV file -> class name, where the two differ.
         label_range: Smallest and largest score of a regression task, else None.
         evaluation: Name that keys its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be
             missing from a TSV folder.
         test: The same for the test splits.
-        hub, tsv: Where its rows are; None if it is not there.
+        hub, tsv, conllu: Where its rows are; None if it is not there.
         demo: Whether the project generates it.
     """
 
@@ -73,6 +87,7 @@ class Task:
     test: Mapping[str, str] = field(default_factory=lambda: {"test": "test"})
     hub: HubLayout | None = None
     tsv: TsvLayout | None = None
+    conllu: ConlluLayout | None = None
     demo: bool = False
 
     @property
@@ -80,9 +95,14 @@ class Task:
         return self.label_range is not None
 
     @property
+    def is_labelled(self) -> bool:
+        """Whether there is anything to learn."""
+        return self.is_regression or bool(self.labels)
+
+    @property
     def num_outputs(self) -> int:
-        """Width of the classifier: one output for a score, else one for each class."""
-        return 1 if self.is_regression else len(self.labels)
+        """Width of the classifier: one output for each class, else one: for a score, or for nobody to read."""
+        return len(self.labels) or 1
 
 
 @dataclass(frozen=True)
@@ -115,8 +135,10 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
         values["hub"] = _hub(values["hub"])
     if "tsv" in values:
         values["tsv"] = _tsv(values["tsv"])
+    if "conllu" in values:
+        values["conllu"] = _conllu(values["conllu"])
     task = Task(**values)
-    if not task.metrics:
+    if task.is_labelled and not task.metrics:
         raise UserError(f"Task '{name}' has no metrics; name at least one in task.metrics.")
     if not task.evaluation:
         raise UserError(f"Task '{name}' has no evaluation sets; expected e.g. evaluation: {{val: validation}}.")
@@ -126,7 +148,7 @@ def task_from_config(config: Mapping[str, Any]) -> Task:
 
 
 def _check_labels(task: Task) -> None:
-    if bool(task.labels) == task.is_regression:
+    if (task.labels and task.is_regression) or (task.metrics and not task.is_labelled):
         raise UserError(
             f"Task '{task.name}' needs either labels (classes) or label_range (smallest and largest score)."
         )
@@ -145,6 +167,12 @@ def _check_layouts(task: Task) -> None:
             raise UserError(
                 f"task.{section}.texts names {len(layout.texts)} columns; expected {task.texts}, as task.texts says."
             )
+    if task.conllu is not None:
+        for split in task.evaluation.values():
+            if split not in task.conllu.files:
+                raise UserError(
+                    f"task.conllu.files has no file for split '{split}'; {choices(split, task.conllu.files)}."
+                )
     if task.tsv is not None:
         for split in ("train", *task.evaluation.values()):
             if split not in task.tsv.files:
@@ -171,6 +199,12 @@ def _tsv(config: Any) -> TsvLayout:
     if not isinstance(positions, Mapping) or not all(type(n) is int and n >= 0 for n in positions.values()):
         raise UserError(f"task.tsv.positions is {positions!r}; expected columns and their positions from 0.")
     return TsvLayout(**values)
+
+
+def _conllu(config: Any) -> ConlluLayout:
+    values = _known(ConlluLayout, config, "task.conllu")
+    values["files"] = _string_map(values["files"], "task.conllu.files")
+    return ConlluLayout(**values)
 
 
 def _known(kind: type[Any], config: Any, section: str) -> dict[str, Any]:

@@ -59,7 +59,14 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     path = None if config.checkpoint == INITIAL else find_checkpoint(Path(config.checkpoint))
     pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(spec)
-    data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=config.seed)
+    data = TaskData.from_config(
+        plain(config.data),
+        task,
+        tokenizer,
+        plain(config.task.training),
+        seed=config.seed,
+        annotation=plain(config.annotation) if "annotation" in config else None,
+    )
     data.prepare_data()
     data.setup("fit")
 

@@ -1,0 +1,124 @@
+"""Words, tags and dependencies by a spaCy pipeline."""
+
+import hashlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsecrets.data.annotation.relations import universal
+from bertsecrets.data.example import Annotation, Word
+from bertsecrets.errors import UserError, choices
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc, Token
+
+NEGATIONS = frozenset("cannot n't neither never no nobody none nor not nothing nowhere n’t nt".split())
+"""English words that negate, for pipelines whose parser has no relation ``neg``."""
+
+_UNUSED = ("ner", "lemmatizer", "textcat")
+
+
+class SpacyPipeline:
+    """A spaCy pipeline: an installed package such as ``en_core_web_md``, or the folder of a saved one.
+
+    It is loaded when the first text is annotated, so that annotations kept on disk need not wait for it.
+
+    Args:
+        name: Package or folder.
+        processes: How many annotate at the same time.
+
+    Raises:
+        UserError: If spaCy is not installed, or there is no such package or folder.
+    """
+
+    def __init__(self, name: str, processes: int = 1) -> None:
+        if find_spec("spacy") is None:
+            raise UserError(
+                f"Annotating with '{name}' needs spaCy; run pip install 'bertsecrets[annotate]' and then python -m spacy "
+                f"download {name}."
+            )
+        self.name = name
+        self.processes = processes
+        self.folder = _located(name)
+        self._loaded: Any = None
+
+    @property
+    def identity(self) -> str:
+        """spaCy's version and the content of the pipeline's files."""
+        import spacy
+
+        digest = hashlib.sha256(spacy.__version__.encode())
+        for path in sorted(path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+            digest.update(str(path.relative_to(self.folder)).encode())
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        return f"spacy {digest.hexdigest()}"
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        if self._loaded is None:
+            self._loaded = _load(self.name, self.folder)
+        docs = list(self._loaded.pipe(texts, n_process=self.processes))
+        if not any(doc.has_annotation(layer) for doc in docs for layer in ("POS", "TAG", "DEP")) and any(map(len, docs)):
+            raise UserError(
+                f"spaCy pipeline '{self.name}' tags and parses nothing (its components: "
+                f"{', '.join(self._loaded.pipe_names) or 'none'}); use one with a tagger and a parser, such as "
+                "en_core_web_md."
+            )
+        return [_annotation(doc) for doc in docs]
+
+
+def _located(name: str) -> Path:
+    import spacy.util
+
+    folder = Path(name).expanduser()
+    if (folder / "meta.json").is_file():
+        return folder
+    if spacy.util.is_package(name):
+        return Path(spacy.util.get_package_path(name))
+    if folder.is_dir():
+        raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
+    raise UserError(
+        f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, or "
+        f"give a folder that nlp.to_disk wrote; {choices(name, spacy.util.get_installed_models())}."
+    )
+
+
+def _load(name: str, folder: Path) -> Any:
+    import spacy
+
+    try:
+        return spacy.load(name if spacy.util.is_package(name) else folder, exclude=list(_UNUSED))
+    # A pipeline may hold anything: its parts' errors share no base class.
+    except Exception as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"spaCy pipeline '{name}' could not be loaded ({reason}); check spaCy's version.") from error
+
+
+def _annotation(doc: "Doc") -> Annotation:
+    """The words of a text, without spaCy's tokens of white space."""
+    kept = [token for token in doc if not token.is_space]
+    place = {token.i: number for number, token in enumerate(kept)}
+    return Annotation(
+        tuple(
+            Word(
+                token.text,
+                token.idx,
+                token.idx + len(token.text),
+                pos=token.pos_,
+                head=_head(token, place),
+                relation=universal(token.dep_),
+                negation=token.dep_ == "neg" or token.lower_ in NEGATIONS,
+                tag=token.tag_,
+            )
+            for token in kept
+        )
+    )
+
+
+def _head(token: "Token", place: dict[int, int]) -> int:
+    head = token.head
+    while head.i not in place and head.head.i != head.i:
+        head = head.head
+    return -1 if head.i == token.i else place.get(head.i, -1)

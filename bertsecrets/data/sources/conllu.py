@@ -1,0 +1,166 @@
+"""Sentences of a treebank in CoNLL-U, with gold annotation and without labels."""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.utilities import rank_zero_warn
+
+from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.task import ConlluLayout, Task
+from bertsecrets.errors import UserError, choices
+
+_NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
+
+
+class ConlluSource:
+    """A treebank of Universal Dependencies; each sentence is an example.
+
+    Args:
+        task: Names the files.
+        root: The folder that holds the treebank's folder.
+
+    Raises:
+        UserError: If the folder is not there, the task has no such layout, or the ``conllu`` package is missing.
+    """
+
+    def __init__(self, task: Task, root: Path) -> None:
+        if task.conllu is None:
+            raise UserError(
+                f"Task '{task.name}' has no CoNLL-U layout; add a conllu section to conf/task/{task.name}.yaml."
+            )
+        if not root.is_dir():
+            raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.conllu.folder}.")
+        if find_spec("conllu") is None:
+            raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
+        self.task = task
+        self.layout: ConlluLayout = task.conllu
+        self.root = root
+
+    def path(self, split: str) -> Path:
+        """The file of a split; raises UserError if the layout names none."""
+        if split not in self.layout.files:
+            raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.layout.files)}.")
+        return self.root / self.layout.folder / self.layout.files[split]
+
+    def has(self, split: str) -> bool:
+        path = self.path(split)
+        if not path.is_file():
+            rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
+        return path.is_file()
+
+    def prepare(self) -> None:
+        pass
+
+    def examples(self, split: str) -> list[Example]:
+        path = self.path(split)
+        if not path.is_file():
+            raise UserError(f"File '{path}' is missing; data.root must hold {self.layout.folder}/{path.name}.")
+        examples = [
+            Example(index, (text,), None, (annotation,)) for index, (text, annotation) in enumerate(read_conllu(path))
+        ]
+        if not examples:
+            raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
+        return examples
+
+
+def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
+    """Each sentence's text and annotation, in file order.
+
+    Words are the syntactic words; those of a multiword token ("don't") stand where their forms stand in it, or, where
+    the forms do not make up the token ("du" = "de" + "le"), the first has all its characters and the others none.
+
+    Raises:
+        UserError: If the file is not CoNLL-U, naming the sentence.
+    """
+    import conllu
+
+    number = 0
+    with path.open(encoding="utf-8-sig") as file:
+        sentences = conllu.parse_incr(file)
+        while True:
+            number += 1
+            try:
+                sentence = next(sentences, None)
+            except (conllu.exceptions.ParseException, UnicodeDecodeError) as error:
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise UserError(f"{path}: sentence {number} is not CoNLL-U ({reason}); mend or replace the file.") from error
+            if sentence is None:
+                return
+            yield _sentence(sentence, f"{path}: sentence {sentence.metadata.get('sent_id', number)}")
+
+
+def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
+    words: list[Mapping[str, Any]] = [token for token in sentence if isinstance(token["id"], int)]
+    if not words or [word["id"] for word in words] != list(range(1, len(words) + 1)):
+        raise UserError(f"{where} does not number its words 1, 2, 3, ...; mend or replace the file.")
+    for word in words:
+        for column in ("upos", "head", "deprel", "feats"):
+            if column not in word:
+                raise UserError(f"{where}, word {word['id']}: there is no column {column.upper()}; expected ten columns.")
+        if not 0 <= (word["head"] or 0) <= len(words):
+            raise UserError(
+                f"{where}, word {word['id']}: head {word['head']} is no word; expected 0 (the root) to {len(words)}."
+            )
+    text = str(sentence.metadata.get("text") or _spelt(sentence))
+    spans = _spans(text, sentence, where)
+    return text, Annotation(
+        tuple(
+            Word(
+                word["form"],
+                *spans[word["id"]],
+                pos=word["upos"] or "",
+                head=(word["head"] or 0) - 1,
+                relation=word["deprel"] or "",
+                negation=any((word["feats"] or {}).get(name) == value for name, value in _NEGATIVE),
+                tag=word["xpos"] or "",
+            )
+            for word in words
+        )
+    )
+
+
+def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """Each token of the text, with its syntactic words."""
+    covered = 0
+    for place, token in enumerate(sentence):
+        if isinstance(token["id"], int):
+            if token["id"] > covered:
+                yield token, [token]
+        elif token["id"][1] == "-":
+            first, _, covered = token["id"]
+            following = sentence[place + 1 :]
+            yield token, [word for word in following if isinstance(word["id"], int) and first <= word["id"] <= covered]
+
+
+def _spelt(sentence: Any) -> str:
+    """The text of a sentence that does not give it."""
+    return "".join(
+        token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ")
+        for token, _ in _surface(sentence)
+    ).rstrip()
+
+
+def _spans(text: str, sentence: Any, where: str) -> dict[int, tuple[int, int]]:
+    """Character offsets of each syntactic word, by its number."""
+    spans: dict[int, tuple[int, int]] = {}
+    end = 0
+    for token, words in _surface(sentence):
+        start = end
+        while start < len(text) and text[start].isspace():
+            start += 1
+        if not text.startswith(token["form"], start):
+            raise UserError(
+                f"{where}: '{token['form']}' is not what its text goes on with ('{text[start : start + 20]}'); mend the "
+                "'# text' line or the word."
+            )
+        end = start + len(token["form"])
+        if "".join(word["form"] for word in words) == token["form"]:
+            for word in words:
+                spans[word["id"]] = (start, start + len(word["form"]))
+                start += len(word["form"])
+        else:
+            spans[words[0]["id"]] = (start, end)
+            spans |= {word["id"]: (end, end) for word in words[1:]}
+    return spans
