@@ -140,6 +140,11 @@ class DisableHeads(pl.Callback):
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, TaskData):
             self._name(data)
+            if not data.task.is_labelled:
+                raise UserError(
+                    f"Task '{data.task.name}' has no labels, so that disabling a head can do it no harm; choose a "
+                    "labelled task."
+                )
         encoder = describe(pl_module.model)
         variants = self.variants(encoder)
         if variants or "similar_groups" not in self.plans:

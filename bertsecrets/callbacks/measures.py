@@ -95,6 +95,8 @@ class MeasureHeads(pl.Callback):
         assert isinstance(data, TaskData)
         examples = self.dataset(data).examples
         check_needs(self.measures, self.reference, annotated=bool(examples[0].annotations))
+        for measure in self.measures:
+            measure.prepare(examples, data.tokenizer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:

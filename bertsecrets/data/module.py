@@ -3,7 +3,6 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,7 +23,6 @@ from bertsecrets.data.sources.base import TRAIN
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
-from bertsecrets.results.progress import progress_over
 
 
 class TaskData(pl.LightningDataModule):
@@ -132,8 +130,7 @@ class TaskData(pl.LightningDataModule):
         if self.annotator is None:
             return examples
         texts = [text for example in examples for text in example.texts]
-        progress = partial(progress_over, what="annotation", unit="text")
-        found = iter(self.annotator.annotate(texts, progress))
+        found = iter(self.annotator.annotate(texts))
         return [replace(example, annotations=tuple(islice(found, len(example.texts)))) for example in examples]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:

@@ -85,7 +85,8 @@ def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], fol
     lead: list[str] = [_what(runs, conditions, varying)]
     if unfinished:
         lead.append(f"Left out, as not finished: {', '.join(unfinished)}.")
-    sections = [_scores(conditions, varying, figures, lead)]
+    labelled = any(each["constant"] for run in runs for each in run.scores["sets"].values())
+    sections = [_scores(conditions, varying, figures, lead)] if labelled else []
     rows: list[dict[str, object]] = []
     if heads:
         sections += measure_sections(conditions, varying, figures, lead, rows)

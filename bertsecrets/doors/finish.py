@@ -49,7 +49,8 @@ def finish(
         return
     scores = collect_scores(module, data, seconds)
     run.write_json(run.scores_path, scores.as_dict())
-    _write_predictions(run, module)
+    if data.task.is_labelled:
+        _write_predictions(run, module)
     summary = summarise(run, scores, heads=config.report.heads, config=config)
     for name, figure in summary.figures.items():
         save_figure(figure, run.figures / f"{name}.png")
@@ -63,7 +64,14 @@ def finish(
 
 
 def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
-    """The scores of the last validation beside those of a constant predictor learned from the training set."""
+    """The scores of the last validation beside those of a constant predictor learned from the training set.
+
+    A task without labels has sets and their sizes alone.
+    """
+    step = module.trainer.global_step or int(module.record.get("step", 0))
+    if not data.task.is_labelled:
+        sizes = {name: len(data.examples(split)) for name, split in data.evaluation.items()}
+        return RunScores({name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds)
     constant = data.constant_prediction()
     sets = {}
     for name in module.evaluation_names:
@@ -73,7 +81,6 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
             count=len(label_N), model=module.scores[name], constant=score(answers_N, label_N, data.task)
         )
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    step = module.trainer.global_step or int(module.record.get("step", 0))
     return RunScores(sets=sets, constant_answer=answer, step=step, seconds=seconds)
 
 

@@ -172,6 +172,6 @@ def _objective(folder: Path, name: str | None) -> float | None:
         return None
     sets: dict[str, Any] = json.loads(path.read_text("utf-8"))["sets"]
     first = next(iter(sets))
-    chosen, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']))}").partition("/")
+    chosen, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']), '')}").partition("/")
     value = sets.get(chosen, {}).get("model", {}).get(metric)
     return None if value is None else float(value)

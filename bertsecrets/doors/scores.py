@@ -22,7 +22,8 @@ class RunScores:
 
     Args:
         sets: Evaluation set -> its scores.
-        constant_answer: What the constant predictor always says.
+        constant_answer: What the constant predictor always says; empty for a task without labels, whose sets have no
+            metrics.
         step: Optimiser steps of the model scored.
         seconds: How long the run took.
     """

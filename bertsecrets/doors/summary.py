@@ -52,7 +52,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
     table = run.table()
     figures: dict[str, Figure] = {}
     lead: list[str] = []
-    sections = [_scores_section(run, scores, figures, lead)]
+    sections = [_scores_section(run, scores, figures, lead)] if scores.lines() else []
     changed: list[HeadLine] = []
     latest = _latest(table)
     if latest is not None:

@@ -14,6 +14,8 @@ WANDB_MODES = ("offline", "online", "disabled")
 def validate(config: DictConfig) -> None:
     """Raises UserError if a value that needs neither a model nor data to be judged is wrong."""
     task = task_from_config(plain(config.task))
+    if "optimizer" in config and not task.is_labelled:
+        raise UserError(f"Task '{task.name}' has no labels, so that nothing can be fine-tuned on it; use analyze.py.")
     check_init(config.init)
     if "framenet" in config:
         FrameNetSource.from_config(plain(config.framenet))

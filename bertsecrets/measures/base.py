@@ -1,6 +1,7 @@
 """A measure: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -8,8 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
 from bertsecrets.grid import HeadGrid
 
 
@@ -62,6 +65,9 @@ class Measure(Metric):
         self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def prepare(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> None:
+        """Looks at all examples of the evaluation set before the first batch; raises UserError if they do not fit."""
 
     @abstractmethod
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:

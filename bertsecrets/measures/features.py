@@ -1,115 +1,57 @@
 """Attention to linguistic features: how much each head attends to nouns, subjects, [SEP] and the like."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Word
+from bertsecrets.data.example import Example
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.matching import FeatureTokens, Matching, OffsetMatching, StringMatching
+from bertsecrets.measures.word_features import Feature, check_occurs, features_from_config
 
-SPECIAL = ("first", "separator")
-_ABSENT = ("exclude", "kovaleva")
+Absent = Literal["exclude", "kovaleva"]
 
-
-@dataclass(frozen=True)
-class Feature:
-    """Which tokens have a feature: those of a word that fits every kind that is given, or special tokens.
-
-    Args:
-        pos: Universal POS tags.
-        relation: Universal Dependencies labels.
-        lexicon: Word forms; case does not count.
-        negation: Only words that negate.
-        special: ``first`` (the classification token) or ``separator`` (every other special token); alone.
-
-    Raises:
-        UserError: If nothing is given, ``special`` stands with another kind, or there is no such special token.
-    """
-
-    pos: tuple[str, ...] = ()
-    relation: tuple[str, ...] = ()
-    lexicon: tuple[str, ...] = ()
-    negation: bool = False
-    special: str | None = None
-
-    def __post_init__(self) -> None:
-        of_words = bool(self.pos or self.relation or self.lexicon or self.negation)
-        if self.special is not None and self.special not in SPECIAL:
-            raise UserError(f"Unknown special token '{self.special}' of a feature; {choices(self.special, SPECIAL)}.")
-        if of_words == (self.special is not None):
-            raise UserError(
-                "A feature names either special tokens, or words by pos, relation, lexicon or negation; give one of the two."
-            )
-
-    @classmethod
-    def from_config(cls, name: str, section: Mapping[str, Any]) -> "Feature":
-        """A feature as ``conf/measure/features.yaml`` writes it.
-
-        Raises:
-            UserError: If a kind does not exist, or the feature is not one.
-        """
-        valid = {field.name for field in fields(cls)}
-        for key in section:
-            if key not in valid:
-                raise UserError(f"Unknown kind '{key}' of feature '{name}'; {choices(str(key), valid)}.")
-        lists = {key: tuple(map(str, section.get(key, ()))) for key in ("pos", "relation", "lexicon")}
-        return cls(**lists, negation=bool(section.get("negation", False)), special=section.get("special"))
-
-    def fits(self, word: Word) -> bool:
-        """Whether a word has the feature."""
-        return (
-            (not self.pos or word.pos in self.pos)
-            and (not self.relation or word.relation in self.relation)
-            and (not self.lexicon or word.form.lower() in {form.lower() for form in self.lexicon})
-            and (not self.negation or word.negation)
-        )
+UNIFORM = "_uniform"
+"""Ends the names of the columns that say what uniform attention would give."""
 
 
-def feature_masks(features: Sequence[Feature], batch: Batch) -> Tensor:
-    """Which tokens have which feature, bool ``[B, F, S]``; words in pieces have it in every piece."""
-    mask_BFS = torch.zeros((batch.size, len(features), batch.input_ids_BS.shape[1]), dtype=torch.bool)
-    special_BS = (batch.special_BS & batch.attention_mask_BS.bool()).cpu()
-    number_BS = batch.word_BS.cpu()
-    for row in range(batch.size):
-        words = [word for sentence in batch.annotations[row] for word in sentence.words] if batch.annotations else []
-        for place, feature in enumerate(features):
-            if feature.special is None:
-                fitting = [number for number, word in enumerate(words) if feature.fits(word)]
-                mask_BFS[row, place] = torch.isin(number_BS[row], torch.tensor(fitting, dtype=number_BS.dtype))
-            else:
-                positions = special_BS[row].nonzero()[:, 0]
-                mask_BFS[row, place, positions[:1] if feature.special == "first" else positions[1:]] = True
-    return mask_BFS.to(batch.input_ids_BS.device)
+def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
+    """The mean attention that each token receives from the L real tokens, ``[B, H, S]`` in 0..1; padding receives 0."""
+    weight_BS = real_BS.to(attention_BHQK.dtype)
+    weight_B11Q = (weight_BS / weight_BS.sum(-1, keepdim=True))[:, None, None]
+    return (weight_B11Q @ attention_BHQK)[:, :, 0]
 
 
-def attention_received(attention_BHQK: Tensor, real_BS: Tensor, mask_BFS: Tensor) -> Tensor:
-    """The largest mean attention that a token with the feature receives, ``[B, H, F]`` in 0..1; NaN without such a token.
-
-    s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij.
-    """
-    weight_BQ = real_BS.to(attention_BHQK.dtype)
-    received_BHK = torch.einsum("bhqk,bq->bhk", attention_BHQK, weight_BQ) / weight_BQ.sum(-1)[:, None, None]
-    most_BHF = received_BHK[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
+def largest(values_BHS: Tensor, mask_BFS: Tensor) -> Tensor:
+    """The largest value among the tokens of each feature, ``[B, H, F]``; NaN where there is no such token."""
+    most_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
     return most_BHF.masked_fill(~mask_BFS.any(-1)[:, None], torch.nan)
 
 
 class Features(Measure):
-    """Attention to linguistic features (Kovaleva et al. 2019, section 4.4; METHODS K5), a column for each feature.
+    """Attention to linguistic features (Kovaleva et al. 2019, section 4.4; METHODS K5).
+
+    Columns:
+        ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special
+            tokens included, in 0..1; with ``pool: sum``, the sum over j.
+        ``<feature>_uniform``: what uniform attention would give on the same examples: 1/L for each token.
 
     Args:
         num_layers, num_heads: Size of the grid.
         features: Name -> kinds, see :class:`Feature`.
+        matching: From words to tokens: by character ``offsets``, or by spelling as the original code does (``kovaleva``).
         absent: Examples without the feature: ``exclude`` disregards them, as the paper says; ``kovaleva`` counts them
-            as 0, as the original code does.
+            as 0, as the original code does for all features but negation.
         max_examples: A random sample of this many examples; None for all. The paper takes 1000.
+        max_length: Truncate to this many tokens; None for the task's. The original's is 200.
 
     Raises:
-        UserError: If no feature is given, one is none, or ``absent`` is neither.
+        UserError: If no feature is given, one is none, or ``matching`` or ``absent`` does not exist.
     """
 
     name = "features"
@@ -118,31 +60,93 @@ class Features(Measure):
         self,
         num_layers: int,
         num_heads: int,
-        features: Mapping[str, Mapping[str, Any]],
-        absent: str = "exclude",
+        features: Mapping[str, Mapping[str, Any] | None],
+        matching: Matching = "offsets",
+        absent: Absent = "exclude",
         max_examples: int | None = None,
+        max_length: int | None = None,
     ) -> None:
-        if not features:
+        self.features = features_from_config(features)
+        if not self.features:
             raise UserError("The measure of linguistic features was given none; name at least one under features.")
-        if absent not in _ABSENT:
-            raise UserError(f"Unknown absent '{absent}' of the features measure; {choices(absent, _ABSENT)}.")
-        self.columns = tuple(map(str, features))
+        check_matching(self.name, matching, absent, self.features)
+        self.columns = (*self.features, *(name + UNIFORM for name in self.features))
         super().__init__(num_layers, num_heads)
-        self.features = [Feature.from_config(str(name), section) for name, section in features.items()]
-        if any(feature.special is None for feature in self.features):
+        if any(feature.needs_annotation for feature in self.features.values()):
             self.needs = frozenset({Need.ANNOTATION})
-        self.absent = absent
-        self.feed = Feed(max_examples=max_examples)
-        self._masked: tuple[Batch, Tensor] | None = None
+        self.matching = matching
+        self.feed = Feed(max_examples=max_examples, max_length=max_length)
+        as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
+        self._as_zero_F = torch.tensor(as_zero)
+        self._sums = [place for place, feature in enumerate(self.features.values()) if feature.pool == "sum"]
+        self._tokens: FeatureTokens | None = None
+        self._masked: tuple[Batch, Tensor, Tensor] | None = None
+
+    def prepare(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> None:
+        check_occurs(self.features, examples)
+        self._tokens = feature_tokens(self.matching, list(self.features.values()), examples, tokenizer)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        # The masks are the same for every layer of a batch.
         if self._masked is None or self._masked[0] is not batch:
-            self._masked = batch, feature_masks(self.features, batch)
-        received_BHF = attention_received(attention_BHQK, batch.attention_mask_BS.bool(), self._masked[1])
-        return received_BHF if self.absent == "exclude" else received_BHF.nan_to_num(0.0)
+            # The same for every layer of a batch.
+            self._masked = batch, *self._tokens_of(batch, attention_BHQK.dtype)
+        _, mask_BFS, uniform_BF = self._masked
+        received_BHS = attention_received(attention_BHQK, batch.attention_mask_BS)
+        pooled_BHF = largest(received_BHS, mask_BFS)
+        for place in self._sums:
+            total_BH = (received_BHS * mask_BFS[:, None, place]).sum(-1)
+            pooled_BHF[:, :, place] = total_BH.where(mask_BFS[:, None, place].any(-1), torch.nan)
+        values_BHC = torch.cat((pooled_BHF, uniform_BF[:, None].expand_as(pooled_BHF)), dim=-1)
+        as_zero_C = self._as_zero_F.repeat(2).to(values_BHC.device)
+        return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
+
+    def _tokens_of(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Masks of the features and what uniform attention gives them."""
+        if self._tokens is None:
+            self._tokens = feature_tokens(self.matching, list(self.features.values()))
+        mask_BFS = self._tokens.masks(batch)
+        count_BF = mask_BFS.sum(-1)
+        counted_BF = count_BF.clamp(max=1)
+        counted_BF[:, self._sums] = count_BF[:, self._sums]
+        uniform_BF = counted_BF.to(dtype) / batch.lengths_B[:, None]
+        return mask_BFS, uniform_BF.masked_fill(count_BF == 0, torch.nan)
 
     def reset(self) -> None:
         """Back to no examples."""
         super().reset()
         self._masked = None
+
+
+def check_matching(measure: str, matching: str, absent: str, features: Mapping[str, Feature]) -> None:
+    """Raises UserError if a way of matching or of counting does not exist, or does not know one of the features."""
+    for key, value, valid in (("matching", matching, get_args(Matching)), ("absent", absent, get_args(Absent))):
+        if value not in valid:
+            raise UserError(f"Unknown {key} '{value}' of the {measure} measure; {choices(str(value), valid)}.")
+    for name, feature in features.items():
+        if feature.contains and matching != "kovaleva":
+            raise UserError(
+                f"Feature '{name}' is by contains, which matching=kovaleva alone knows; use lexicon or negation."
+            )
+
+
+def is_negation(feature: Feature) -> bool:
+    """Whether a feature is the one that the original code disregards where it is absent."""
+    return feature.negation or bool(feature.contains)
+
+
+def feature_tokens(
+    matching: Matching,
+    features: Sequence[Feature],
+    examples: Sequence[Example] = (),
+    tokenizer: PreTrainedTokenizerFast | None = None,
+) -> FeatureTokens:
+    """What finds the tokens of features; matching by spelling takes all examples and the tokenizer.
+
+    Raises:
+        ValueError: If it does not get them.
+    """
+    if matching == "offsets":
+        return OffsetMatching(features)
+    if tokenizer is None:
+        raise ValueError("matching=kovaleva looks into texts: call prepare(examples, tokenizer) before the first batch")
+    return StringMatching(features, examples, tokenizer)

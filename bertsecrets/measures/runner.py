@@ -27,8 +27,9 @@ def check_needs(measures: Sequence[Measure], reference: nn.Module | None, annota
     for measure in measures:
         if Need.ANNOTATION in measure.needs and not annotated:
             raise UserError(
-                f"Measure '{measure.name}' needs annotated words, and these examples have none; use a demo task, which "
-                "carries gold annotation, or leave the measure out."
+                f"Measure '{measure.name}' needs annotated words, and these examples have none; name a spaCy pipeline "
+                "(annotation=spacy annotation.pipeline=en_core_web_md), or use a demo task (task=demo_paraphrase) or a "
+                "treebank (task=ud_ewt data.root=<folder>), which carry gold annotation."
             )
         if Need.REFERENCE in measure.needs and reference is None:
             raise UserError(

@@ -1,6 +1,6 @@
 """Reads a fine-tuned model back: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +56,22 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
 
     Args:
         path: What :func:`bertsecrets.models.locate.find_checkpoint` found.
-        task: The task to analyse it on.
+        task: The task to analyse it on; one without labels takes a model of any task, or one that has no head yet.
         spec: The pre-trained model that it should stem from.
 
     Raises:
         UserError: If the checkpoint is of another task or architecture, or cannot be read.
     """
     if path.is_dir():
-        model = load_folder(path)
-        _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
+        model = load_folder(path, with_head=task.is_labelled)
+        if task.is_labelled:
+            _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
         return Checkpoint(model.eval(), {}, path)
     content = read_record(path)
     record = content[RECORD]
-    if record["task"] != task.name:
+    if not task.is_labelled:
+        task = replace(task, labels=tuple(record["labels"]), label_range=None if record["labels"] else (0.0, 1.0))
+    elif record["task"] != task.name:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )

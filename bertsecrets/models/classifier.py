@@ -26,7 +26,7 @@ class SequenceClassifier(pl.LightningModule):
     """An encoder with a classification or regression head, fine-tuned on one task.
 
     Metrics are computed once at the end of each evaluation from the predictions of all processes, every example
-    counted once, under the names ``<evaluation set>/<metric>``. The random numbers of a training step (dropout) are
+    counted once, under the names ``<evaluation set>/<metric>``; a task without labels has none, and nothing is predicted. The random numbers of a training step (dropout) are
     a function of seed, step and process alone, so that nothing done between two steps can change them and an
     interrupted run goes on exactly as if it had not been interrupted.
 
@@ -136,13 +136,17 @@ class SequenceClassifier(pl.LightningModule):
             predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        if not self.task.is_labelled:
+            return
         assert batch.label_B is not None
         predictions = self.predictions[self.evaluation_names[dataloader_idx]]
         assert isinstance(predictions, Predictions)
         predictions.update(batch.index_B, self(batch), batch.label_B)
 
     def on_validation_epoch_end(self) -> None:
-        self.scores, self.scored_step = {}, self.global_step
+        self.scores, self.scored_step = {name: {} for name in self.evaluation_names}, self.global_step
+        if not self.task.is_labelled:
+            return
         for name in self.evaluation_names:
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)

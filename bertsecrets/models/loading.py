@@ -51,7 +51,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
         config = AutoConfig.from_pretrained(location, revision=spec.revision or "main")
         config.num_labels = task.num_outputs
         config.problem_type = "regression" if task.is_regression else "single_label_classification"
-        if not task.is_regression:
+        if task.labels:
             config.id2label = dict(enumerate(task.labels))
             config.label2id = {label: i for i, label in enumerate(task.labels)}
         if init == "random_normal":
@@ -70,18 +70,23 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     return _ready(model)
 
 
-def load_folder(folder: Path) -> PreTrainedModel:
+def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
     """A fine-tuned model with its own head, from a folder made by ``save_pretrained``.
 
+    Args:
+        folder: Where it is.
+        with_head: Whether the head must be there, too; a missing one is random.
+
     Raises:
-        UserError: If the folder does not hold a complete model with a classification head.
+        UserError: If the folder does not hold a complete encoder, or no classification head where there must be one.
     """
     spec = ModelSpec(folder.name, str(folder))
     with _one_sentence(spec), _quiet():
         model, info = AutoModelForSequenceClassification.from_pretrained(
             spec.locate(), dtype=torch.float32, output_loading_info=True
         )
-    if info["missing_keys"]:
+    _check_complete(model, info, spec)
+    if with_head and info["missing_keys"]:
         raise UserError(
             f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are missing, "
             f"e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."

@@ -3,23 +3,21 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from filelock import FileLock
+from pytorch_lightning.utilities import rank_zero_only
 
 from bertsecrets.data.annotation.storage import read_annotations, write_annotations
 from bertsecrets.data.example import Annotation
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.progress import progress_over
 
 CHUNK = 512
 """Texts annotated between two writes: what an interruption can lose."""
-
-Progress = Callable[[int], AbstractContextManager[Callable[..., object]]]
-"""Opened with the number of texts; what it yields is called with the number finished."""
 
 
 class Pipeline(Protocol):
@@ -42,17 +40,20 @@ class Annotator:
     Args:
         pipeline: Run only for texts that are not in the folder yet.
         folder: Made where it is missing.
+        progress: Whether to show a progress bar, on the first process.
     """
 
-    def __init__(self, pipeline: Pipeline, folder: Path) -> None:
+    def __init__(self, pipeline: Pipeline, folder: Path, progress: bool = True) -> None:
         self.pipeline = pipeline
         self.folder = folder
+        self.progress = progress
 
-    def annotate(self, texts: Sequence[str], progress: Progress) -> list[Annotation]:
-        """The annotation of each text; raises UserError if the pipeline is not there or makes none."""
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """The annotation of each text; raises UserError if the pipeline makes none."""
         different = sorted(set(texts))
         found: dict[str, Annotation] = {}
-        with progress(len(different)) as advance:
+        visible = self.progress and rank_zero_only.rank == 0
+        with progress_over(len(different), "annotation", visible, unit="text") as advance:
             for start in range(0, len(different), CHUNK):
                 chunk = different[start : start + CHUNK]
                 found.update(zip(chunk, self._chunk(chunk), strict=True))
@@ -78,6 +79,7 @@ class AnnotationConfig:
     pipeline: str | None = None
     cache_dir: str | None = None
     processes: int = 1
+    progress: bool = True
 
 
 def make_annotator(config: Mapping[str, Any]) -> Annotator | None:
@@ -98,7 +100,7 @@ def make_annotator(config: Mapping[str, Any]) -> Annotator | None:
     if chosen.pipeline is None:
         return None
     folder = Path(chosen.cache_dir).expanduser() if chosen.cache_dir else _default_folder()
-    return Annotator(SpacyPipeline(chosen.pipeline, chosen.processes), folder)
+    return Annotator(SpacyPipeline(chosen.pipeline, chosen.processes), folder, chosen.progress)
 
 
 def _default_folder() -> Path:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ class SpacyPipeline:
         self.folder = _located(name)
         self._loaded: Any = None
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """spaCy's version and the content of the pipeline's files."""
         import spacy

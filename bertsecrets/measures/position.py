@@ -1,0 +1,62 @@
+"""What a head attends to by position alone: the mean attention at a signed distance."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.measures.word_pairs import TokenPairs
+
+
+@dataclass(frozen=True)
+class EqualDistances:
+    """For each of N pairs of tokens, the pairs that stand at the same signed distance, M in all.
+
+    They lie in the same example and between the same sentences, and special tokens are in none.
+
+    Args:
+        row_M, query_M, key_M: Where each stands.
+        class_M: Class of equal example, sentences and distance, from 0.
+        class_N: The class of each of the given pairs.
+        others_N: How many other pairs are in that class.
+        classes: How many classes there are.
+    """
+
+    row_M: Tensor
+    query_M: Tensor
+    key_M: Tensor
+    class_M: Tensor
+    class_N: Tensor
+    others_N: Tensor
+    classes: int
+
+    @classmethod
+    def of(cls, pairs: TokenPairs, batch: Batch) -> "EqualDistances":
+        """The pairs at equal distance, found once for all layers of a batch; no given pair has a special token."""
+        real_BS = batch.attention_mask_BS.bool()
+        # Special tokens stand between sentences: how many came before says which sentence it is.
+        sentence_BS = batch.special_BS.cumsum(-1).masked_fill(batch.special_BS | ~real_BS, -1)
+        size = real_BS.shape[1]
+        position_S = torch.arange(size, device=real_BS.device)
+        distance_SS = position_S[None] - position_S[:, None] + size
+        row_B = torch.arange(batch.size, device=real_BS.device)[:, None, None]
+        label_BSS = (row_B * (size + 1) + sentence_BS[:, :, None]) * (size + 1) + sentence_BS[:, None]
+        label_BSS = label_BSS * (2 * size) + distance_SS
+        inside_BSS = (sentence_BS[:, :, None] >= 0) & (sentence_BS[:, None] >= 0)
+        wanted_C, class_N = label_BSS[pairs.row_N, pairs.query_N, pairs.key_N].unique(return_inverse=True)
+        row_M, query_M, key_M = (torch.isin(label_BSS, wanted_C) & inside_BSS).nonzero(as_tuple=True)
+        class_M = torch.searchsorted(wanted_C, label_BSS[row_M, query_M, key_M])
+        others_N = torch.bincount(class_M, minlength=len(wanted_C))[class_N] - 1
+        return cls(row_M, query_M, key_M, class_M, class_N, others_N, len(wanted_C))
+
+    def mean_of_others(self, attention_BHQK: Tensor, values_NH: Tensor) -> Tensor:
+        """The mean attention of the other pairs at each pair's distance, ``[N, H]``; NaN where there is none.
+
+        Args:
+            attention_BHQK: The maps.
+            values_NH: The given pairs' own attention.
+        """
+        total_CH = attention_BHQK.new_zeros((self.classes, values_NH.shape[1]))
+        total_CH.index_add_(0, self.class_M, attention_BHQK[self.row_M, :, self.query_M, self.key_M])
+        return (total_CH[self.class_N] - values_NH) / self.others_N[:, None].where(self.others_N[:, None] > 0, torch.nan)
