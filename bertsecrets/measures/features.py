@@ -1,6 +1,6 @@
 """Attention to linguistic features: how much each head attends to nouns, subjects, [SEP] and the like."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -27,10 +27,13 @@ def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
     return (weight_B11Q @ attention_BHQK)[:, :, 0]
 
 
-def largest(values_BHS: Tensor, mask_BFS: Tensor) -> Tensor:
-    """The largest value among the tokens of each feature, ``[B, H, F]``; NaN where there is no such token."""
-    most_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
-    return most_BHF.masked_fill(~mask_BFS.any(-1)[:, None], torch.nan)
+def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) -> Tensor:
+    """The largest value (or the sum) among the tokens of each feature, ``[B, H, F]``; NaN where there is no such token."""
+    values_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
+    for place, feature in enumerate(features):
+        if feature.pool == "sum":
+            values_BHF[:, :, place] = (values_BHS * mask_BFS[:, None, place]).sum(-1)
+    return values_BHF.masked_fill(~mask_BFS.any(-1)[:, None], torch.nan)
 
 
 class Features(Measure):
@@ -78,9 +81,8 @@ class Features(Measure):
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
         as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
         self._as_zero_F = torch.tensor(as_zero)
-        self._sums = [place for place, feature in enumerate(self.features.values()) if feature.pool == "sum"]
         self._tokens: FeatureTokens | None = None
-        self._masked: tuple[Batch, Tensor, Tensor] | None = None
+        self._masked: tuple[Batch, Tensor] | None = None
 
     def prepare(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> None:
         check_occurs(self.features, examples)
@@ -89,27 +91,22 @@ class Features(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         if self._masked is None or self._masked[0] is not batch:
             # The same for every layer of a batch.
-            self._masked = batch, *self._tokens_of(batch, attention_BHQK.dtype)
-        _, mask_BFS, uniform_BF = self._masked
-        received_BHS = attention_received(attention_BHQK, batch.attention_mask_BS)
-        pooled_BHF = largest(received_BHS, mask_BFS)
-        for place in self._sums:
-            total_BH = (received_BHS * mask_BFS[:, None, place]).sum(-1)
-            pooled_BHF[:, :, place] = total_BH.where(mask_BFS[:, None, place].any(-1), torch.nan)
-        values_BHC = torch.cat((pooled_BHF, uniform_BF[:, None].expand_as(pooled_BHF)), dim=-1)
+            self._masked = batch, self._masks(batch)
+        mask_BFS = self._masked[1]
+        real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
+        uniform_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
+        received_BHF, uniform_B1F = (
+            pooled(values_BHS, mask_BFS, self.features.values())
+            for values_BHS in (attention_received(attention_BHQK, real_BS), uniform_B1S)
+        )
+        values_BHC = torch.cat((received_BHF, uniform_B1F.expand_as(received_BHF)), dim=-1)
         as_zero_C = self._as_zero_F.repeat(2).to(values_BHC.device)
         return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
 
-    def _tokens_of(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Masks of the features and what uniform attention gives them."""
+    def _masks(self, batch: Batch) -> Tensor:
         if self._tokens is None:
             self._tokens = feature_tokens(self.matching, list(self.features.values()))
-        mask_BFS = self._tokens.masks(batch)
-        count_BF = mask_BFS.sum(-1)
-        counted_BF = count_BF.clamp(max=1)
-        counted_BF[:, self._sums] = count_BF[:, self._sums]
-        uniform_BF = counted_BF.to(dtype) / batch.lengths_B[:, None]
-        return mask_BFS, uniform_BF.masked_fill(count_BF == 0, torch.nan)
+        return self._tokens.masks(batch)
 
     def reset(self) -> None:
         """Back to no examples."""

@@ -13,7 +13,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.features import Absent, check_matching, feature_tokens, largest
+from bertsecrets.measures.features import Absent, check_matching, feature_tokens, pooled
 from bertsecrets.measures.matching import FeatureTokens, Matching, StringMatching
 from bertsecrets.measures.position import EqualDistances
 from bertsecrets.measures.word_features import check_occurs, features_from_config
@@ -46,8 +46,8 @@ class TokenToToken(Measure):
     """Attention from one kind of token to another (Kovaleva et al. 2019, section 4.5; METHODS K6).
 
     Columns:
-        ``cls_to_<feature>``: the most that the first token ([CLS]) attends to a token with the feature, in 0..1. The
-            paper looks at the last layer.
+        ``cls_to_<feature>``: the most that the first token ([CLS]) attends to a token with the feature, in 0..1; with
+            ``pool: sum``, to all of them together. The paper looks at the last layer.
         ``<pair>``: the largest attention from a token of a first word to a token of its second word, in 0..1.
         ``<pair>_beyond_position``: mean over these pairs of tokens of their attention less the mean attention of the
             other pairs of tokens at the same signed distance, between the same sentences of the same example, special
@@ -136,7 +136,7 @@ class TokenToToken(Measure):
         size, heads = attention_BHQK.shape[:2]
         first_B = batch.attention_mask_BS.argmax(-1)
         row_BHK = attention_BHQK[torch.arange(size, device=first_B.device), :, first_B]
-        columns = [largest(row_BHK, found.mask_BFS)]
+        columns = [pooled(row_BHK, found.mask_BFS, self.features.values())]
         if self.pairs:
             pairs = found.pairs
             values_NH = attention_BHQK[pairs.row_N, :, pairs.query_N, pairs.key_N]

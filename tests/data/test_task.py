@@ -10,6 +10,7 @@ from bertsecrets.data.demo import DEMO_TASKS
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 
+TREEBANKS = {"ud_ewt"}
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
 
 HUB_LABELS = {
@@ -38,8 +39,8 @@ def config(**changes: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def test_the_nine_glue_tasks_and_the_demo_tasks_are_there() -> None:
-    assert set(NAMES) == GLUE | set(DEMO_TASKS)
+def test_the_nine_glue_tasks_the_demo_tasks_and_the_treebank_are_there() -> None:
+    assert set(NAMES) == GLUE | set(DEMO_TASKS) | TREEBANKS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,8 +48,10 @@ def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> 
     found = task(name)
     assert found.name == name
     assert found.demo == (name in DEMO_TASKS)
-    assert (found.hub is None) == (found.tsv is None) == found.demo
-    assert found.num_outputs == (1 if found.is_regression else len(found.labels))
+    assert (found.conllu is not None) == (name in TREEBANKS)
+    assert (found.hub is None) == (found.tsv is None) == (found.demo or name in TREEBANKS)
+    assert found.is_labelled == (name not in TREEBANKS)
+    assert found.num_outputs == (len(found.labels) if found.labels else 1)
 
 
 @pytest.mark.parametrize("name", sorted(GLUE))

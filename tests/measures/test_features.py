@@ -1,18 +1,27 @@
 """Attention to linguistic features against a naive loop and hand-worked sentences."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+import yaml
 from data.tasks import task
+from data.toy import wordpiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Word
+from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
-from bertsecrets.measures.features import Feature, Features, attention_received, feature_masks
+from bertsecrets.measures.features import Features, attention_received, pooled
+from bertsecrets.measures.matching import OffsetMatching
+from bertsecrets.measures.word_features import Feature, features_from_config
+
+CONF = Path(__file__).parents[2] / "conf"
 
 ALL = {
     "nouns": {"pos": ["NOUN"]},
@@ -21,6 +30,7 @@ ALL = {
     "negation": {"negation": True},
     "cls": {"special": "first"},
     "sep": {"special": "separator"},
+    "sep_total": {"special": "separator", "pool": "sum"},
 }
 
 
@@ -64,16 +74,19 @@ def random_maps(batch: Batch, seed: int, heads: int = 3) -> Tensor:
 
 def positions(row: int) -> dict[str, list[int]]:
     """Where the features of the hand-worked batch stand, read off by eye."""
-    return [
+    found: list[dict[str, list[int]]] = [
         {"nouns": [2, 3, 8], "subjects": [2, 3], "not": [5], "negation": [5], "cls": [0], "sep": [7, 9]},
         {"nouns": [], "subjects": [1], "not": [], "negation": [], "cls": [0], "sep": [3]},
-    ][row]
+    ]
+    return {**found[row], "sep_total": found[row]["sep"]}
+
+
+def matching() -> OffsetMatching:
+    return OffsetMatching(list(features_from_config(ALL).values()))
 
 
 def test_tokens_of_each_feature_are_those_read_off_by_eye() -> None:
-    batch = hand_worked()
-    features = [Feature.from_config(name, section) for name, section in ALL.items()]
-    mask_BFS = feature_masks(features, batch)
+    mask_BFS = matching().masks(hand_worked())
     for row in range(2):
         for place, name in enumerate(ALL):
             assert mask_BFS[row, place].nonzero()[:, 0].tolist() == positions(row)[name], (row, name)
@@ -89,34 +102,39 @@ def test_the_measure_equals_a_naive_loop(seed: int) -> None:
         measure.update(0, attention_BHQK, batch)
         grid = measure.compute()
         for head in range(3):
-            for place, name in enumerate(ALL):
-                values = []
+            for name in ALL:
+                values, uniform = [], []
                 for row, length in enumerate((10, 4)):
                     received = attention_BHQK[row, head, :length, :length].numpy().mean(axis=0)
                     found = positions(row)[name]
                     if found:
-                        values.append(max(received[position] for position in found))
-                    elif absent == "kovaleva":
+                        pool = sum if name == "sep_total" else max
+                        values.append(pool(received[position] for position in found))
+                        uniform.append(pool(1 / length for _ in found))
+                    elif absent == "kovaleva" and name != "negation":
                         values.append(0.0)
-                assert grid.value_LHC[0, head, place].item() == pytest.approx(np.mean(values), abs=1e-12)
-                assert grid.count_LHC[0, head, place].item() == len(values)
+                        uniform.append(0.0)
+                for column, expected in ((name, values), (f"{name}_uniform", uniform)):
+                    assert grid.column(column)[0, head].item() == pytest.approx(np.mean(expected), abs=1e-12)
+                    assert grid.count_LHC[0, head, grid.columns.index(column)].item() == len(expected)
 
 
-def test_uniform_attention_gives_every_token_its_share() -> None:
+def test_uniform_attention_gives_what_the_uniform_columns_say() -> None:
     batch = hand_worked()
     real_BS = batch.attention_mask_BS.bool()
-    length_B = real_BS.sum(-1)
-    uniform = (real_BS[:, None, None] / length_B[:, None, None, None]).expand(2, 3, 10, 10)
-    mask_BFS = feature_masks([Feature(special="first")], batch)
-    found = attention_received(uniform, real_BS, mask_BFS)
-    assert torch.allclose(found[:, :, 0], (1 / length_B)[:, None].expand(2, 3).to(found.dtype))
+    uniform = (real_BS[:, None, None] / real_BS.sum(-1)[:, None, None, None].double()).expand(2, 3, 10, 10)
+    measure = Features(1, 3, ALL)
+    measure.update(0, uniform, batch)
+    grid = measure.compute()
+    for name in ALL:
+        assert torch.allclose(grid.column(name), grid.column(f"{name}_uniform"))
+    assert grid.column("cls_uniform")[0, 0].item() == pytest.approx((1 / 10 + 1 / 4) / 2)
+    assert grid.column("sep_total_uniform")[0, 0].item() == pytest.approx((2 / 10 + 1 / 4) / 2)
 
 
-def test_padding_changes_nothing() -> None:
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(side: str) -> None:
     batch = hand_worked()
-    features = [Feature.from_config(name, section) for name, section in ALL.items()]
-    attention_BHQK = random_maps(batch, 3)
-    whole = attention_received(attention_BHQK, batch.attention_mask_BS.bool(), feature_masks(features, batch))
     alone = Batch(
         input_ids_BS=batch.input_ids_BS[1:, :4],
         attention_mask_BS=batch.attention_mask_BS[1:, :4],
@@ -127,10 +145,44 @@ def test_padding_changes_nothing() -> None:
         label_B=None,
         annotations=batch.annotations[1:],
     )
-    cropped = attention_received(
-        attention_BHQK[1:, :, :4, :4], alone.attention_mask_BS.bool(), feature_masks(features, alone)
+    order = [*range(4, 10), *range(4)] if side == "left" else list(range(10))
+    padded = Batch(
+        input_ids_BS=batch.input_ids_BS[1:, order],
+        attention_mask_BS=batch.attention_mask_BS[1:, order],
+        token_type_ids_BS=None,
+        special_BS=batch.special_BS[1:, order],
+        word_BS=batch.word_BS[1:, order],
+        index_B=batch.index_B[1:],
+        label_B=None,
+        annotations=batch.annotations[1:],
     )
-    assert torch.allclose(whole[1:], cropped, equal_nan=True)
+    attention_BHQK = random_maps(batch, 3)[1:]
+    wide = Features(1, 3, ALL).per_example(attention_BHQK[:, :, order][..., order], padded, None)
+    narrow = Features(1, 3, ALL).per_example(attention_BHQK[:, :, :4, :4], alone, None)
+    assert torch.allclose(wide, narrow, equal_nan=True)
+
+
+def test_an_example_without_annotation_has_no_words() -> None:
+    batch = hand_worked()
+    batch.annotations = (batch.annotations[0], ())
+    mask_BFS = matching().masks(batch)
+    assert mask_BFS[0, 1].any()
+    assert not mask_BFS[1, 1].any()
+
+
+def test_the_largest_or_the_sum_counts() -> None:
+    values_BHS = torch.tensor([[[0.2, 0.0, 0.5]]])
+    mask_BFS = torch.tensor([[[True, True, False], [False, True, False], [True, False, True], [False, False, False]]])
+    features = [Feature(pos=("X",)), Feature(pos=("X",)), Feature(pos=("X",), pool="sum"), Feature(pos=("X",))]
+    found_F = pooled(values_BHS, mask_BFS, features)[0, 0]
+    assert found_F[:3].tolist() == pytest.approx([0.2, 0.0, 0.7])
+    assert found_F[3].isnan()
+
+
+def test_received_attention_is_the_mean_over_real_rows() -> None:
+    attention_BHQK = torch.tensor([[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [9.0, 9.0, 9.0]]]])
+    received_BHS = attention_received(attention_BHQK, torch.tensor([[1, 1, 0]]))
+    assert received_BHS.tolist() == [[[0.75, 0.25, 0.0]]]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +190,11 @@ def test_padding_changes_nothing() -> None:
     [
         ({"possition": ["NOUN"]}, "Unknown kind 'possition' of feature 'x'"),
         ({"special": "last"}, "Unknown special token 'last'"),
-        ({"special": "first", "pos": ["NOUN"]}, "give one of the two"),
-        ({}, "give one of the two"),
+        ({"special": "first", "pos": ["NOUN"]}, "give one of the three"),
+        ({"contains": ["not"], "pos": ["NOUN"]}, "give one of the three"),
+        ({}, "give one of the three"),
+        ({"pos": "NOUN"}, r"Kind 'pos' of feature 'x' is 'NOUN'; expected a list, e.g. \[NOUN\]"),
+        ({"special": "first", "pool": "mean"}, "Unknown pool 'mean'"),
     ],
 )
 def test_a_feature_that_is_none_is_told(section: dict[str, object], message: str) -> None:
@@ -157,16 +212,25 @@ def test_what_the_measure_needs_depends_on_its_features() -> None:
 
 
 def test_every_feature_of_the_configuration_occurs_in_the_demo_corpus() -> None:
-    from pathlib import Path
+    examples = DemoSource(task("demo_nli")).examples("validation")
+    sections = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
+    Features(1, 1, sections).prepare(examples, wordpiece())
 
-    import yaml
 
-    from bertsecrets.data.sources.demo import DemoSource
+def test_a_feature_that_matches_nothing_is_told_before_the_first_batch() -> None:
+    examples = DemoSource(task("demo_nli")).examples("validation")
+    wrong = {**ALL, "interjections": {"pos": ["INTJ"], "relation": ["discourse"]}}
+    with pytest.raises(UserError, match=r"Feature 'interjections' matches nothing in the 400 examples.*pos INTJ"):
+        Features(1, 1, wrong).prepare(examples, wordpiece())
+    left_out = Features(1, 1, {**wrong, "interjections": None})
+    left_out.prepare(examples, wordpiece())
+    assert "interjections" not in left_out.columns
 
-    sections = yaml.safe_load((Path(__file__).parents[2] / "conf/measure/features.yaml").read_text())["features"]
-    examples = DemoSource(task("demo_paraphrase")).examples("validation")
-    words = [word for example in examples for sentence in example.annotations for word in sentence.words]
-    for name, section in sections.items():
-        feature = Feature.from_config(name, section)
-        if feature.special is None and name != "negation":
-            assert any(feature.fits(word) for word in words), name
+
+def test_strings_that_sentences_contain_are_for_the_original_matching_alone() -> None:
+    with pytest.raises(UserError, match="Feature 'negation' is by contains, which matching=kovaleva alone knows"):
+        Features(1, 1, {"negation": {"contains": ["not"]}})
+    with pytest.raises(ValueError, match="call prepare"):
+        Features(1, 1, {"negation": {"contains": ["not"]}}, matching="kovaleva").per_example(
+            random_maps(hand_worked(), 0), hand_worked(), None
+        )

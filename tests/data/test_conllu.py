@@ -1,0 +1,152 @@
+"""Treebanks read from CoNLL-U: words, offsets, negation, and what is said of files that are no such thing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from data.tasks import task
+from data.toy import wordpiece
+
+from bertsecrets.data.example import Annotation
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.sources.conllu import ConlluSource, read_conllu
+from bertsecrets.data.task import ConlluLayout, Task
+from bertsecrets.errors import UserError
+
+SENTENCE = """\
+# sent_id = toy-1
+# text = He  doesn't (now) eat du pain.
+1\tHe\the\tPRON\tPRP\t_\t5\tnsubj\t_\t_
+2-3\tdoesn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdoes\tdo\tAUX\tVBZ\t_\t5\taux\t_\t_
+3\tn't\tnot\tPART\tRB\tPolarity=Neg\t5\tadvmod\t_\t_
+4\t(now)\tnow\tADV\tRB\t_\t5\tadvmod\t_\t_
+4.1\tgone\t_\tVERB\tVBN\t_\t_\t_\t_\t_
+5\teat\teat\tVERB\tVB\t_\t0\troot\t_\t_
+6-7\tdu\t_\t_\t_\t_\t_\t_\t_\t_
+6\tde\tde\tADP\t_\t_\t8\tcase\t_\t_
+7\tle\tle\tDET\t_\t_\t8\tdet\t_\t_
+8\tpain\tpain\tNOUN\t_\t_\t5\tobj\t_\tSpaceAfter=No
+9\t.\t.\tPUNCT\t.\t_\t5\tpunct\t_\t_
+
+"""
+SPELT = """\
+1\tNothing\tnothing\tPRON\tNN\tPronType=Neg\t2\tnsubj\t_\t_
+2\tworks\twork\tVERB\tVBZ\t_\t0\troot\t_\tSpaceAfter=No
+3\t!\t!\tPUNCT\t.\t_\t2\tpunct\t_\t_
+
+"""
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "toy.conllu"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_words_stand_where_they_are_in_the_text(tmp_path: Path) -> None:
+    (text, annotation), (spelt, second) = read_conllu(written(tmp_path, SENTENCE + SPELT))
+    assert text == "He  doesn't (now) eat du pain."
+    found = [(word.form, text[word.start : word.end], word.head, word.relation) for word in annotation.words]
+    assert found == [
+        ("He", "He", 4, "nsubj"),
+        ("does", "does", 4, "aux"),
+        ("n't", "n't", 4, "advmod"),
+        ("(now)", "(now)", 4, "advmod"),
+        ("eat", "eat", -1, "root"),
+        # "de" and "le" do not make up "du".
+        ("de", "du", 7, "case"),
+        ("le", "", 7, "det"),
+        ("pain", "pain", 4, "obj"),
+        (".", ".", 4, "punct"),
+    ]
+    assert [word.form for word in annotation.words if word.negation] == ["n't"]
+    assert (annotation.words[1].pos, annotation.words[1].tag, annotation.words[5].tag) == ("AUX", "VBZ", "")
+    assert spelt == "Nothing works!"
+    assert [word.negation for word in second.words] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("\t5\tnsubj", "\t12\tnsubj", r"sentence toy-1, word 1: head 12 is no word; expected 0 \(the root\) to 9"),
+        ("\t5\tnsubj", "\tfive\tnsubj", "sentence 1 is not CoNLL-U"),
+        ("1\tHe", "one\tHe", "sentence 1 is not CoNLL-U"),
+        ("4\t(now)", "6\t(now)", "does not number its words 1, 2, 3"),
+        ("5\teat", "5\teats", r"'eats' is not what its text goes on with \('eat du pain.'\)"),
+        ("1\tHe\the\tPRON\tPRP\t_\t5\tnsubj\t_\t_", "1\tHe\the\tPRON", "word 1: there is no column"),
+    ],
+)
+def test_a_file_that_is_no_treebank_is_told(tmp_path: Path, before: str, after: str, message: str) -> None:
+    assert before in SENTENCE
+    path = written(tmp_path, SENTENCE.replace(before, after, 1))
+    with pytest.raises(UserError, match=message) as error:
+        list(read_conllu(path))
+    assert str(path) in str(error.value)
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "toy.conllu"
+    path.write_bytes(b"1\t\xff\xfe\n\n")
+    with pytest.raises(UserError, match="sentence 1 is not CoNLL-U"):
+        list(read_conllu(path))
+
+
+def treebank(folder: Path, content: str = SENTENCE) -> Task:
+    (folder / "Toy").mkdir(exist_ok=True)
+    written(folder / "Toy", content)
+    files = {"train": "toy.conllu", "validation": "toy.conllu", "test": "gone.conllu"}
+    return replace(task("ud_ewt"), name="toy", conllu=ConlluLayout("Toy", files))
+
+
+def test_a_treebank_is_a_task_of_sentences_without_labels(tmp_path: Path) -> None:
+    toy = treebank(tmp_path, SENTENCE + SPELT)
+    data = TaskData(toy, SourceConfig(root=str(tmp_path)), wordpiece())
+    data.setup("fit")
+    examples = data.examples("validation")
+    assert [example.label for example in examples] == [None, None]
+    assert [example.texts for example in examples] == [("He  doesn't (now) eat du pain.",), ("Nothing works!",)]
+    assert all(isinstance(example.annotations[0], Annotation) for example in examples)
+    assert data.evaluation_dataset("val")[[0]].label_B is None
+    assert not toy.is_labelled
+    assert toy.num_outputs == 1
+    with pytest.raises(UserError, match="Split 'validation' of task 'toy' has no labels"):
+        data.labels("validation")
+
+
+def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = treebank(tmp_path)
+    with pytest.raises(UserError, match=r"Task 'toy' is read from a treebank: give data.root=<folder that holds Toy>"):
+        make_source(SourceConfig(), toy)
+    with pytest.raises(UserError, match="is no folder; give the one that holds Toy"):
+        make_source(SourceConfig(root=str(tmp_path / "no")), toy)
+    source = make_source(SourceConfig(source="conllu", root=str(tmp_path)), toy)
+    assert isinstance(source, ConlluSource)
+    with pytest.raises(UserError, match=r"gone.conllu' is missing; data.root must hold Toy/gone.conllu"):
+        source.examples("test")
+    assert not source.has("test")
+    with pytest.raises(UserError, match="Unknown split 'dev' of task 'toy'"):
+        source.examples("dev")
+    with pytest.raises(UserError, match="has no CoNLL-U layout"):
+        make_source(SourceConfig(source="conllu", root=str(tmp_path)), task("mrpc"))
+    written(tmp_path / "Toy", "\n")
+    with pytest.raises(UserError, match="holds no sentences"):
+        source.examples("validation")
+    monkeypatch.setattr("bertsecrets.data.sources.conllu.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs the conllu package; run pip install 'bertsecrets\[annotate\]'"):
+        make_source(SourceConfig(root=str(tmp_path)), toy)
+
+
+def test_every_sentence_of_the_english_web_treebank(glue: Path) -> None:
+    root = glue.parent / "ud"
+    if not (root / "UD_English-EWT").is_dir():
+        pytest.skip("UD_English-EWT is not there")
+    examples = make_source(SourceConfig(root=str(root)), task("ud_ewt")).examples("validation")
+    assert len(examples) == 2001
+    words = [word for example in examples for word in example.annotations[0].words]
+    assert len(words) == 25147
+    assert all(
+        example.texts[0][word.start : word.end] == word.form for example in examples for word in example.annotations[0].words
+    )
+    assert sum(word.negation for word in words) > 200

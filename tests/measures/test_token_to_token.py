@@ -1,0 +1,257 @@
+"""Attention between linked words against naive loops, hand-worked cases, and heads that know nothing but position."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from data.tasks import task
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measures.naive import Plain, bert_tokenizer, maps, plain
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources.demo import DemoSource
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.measures.token_to_token import TokenToToken
+from bertsecrets.measures.word_pairs import WordPair
+
+CONF = Path(__file__).parents[2] / "conf"
+FEATURES = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
+PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token.yaml").read_text())["pairs"]
+EXAMPLES = DemoSource(task("demo_nli")).examples("validation")
+LENGTH = 22
+"""Short enough to cut many of the examples."""
+
+
+def linked(example: Plain, query: int, key: int, link: str) -> bool:
+    source, target = example.words[query], example.words[key]
+    if source is None or target is None or source == target:
+        return False
+    first, second = example.word(query), example.word(key)
+    assert first is not None
+    assert second is not None
+    return {
+        "head": source[0] == target[0] and first.head == target[1],
+        "dependent": source[0] == target[0] and second.head == source[1],
+        "sentence": source[0] == target[0],
+        "entity": first.entity == second.entity >= 0,
+    }[link]
+
+
+def is_of(example: Plain, token: int, section: dict[str, list[str]] | None) -> bool:
+    word = example.word(token)
+    assert word is not None
+    return section is None or all(getattr(word, kind) in values for kind, values in section.items())
+
+
+def naive_pairs(example: Plain, section: dict[str, Any]) -> list[tuple[int, int]]:
+    return [
+        (query, key)
+        for query in range(len(example.tokens))
+        for key in range(len(example.tokens))
+        if linked(example, query, key, section["link"])
+        and is_of(example, query, section.get("from"))
+        and is_of(example, key, section.get("to"))
+    ]
+
+
+def naive_beyond(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[int, int]]) -> float:
+    """The pairs' attention less that of others like them, looked for in the whole map."""
+    differences = []
+    for query, key in pairs:
+        others = [
+            map_SS[i, j]
+            for i in range(len(example.tokens))
+            for j in range(len(example.tokens))
+            if j - i == key - query
+            and (i, j) != (query, key)
+            and (example.sentences[i], example.sentences[j]) == (example.sentences[query], example.sentences[key])
+        ]
+        if others:
+            differences.append(map_SS[query, key] - np.mean(others))
+    return float(np.mean(differences)) if differences else float("nan")
+
+
+def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
+    values: dict[str, float] = {"uniform": 1 / len(example.tokens)}
+    for name, section in PAIRS.items():
+        pairs = naive_pairs(example, section)
+        far = [(query, key) for query, key in pairs if abs(query - key) >= 3]
+        values[name] = max((map_SS[pair] for pair in pairs), default=float("nan"))
+        values[f"{name}_far"] = max((map_SS[pair] for pair in far), default=float("nan"))
+        values[f"{name}_beyond_position"] = naive_beyond(example, map_SS, pairs)
+    for name, section in FEATURES.items():
+        kinds = {kind: values for kind, values in section.items() if kind != "pool"}
+        if "special" in section:
+            places = [at for at, token in enumerate(example.tokens) if token in ("[CLS]", "[SEP]")]
+            places = places[:1] if section["special"] == "first" else places[1:]
+        elif name == "negation":
+            places = [at for at in range(len(example.tokens)) if (word := example.word(at)) and word.negation]
+        else:
+            places = [at for at in range(len(example.tokens)) if example.word(at) and is_of(example, at, kinds)]
+        weights = [map_SS[0, place] for place in places]
+        pool = sum if section.get("pool") == "sum" else max
+        values[f"cls_to_{name}"] = pool(weights) if weights else float("nan")
+    return values
+
+
+@given(st.integers(0, 380), st.integers(0, 10_000))
+@settings(max_examples=8, deadline=None)
+def test_the_measure_equals_a_naive_loop(start: int, seed: int) -> None:
+    examples = EXAMPLES[start : start + 5]
+    split = EncodedSplit(examples, bert_tokenizer(), LENGTH)
+    batch = split[[0, 1, 2, 3, 4]]
+    attention_BHQK = maps(batch, 2, seed)
+    measure = TokenToToken(1, 2, FEATURES, PAIRS)
+    values_BHC = measure.per_example(attention_BHQK, batch, None)
+    for row, each in enumerate(examples):
+        example = plain(each, bert_tokenizer(), LENGTH)
+        length = len(example.tokens)
+        for head in range(2):
+            expected = naive(example, attention_BHQK[row, head, :length, :length].numpy())
+            for place, column in enumerate(measure.columns):
+                found = values_BHC[row, head, place].item()
+                assert found == pytest.approx(expected[column], abs=1e-12, nan_ok=True), (row, column)
+
+
+def test_the_examples_of_the_naive_loop_hold_every_case() -> None:
+    found = [plain(example, bert_tokenizer(), LENGTH) for example in EXAMPLES[:100]]
+    for name, section in PAIRS.items():
+        pairs = [(example, *pair) for example in found for pair in naive_pairs(example, section)]
+        assert pairs, name
+        assert any(abs(query - key) >= 3 for _, query, key in pairs), name
+    coreferent = [(each, *pair) for each in found for pair in naive_pairs(each, PAIRS["coreferent"])]
+    assert any(each.sentences[query] != each.sentences[key] for each, query, key in coreferent)
+    whole = [plain(example, bert_tokenizer(), 64) for example in EXAMPLES[:100]]
+    assert any(len(long.tokens) > LENGTH for long in whole)
+    assert any(len(set(each.words)) < len(each.words) - 2 for each in found)
+
+
+def sentence_of(*words: tuple[str, str, int, str]) -> Example:
+    """A sentence of (form, tag, head, relation)."""
+    text, annotated = "", []
+    for form, pos, head, relation in words:
+        annotated.append(Word(form, len(text), len(text) + len(form), pos, head, relation))
+        text += form + " "
+    return Example(0, (text,), None, (Annotation(tuple(annotated)),))
+
+
+LONG = sentence_of(
+    ("dogs", "NOUN", 1, "nsubj"),
+    ("bark", "VERB", -1, "root"),
+    ("and", "CCONJ", 5, "cc"),
+    ("the", "DET", 4, "det"),
+    ("cat", "NOUN", 5, "nsubj"),
+    ("sees", "VERB", 1, "conj"),
+    ("fish", "NOUN", 5, "obj"),
+)
+
+
+def one(attention_BHQK: Tensor, **settings: Any) -> dict[str, float]:
+    """The columns of the sentence above for one map."""
+    batch = EncodedSplit([LONG], bert_tokenizer(), 32)[[0]]
+    measure = TokenToToken(1, 1, **{"features": {}, "pairs": PAIRS, **settings})
+    values_BHC = measure.per_example(attention_BHQK, batch, None)
+    return dict(zip(measure.columns, values_BHC[0, 0].tolist(), strict=True))
+
+
+def test_a_sentence_worked_by_hand() -> None:
+    # [CLS] dogs bark and the cat sees fish [SEP]
+    attention = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
+    attention[0, 0, 2, 1], attention[0, 0, 6, 5] = 0.3, 0.7  # verbs to their subjects
+    attention[0, 0, 4, 3], attention[0, 0, 7, 6] = 0.1, 0.2  # others at distance -1
+    attention[0, 0, 1, 2] = 0.25
+    attention[0, 0, 2, 0] = 0.9
+    values = one(attention)
+    assert values["verb_to_subject"] == pytest.approx(0.7)
+    assert values["subject_to_verb"] == pytest.approx(0.25)
+    # Six pairs of word tokens stand at distance -1; each of the two is compared with the other five.
+    others = [(0.7 + 0.1 + 0.2) / 5, (0.3 + 0.1 + 0.2) / 5]
+    assert values["verb_to_subject_beyond_position"] == pytest.approx(((0.3 - others[0]) + (0.7 - others[1])) / 2)
+    assert np.isnan(values["verb_to_subject_far"])
+    assert values["uniform"] == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
+def test_a_head_that_attends_by_position_alone_is_told_from_one_that_attends_to_subjects(offset: int) -> None:
+    positional = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
+    for query in range(9):
+        positional[0, 0, query, min(max(query + offset, 0), 8)] = 1.0
+    values = one(positional)
+    if offset == -1:
+        assert values["verb_to_subject"] == 1.0
+    assert values["verb_to_subject_beyond_position"] == pytest.approx(0.0)
+    syntactic = torch.full((1, 1, 9, 9), 1 / 9, dtype=torch.float64)
+    syntactic[0, 0, [2, 6]] = 0.0
+    syntactic[0, 0, 2, 1] = syntactic[0, 0, 6, 5] = 1.0
+    assert one(syntactic)["verb_to_subject_beyond_position"] > 0.5
+
+
+def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> None:
+    split = EncodedSplit(EXAMPLES[:200], bert_tokenizer(), 64)
+    measure = TokenToToken(1, 8, {}, PAIRS)
+    for start in range(0, 200, 50):
+        batch = split[list(range(start, start + 50))]
+        measure.update(0, maps(batch, 8, seed=start), batch)
+    grid = measure.compute()
+    for column in measure.columns:
+        if column.endswith("_beyond_position"):
+            place = grid.columns.index(column)
+            z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, place]
+            assert z_H.abs().max() < 4, column
+            # The largest of several is well above what uniform attention gives, for no linguistic reason.
+            assert grid.column(column.removesuffix("_beyond_position")).min() > grid.column("uniform").max()
+
+
+def test_pieces_padding_and_an_example_without_pairs() -> None:
+    split = EncodedSplit([LONG, Example(1, ("no",), None, (Annotation(()),))], bert_tokenizer(), 32)
+    batch = split[[0, 1]]
+    measure = TokenToToken(1, 2, FEATURES, PAIRS)
+    values_BHC = measure.per_example(maps(batch, 2, 0), batch, None)
+    wide = EncodedSplit(split.examples, bert_tokenizer(), 32, pad_to=15)[[0, 1]]
+    padded = torch.zeros(2, 2, 15, 15, dtype=torch.float64)
+    padded[:, :, :9, :9] = maps(batch, 2, 0)
+    again = TokenToToken(1, 2, FEATURES, PAIRS).per_example(padded, wide, None)
+    assert torch.allclose(values_BHC, again, equal_nan=True)
+    assert values_BHC[1, :, measure.columns.index("verb_to_subject")].isnan().all()
+    assert values_BHC[1, :, measure.columns.index("cls_to_cls")].isfinite().all()
+    absent = TokenToToken(1, 2, {}, PAIRS, absent="kovaleva").per_example(maps(batch, 2, 0), batch, None)
+    assert (absent[1, :, 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({}, "Unknown link ''"),
+        ({"link": "haed"}, "Unknown link 'haed' of a word pair; did you mean 'head'"),
+        ({"link": "head", "form": {"pos": ["VERB"]}}, "Unknown key 'form' of pair 'x'; did you mean 'from'"),
+        ({"link": "head", "from": {"special": "first"}}, "A word pair links words"),
+        ({"link": "head", "to": {"poss": ["VERB"]}}, "Unknown kind 'poss' of feature 'x.to'"),
+        ("head", "Pair 'x' is 'head'"),
+    ],
+)
+def test_a_pair_that_is_none_is_told(section: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        WordPair.from_config("x", section)
+
+
+def test_what_does_not_fit_is_told_before_the_first_batch(recwarn: pytest.WarningsRecorder) -> None:
+    adverbs = {"adverb_to_object": {"link": "dependent", "from": {"pos": ["ADV"]}, "to": {"relation": ["obj"]}}}
+    with pytest.raises(UserError, match="Pair 'adverb_to_object' matches nothing in the 400 examples"):
+        TokenToToken(1, 1, {}, adverbs).prepare(EXAMPLES, bert_tokenizer())
+    with pytest.raises(UserError, match="neither features nor pairs"):
+        TokenToToken(1, 1, {}, {})
+    with pytest.raises(UserError, match="far is 0"):
+        TokenToToken(1, 1, FEATURES, PAIRS, far=0)
+    with pytest.raises(UserError, match="Two columns of the measure token_to_token are called 'a_far'"):
+        TokenToToken(1, 1, {}, {"a": {"link": "head"}, "a_far": {"link": "head"}})
+    without = [LONG]
+    pairs = {"verb_to_subject": PAIRS["verb_to_subject"], "coreferent": PAIRS["coreferent"]}
+    TokenToToken(1, 1, {}, pairs).prepare(without, bert_tokenizer())
+    assert any("coreferent stay empty" in str(each.message) for each in recwarn)
