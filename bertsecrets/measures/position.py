@@ -59,4 +59,6 @@ class EqualDistances:
         """
         total_CH = attention_BHQK.new_zeros((self.classes, values_NH.shape[1]))
         total_CH.index_add_(0, self.class_M, attention_BHQK[self.row_M, :, self.query_M, self.key_M])
-        return (total_CH[self.class_N] - values_NH) / self.others_N[:, None].where(self.others_N[:, None] > 0, torch.nan)
+        return (total_CH[self.class_N] - values_NH) / self.others_N[:, None].where(
+            self.others_N[:, None] > 0, torch.nan
+        )

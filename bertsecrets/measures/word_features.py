@@ -122,5 +122,7 @@ def check_occurs(features: Mapping[str, Feature], examples: Sequence[Example]) -
 def _kinds(feature: Feature) -> list[str]:
     given = [(field.name, getattr(feature, field.name)) for field in fields(feature) if field.name != "pool"]
     return [
-        f"{name} {'|'.join(value) if isinstance(value, tuple) else str(value).lower()}" for name, value in given if value
+        f"{name} {'|'.join(value) if isinstance(value, tuple) else str(value).lower()}"
+        for name, value in given
+        if value
     ]

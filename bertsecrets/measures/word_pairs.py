@@ -181,9 +181,7 @@ def check_pairs_occur(pairs: Mapping[str, WordPair], examples: Sequence[Example]
         UserError: If another pair is in none of the examples, naming it.
     """
     absent = [
-        name
-        for name, pair in pairs.items()
-        if not any(pair.in_example(example.annotations) for example in examples)
+        name for name, pair in pairs.items() if not any(pair.in_example(example.annotations) for example in examples)
     ]
     for name in absent:
         if pairs[name].link != "entity":

@@ -147,6 +147,8 @@ def test_every_sentence_of_the_english_web_treebank(glue: Path) -> None:
     words = [word for example in examples for word in example.annotations[0].words]
     assert len(words) == 25147
     assert all(
-        example.texts[0][word.start : word.end] == word.form for example in examples for word in example.annotations[0].words
+        example.texts[0][word.start : word.end] == word.form
+        for example in examples
+        for word in example.annotations[0].words
     )
     assert sum(word.negation for word in words) > 200

@@ -29,9 +29,7 @@ class Plain:
 
 def plain(example: Example, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Plain:
     """Each token belongs to the word that covers the first of its characters that is no space."""
-    encoded = tokenizer(
-        *example.texts, truncation="longest_first", max_length=max_length, return_offsets_mapping=True
-    )
+    encoded = tokenizer(*example.texts, truncation="longest_first", max_length=max_length, return_offsets_mapping=True)
     words: list[tuple[int, int] | None] = []
     for sentence, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True):
         found = None

@@ -21,9 +21,25 @@ CONF = Path(__file__).parents[2] / "conf"
 SECTIONS = yaml.safe_load((CONF / "feature" / "kovaleva.yaml").read_text())
 PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token_kovaleva.yaml").read_text())["pairs"]
 
-NEGATIONS = (
-    "neither nor not never none don't won't didn't hadn't haven't can't isn't wasn't shouldn't couldn't nothing nowhere"
-).split()
+NEGATIONS = [
+    "neither",
+    "nor",
+    "not",
+    "never",
+    "none",
+    "don't",
+    "won't",
+    "didn't",
+    "hadn't",
+    "haven't",
+    "can't",
+    "isn't",
+    "wasn't",
+    "shouldn't",
+    "couldn't",
+    "nothing",
+    "nowhere",
+]
 NOUNS, VERBS, PRONOUNS = {"NN", "NNP", "NNPS", "NNS"}, {"VB", "VBD", "VBG", "VBN", "VBP", "VBZ"}, {"PRP", "PRP$"}
 SUBJECTS = {"nsubj", "nsubj:pass", "csubj", "csubj:pass", "agent", "expl"}
 OBJECTS = {"obj", "iobj", "attr", "oprd"}
@@ -113,7 +129,7 @@ def real_examples(glue: Path, count: int = 60) -> list[Example]:
         pytest.skip(f"{treebank.name} is not there")
     sentences = [each for each, _ in zip(read_conllu(treebank), range(2 * count), strict=False)]
     return [
-        Example(index, (left[0], right[0]) , None, (left[1], right[1]))
+        Example(index, (left[0], right[0]), None, (left[1], right[1]))
         for index, (left, right) in enumerate(zip(sentences[::2], sentences[1::2], strict=True))
     ]
 

@@ -52,7 +52,7 @@ class Annotator:
         """The annotation of each text; raises UserError if the pipeline makes none."""
         different = sorted(set(texts))
         found: dict[str, Annotation] = {}
-        visible = self.progress and rank_zero_only.rank == 0
+        visible = self.progress and getattr(rank_zero_only, "rank", 0) == 0
         with progress_over(len(different), "annotation", visible, unit="text") as advance:
             for start in range(0, len(different), CHUNK):
                 chunk = different[start : start + CHUNK]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from bertsecrets.errors import UserError, choices
 if TYPE_CHECKING:
     from spacy.tokens import Doc, Token
 
-NEGATIONS = frozenset("cannot n't neither never no nobody none nor not nothing nowhere n’t nt".split())
+NEGATIONS = frozenset(
+    ["cannot", "n't", "neither", "never", "no", "nobody", "none", "nor", "not", "nothing", "nowhere", "n’t", "nt"]
+)
 """English words that negate, for pipelines whose parser has no relation ``neg``."""
 
 _UNUSED = ("ner", "lemmatizer", "textcat")
@@ -47,9 +50,7 @@ class SpacyPipeline:
     @cached_property
     def identity(self) -> str:
         """spaCy's version and the content of the pipeline's files."""
-        import spacy
-
-        digest = hashlib.sha256(spacy.__version__.encode())
+        digest = hashlib.sha256(version("spacy").encode())
         for path in sorted(path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
             digest.update(str(path.relative_to(self.folder)).encode())
             with path.open("rb") as file:
@@ -61,7 +62,9 @@ class SpacyPipeline:
         if self._loaded is None:
             self._loaded = _load(self.name, self.folder)
         docs = list(self._loaded.pipe(texts, n_process=self.processes))
-        if not any(doc.has_annotation(layer) for doc in docs for layer in ("POS", "TAG", "DEP")) and any(map(len, docs)):
+        if not any(doc.has_annotation(layer) for doc in docs for layer in ("POS", "TAG", "DEP")) and any(
+            map(len, docs)
+        ):
             raise UserError(
                 f"spaCy pipeline '{self.name}' tags and parses nothing (its components: "
                 f"{', '.join(self._loaded.pipe_names) or 'none'}); use one with a tagger and a parser, such as "

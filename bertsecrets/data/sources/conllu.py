@@ -85,7 +85,9 @@ def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
                 sentence = next(sentences, None)
             except (conllu.exceptions.ParseException, UnicodeDecodeError) as error:
                 reason = " ".join(str(error).split()).rstrip(".")
-                raise UserError(f"{path}: sentence {number} is not CoNLL-U ({reason}); mend or replace the file.") from error
+                raise UserError(
+                    f"{path}: sentence {number} is not CoNLL-U ({reason}); mend or replace the file."
+                ) from error
             if sentence is None:
                 return
             yield _sentence(sentence, f"{path}: sentence {sentence.metadata.get('sent_id', number)}")
@@ -98,7 +100,9 @@ def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
     for word in words:
         for column in ("upos", "head", "deprel", "feats"):
             if column not in word:
-                raise UserError(f"{where}, word {word['id']}: there is no column {column.upper()}; expected ten columns.")
+                raise UserError(
+                    f"{where}, word {word['id']}: there is no column {column.upper()}; expected ten columns."
+                )
         if not 0 <= (word["head"] or 0) <= len(words):
             raise UserError(
                 f"{where}, word {word['id']}: head {word['head']} is no word; expected 0 (the root) to {len(words)}."
