@@ -169,9 +169,9 @@ def test_a_pipeline_that_cannot_be_used_is_told(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "blank" / "config.cfg").write_text("[nlp]\n")
     with pytest.raises(UserError, match="could not be loaded"):
         annotator(tmp_path / "blank", tmp_path / "cache").annotate(["a text"])
-    with pytest.raises(UserError, match="Unknown key 'annotation.pipelin'; did you mean 'pipeline'"):
+    with pytest.raises(UserError, match=r"Unknown key 'annotation.pipelin'; did you mean 'pipeline'"):
         make_annotator({"pipelin": "en_core_web_md"})
-    with pytest.raises(UserError, match="annotation.processes is 0"):
+    with pytest.raises(UserError, match=r"annotation.processes is 0"):
         make_annotator({"pipeline": "en_core_web_md", "processes": 0})
     assert make_annotator({}) is None
     monkeypatch.setattr("bertsecrets.data.annotation.spacy_pipeline.find_spec", lambda name: None)
