@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow.compute as pc
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
@@ -11,10 +12,13 @@ from omegaconf import DictConfig
 from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.beside import beside_sections
 from bertsecrets.doors.changed_and_needed import changed_and_needed
+from bertsecrets.doors.feature_columns import Columns
+from bertsecrets.doors.features_section import features_section
 from bertsecrets.doors.frame_relations import relation_sections
 from bertsecrets.doors.other_measures import other_sections
 from bertsecrets.doors.scores import RunScores
-from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS
+from bertsecrets.doors.token_to_token_section import token_to_token_section
+from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS, FEATURES, TOKEN_TO_TOKEN
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.console import HeadLine, outstanding_heads
 from bertsecrets.results.figures.gallery import MapPanel, gallery
@@ -63,6 +67,11 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
+    measures = pc.unique(table.table["measure"]).to_pylist()
+    if FEATURES in measures:
+        sections.append(features_section(Columns(table, FEATURES), figures, lead))
+    if TOKEN_TO_TOKEN in measures:
+        sections.append(token_to_token_section(Columns(table, TOKEN_TO_TOKEN), figures, lead))
     sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
     sections += other_sections(table, figures)
     sections += beside_sections(table, figures, lead)

@@ -1,6 +1,6 @@
 """What measures are called in front of readers."""
 
-DRIFT = "drift"
+DRIFT, FEATURES, TOKEN_TO_TOKEN = "drift", "features", "token_to_token"
 
 DRIFT_COLUMNS = {
     "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
@@ -18,7 +18,8 @@ DRIFT_COLUMNS = {
 
 
 MEASURES = {
-    "features": ("Attention to linguistic features", "largest mean attention received by a token"),
+    FEATURES: ("Attention to linguistic features", "largest mean attention received by a token"),
+    TOKEN_TO_TOKEN: ("Attention from token to token", "largest attention weight"),
     "frame_relations": ("Attention along frame relations", "attention weight, mean over sentences"),
 }
 """Title and unit of the measures whose columns share them."""

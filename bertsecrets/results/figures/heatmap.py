@@ -1,6 +1,6 @@
 """Layers by heads: one number for each attention head."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -36,6 +36,7 @@ def heatmap(
     limits: tuple[float, float] | None = None,
     marked: Collection[tuple[int, int]] | None = None,
     whole_layers: bool = False,
+    rows: Sequence[str] | None = None,
 ) -> Figure:
     """A heatmap of ``[layers, heads]`` values, layer 0 in the top row, with values printed where they fit.
 
@@ -48,6 +49,7 @@ def heatmap(
         limits: Ends of the colour scale; made symmetric if zero lies between them. None for the range of the values.
         marked: Cells ``(layer, head)`` to outline.
         whole_layers: The single column stands for whole layers, not for head 0.
+        rows: Names of the rows, where they are not layers.
     """
     values_LH = np.asarray(value_LH, np.float64)
     num_layers, num_heads = values_LH.shape
@@ -61,9 +63,12 @@ def heatmap(
         mesh = axes.pcolormesh(values_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.invert_yaxis()
         _label_axes(axes, num_layers, num_heads, whole_layers)
+        if rows is not None:
+            axes.set_yticks(np.arange(num_layers) + 0.5, list(rows))
+            axes.set_ylabel("")
         notes = [sample_size(count)]
         if _print_values(axes, values_LH, norm, mpl.colormaps[colours], cell_width):
-            notes.append("layers and heads count from 0")
+            notes.append("layers and heads count from 0" if rows is None else "heads count from 0")
         notes += _hatch_missing(axes, values_LH)
         notes += _outline(axes, marked or ())
         if stderr_LH is not None:

@@ -1,7 +1,7 @@
 """Grids of heads side by side, on one colour scale."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -40,6 +40,7 @@ def head_panels(
     note: str,
     limits: tuple[float, float] | None = None,
     signed: bool | None = None,
+    ticks: Mapping[float, str] | None = None,
 ) -> Figure:
     """Small heatmaps of ``[layers, heads]`` values, layer 0 in the top row, all on the same colour scale.
 
@@ -50,6 +51,7 @@ def head_panels(
         note: Said under the figure: sample sizes, and what pale cells mean.
         limits: Ends of the scale; None for the range of all values that count.
         signed: Whether zero is the middle of the scale; None decides by the values.
+        ticks: Values to label on the colour bar, and their labels; those outside the scale are left out.
     """
     values = [np.asarray(panel.value_LH, np.float64) for panel in panels]
     certain = [
@@ -86,6 +88,11 @@ def head_panels(
         mappable = mpl.cm.ScalarMappable(norm, colours)
         bar = figure.colorbar(mappable, ax=list(grid.flat), aspect=30, pad=0.02)
         bar.set_label(unit)
+        if ticks is not None:
+            low, high = bar.mappable.get_clim()
+            inside = [value for value in ticks if low <= value <= high]
+            bar.set_ticks(inside, labels=[ticks[value] for value in inside])
+            bar.minorticks_off()
         bar.outline.set_linewidth(0.4)
         footnote(figure, f"{note}; layers and heads count from 0, layer 0 at the top, next to the input")
     return figure

@@ -1,0 +1,90 @@
+"""What the sections on linguistics share: the columns of a measure, and which heads stand out in them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from bertsecrets.results.figures.style import number
+from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING
+from bertsecrets.results.table import HeadTable
+from bertsecrets.statistics.corrections import benjamini_hochberg
+
+Array = NDArray[np.float64]
+
+SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}
+"""What the features of special tokens are called in front of readers."""
+
+RATE = 0.05
+"""False discovery rate at which heads are said to stand out."""
+
+OTHERS = {INITIAL: "before fine-tuning", RANDOM: "random model"}
+"""What the stages of other models are called."""
+
+
+class Columns:
+    """The columns of one measure at its last step, a checkpoint's before training's."""
+
+    def __init__(self, table: HeadTable, measure: str) -> None:
+        self.measure = measure
+        self.rows = table.select(measure=measure)
+        stages = pc.unique(self.rows.table["stage"]).to_pylist()
+        self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
+        self.others = [stage for stage in OTHERS if stage in stages]
+        names = pc.unique(self.rows.table["column"]).to_pylist()
+        self.names = [name for name in names if self.count(name) and not self._doubles(name)]
+        """Columns that at least one example has, without those that say again what another says."""
+
+    def count(self, name: str) -> int:
+        """How many examples stand behind a column."""
+        return int(self._grid(name, self.stage)[2].max())
+
+    def _doubles(self, name: str) -> bool:
+        """Whether all separators together are the one that there is."""
+        single = name.replace("sep_total", "sep")
+        return single != name and np.array_equal(self.value(name), self.value(single), equal_nan=True)
+
+    def value(self, name: str, stage: str | None = None) -> Array:
+        """Values ``[layers, heads]``."""
+        return self._grid(name, stage or self.stage)[0]
+
+    def stderr(self, name: str) -> Array:
+        """Standard errors ``[layers, heads]``."""
+        return self._grid(name, self.stage)[1]
+
+    def _grid(self, name: str, stage: str) -> tuple[Array, Array, NDArray[np.int64]]:
+        return self.rows.grid(self.measure, name, stage, self.rows.steps(self.measure, name, stage)[-1])
+
+
+def above(values: Sequence[Array], levels: Sequence[Array], stderrs: Sequence[Array]) -> list[NDArray[np.bool_]]:
+    """Which values lie above their levels: one-sided normal tests, at a false discovery rate over all of them together.
+
+    Args:
+        values, levels, stderrs: Each ``[layers, heads]``; what has no value or no standard error is not above.
+    """
+    z = (np.stack(values) - np.stack(levels)) / np.maximum(np.stack(stderrs), 1e-12)
+    tested = np.isfinite(z)
+    adjusted = np.ones_like(z)
+    if tested.any():
+        adjusted[tested] = benjamini_hochberg(norm.sf(z[tested]))
+    return list(adjusted <= RATE)
+
+
+def shown(feature: str) -> str:
+    """A feature's name as readers see it."""
+    return SPECIAL.get(feature, feature.replace("_", " "))
+
+
+def highest(value_LH: Array) -> tuple[int, int]:
+    """Layer and head of the highest value."""
+    layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
+    return int(layer), int(head)
+
+
+def strongest(columns: Columns, name: str) -> tuple[str, str]:
+    """The head with the highest value of a column, and that value."""
+    layer, head = highest(columns.value(name))
+    value, stderr = columns.value(name)[layer, head], columns.stderr(name)[layer, head]
+    return f"layer {layer} · head {head}", f"{number(value, 3)} ± {stderr:.3f}"

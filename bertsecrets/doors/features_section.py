@@ -1,0 +1,157 @@
+"""The report's section on attention to linguistic features."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.doors.feature_columns import OTHERS, RATE, SPECIAL, Array, Columns, above, highest, shown, strongest
+from bertsecrets.measures.features import UNIFORM
+from bertsecrets.results.figures.layer_means import LayerLine, layer_means
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+
+_LOWEST = -8
+"""Power of two of the lowest multiple that the figure tells apart from zero."""
+
+
+def features_section(columns: Columns, figures: dict[str, Figure], lead: list[str]) -> Section:
+    """What is attended to, beside uniform attention; adds to ``figures`` and ``lead``."""
+    names = [name for name in columns.names if not name.endswith(UNIFORM)]
+    special = [name for name in names if name in ("cls", "sep")]
+    words = [name for name in names if name not in SPECIAL]
+    blocks: list[FigureBlock] = []
+    sentences: list[str] = []
+    if special:
+        blocks += _special_figures(columns, special, figures)
+        sentences.append(_early_and_late(columns, special))
+    if words:
+        blocks.append(_word_figure(columns, words, figures))
+        sentences.append(_most_attended(columns, words))
+    lead += sentences
+    return Section(
+        "Attention to linguistic features",
+        paragraphs=[
+            *sentences,
+            "Each number is the largest mean attention that a token with the feature receives, averaged over the examples "
+            "that have such a token (Kovaleva et al. 2019, section 4.4). Uniform attention gives every token 1/L. The "
+            "largest of several tokens is above that even where a head does not know the feature: the fair comparison is "
+            "with a random model (beside=[initial,random]). Heads are counted as above uniform attention at a false "
+            f"discovery rate of {RATE:.0%} over all heads and features.",
+        ],
+        tables=[_table(columns, names)],
+        figures=blocks,
+    )
+
+
+def _special_figures(columns: Columns, special: Sequence[str], figures: dict[str, Figure]) -> list[FigureBlock]:
+    title, note = "Attention to special tokens, by layer", sample_size([columns.count(name) for name in special])
+    unit = "mean attention received"
+    figures["features_special"] = layer_means(
+        [LayerLine(SPECIAL[name], columns.value(name)) for name in special],
+        title=title,
+        unit=unit,
+        note=note,
+        level=float(np.nanmean(columns.value(special[0] + UNIFORM))),
+        level_name="uniform attention",
+    )
+    figures["features_special_heads"] = head_panels(
+        [HeadPanel(f"{SPECIAL[name]} (n = {columns.count(name):,})", columns.value(name)) for name in special],
+        title="Attention to special tokens, head by head",
+        unit=unit,
+        note=note,
+        limits=(0.0, 1.0),
+    )
+    return [
+        FigureBlock(figures["features_special"], f"{title} (figure 6 of Kovaleva et al.).", "Line chart by layer."),
+        FigureBlock(figures["features_special_heads"], "The same, head by head.", "Heatmaps of heads."),
+    ]
+
+
+def _word_figure(columns: Columns, words: Sequence[str], figures: dict[str, Figure]) -> FigureBlock:
+    title = "Attention to words, in multiples of what uniform attention gives"
+    figures["features_words"] = head_panels(
+        [
+            HeadPanel(
+                f"{shown(name)} (n = {columns.count(name):,})",
+                np.log2(np.maximum(_ratio(columns, name), 2.0**_LOWEST)),
+            )
+            for name in words
+        ],
+        title=title,
+        unit="times uniform attention",
+        note=sample_size([columns.count(name) for name in words]),
+        signed=True,
+        ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
+    )
+    return FigureBlock(figures["features_words"], f"{title}.", "Heatmaps of heads, one for each feature.")
+
+
+def _most_attended(columns: Columns, words: Sequence[str]) -> str:
+    best = max(words, key=lambda name: float(np.nanmax(_ratio(columns, name))))
+    ratio_LH = _ratio(columns, best)
+    layer, head = highest(ratio_LH)
+    return (
+        f"The words attended to most, relative to uniform attention, are {shown(best)}: {ratio_LH[layer, head]:.1f} times "
+        f"as much by layer {layer} · head {head}, {np.nanmean(ratio_LH):.1f} times on average over heads."
+    )
+
+
+def _table(columns: Columns, names: Sequence[str]) -> Table:
+    certain = above([columns.value(name) for name in names], *_uniform(columns, names))
+    stages = (columns.stage, *columns.others)
+    header = [
+        "feature",
+        "examples",
+        "mean over heads",
+        *(OTHERS[other] for other in columns.others),
+        "uniform attention",
+    ]
+    header += ["heads above it", "highest head", "its value ± standard error"]
+    rows = [
+        [
+            shown(name),
+            f"{columns.count(name):,}",
+            *(f"{np.nanmean(columns.value(name, stage)):.3f}" for stage in stages),
+            f"{np.nanmean(columns.value(name + UNIFORM)):.3f}",
+            f"{int(certain_LH.sum())} of {certain_LH.size}",
+            *strongest(columns, name),
+        ]
+        for name, certain_LH in zip(names, certain, strict=True)
+    ]
+    return Table(header, rows, "Features, over all heads")
+
+
+def _uniform(columns: Columns, names: Sequence[str]) -> tuple[list[Array], list[Array]]:
+    """What uniform attention gives, and the standard errors of the values' distances from it."""
+    uniform = [name + UNIFORM for name in names]
+    stderrs = [
+        np.hypot(columns.stderr(name), columns.stderr(level)) for name, level in zip(names, uniform, strict=True)
+    ]
+    return [columns.value(level) for level in uniform], stderrs
+
+
+def _ratio(columns: Columns, name: str) -> Array:
+    return columns.value(name) / columns.value(name + UNIFORM)
+
+
+def _times(power: int) -> str:
+    return f"{2**power}×" if power >= 0 else f"1/{2**-power}×"
+
+
+def _early_and_late(columns: Columns, special: Sequence[str]) -> str:
+    """Where the special tokens are attended to most."""
+    layers = {name: np.nanmean(columns.value(name), 1) for name in special}
+    peaks = {name: int(mean_L.argmax()) for name, mean_L in layers.items()}
+    places = " and ".join(
+        f"{SPECIAL[name]} in layer {peaks[name]} ({layers[name][peaks[name]]:.3f} on average over heads)"
+        for name in special
+    )
+    order = ""
+    if len(special) == 2:
+        earlier = peaks["cls"] < peaks["sep"]
+        order = (
+            ", as in the paper: [CLS] early, [SEP] late" if earlier else ", unlike the paper's [CLS] early, [SEP] late"
+        )
+    return f"Most attention goes to {places}{order}."
