@@ -33,7 +33,8 @@ class Columns:
         stages = pc.unique(self.rows.table["stage"]).to_pylist()
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
         self.others = [stage for stage in OTHERS if stage in stages]
-        names = pc.unique(self.rows.table["column"]).to_pylist()
+        step = max(pc.unique(self.rows.select(stage=self.stage).table["step"]).to_pylist())
+        names = pc.unique(self.rows.select(stage=self.stage, step=step).table["column"]).to_pylist()
         self.names = [name for name in names if self.count(name) and not self._doubles(name)]
         """Columns that at least one example has, without those that say again what another says."""
 
@@ -83,8 +84,13 @@ def highest(value_LH: Array) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def strongest(columns: Columns, name: str) -> tuple[str, str]:
-    """The head with the highest value of a column, and that value."""
+def strongest(columns: Columns, name: str) -> str:
+    """The head with the highest value of a column, with that value and its standard error."""
     layer, head = highest(columns.value(name))
     value, stderr = columns.value(name)[layer, head], columns.stderr(name)[layer, head]
-    return f"layer {layer} · head {head}", f"{number(value, 3)} ± {stderr:.3f}"
+    return f"layer {layer} · head {head}: {number(value, 3)} ± {stderr:.3f}"
+
+
+def counted(columns: Columns, name: str, title: str) -> str:
+    """A panel's title with the number of examples, which stays on one line."""
+    return f"{title} (n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{columns.count(name):,})"

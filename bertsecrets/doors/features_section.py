@@ -5,7 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.doors.feature_columns import OTHERS, RATE, SPECIAL, Array, Columns, above, highest, shown, strongest
+from bertsecrets.doors.feature_columns import (
+    OTHERS,
+    RATE,
+    SPECIAL,
+    Array,
+    Columns,
+    above,
+    counted,
+    highest,
+    shown,
+    strongest,
+)
+from bertsecrets.doors.wording import FEATURES
 from bertsecrets.measures.features import UNIFORM
 from bertsecrets.results.figures.layer_means import LayerLine, layer_means
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -31,7 +43,7 @@ def features_section(columns: Columns, figures: dict[str, Figure], lead: list[st
         sentences.append(_most_attended(columns, words))
     lead += sentences
     return Section(
-        "Attention to linguistic features",
+        FEATURES[columns.measure],
         paragraphs=[
             *sentences,
             "Each number is the largest mean attention that a token with the feature receives, averaged over the examples "
@@ -48,7 +60,7 @@ def features_section(columns: Columns, figures: dict[str, Figure], lead: list[st
 def _special_figures(columns: Columns, special: Sequence[str], figures: dict[str, Figure]) -> list[FigureBlock]:
     title, note = "Attention to special tokens, by layer", sample_size([columns.count(name) for name in special])
     unit = "mean attention received"
-    figures["features_special"] = layer_means(
+    figures[f"{columns.measure}_special"] = layer_means(
         [LayerLine(SPECIAL[name], columns.value(name)) for name in special],
         title=title,
         unit=unit,
@@ -56,25 +68,27 @@ def _special_figures(columns: Columns, special: Sequence[str], figures: dict[str
         level=float(np.nanmean(columns.value(special[0] + UNIFORM))),
         level_name="uniform attention",
     )
-    figures["features_special_heads"] = head_panels(
-        [HeadPanel(f"{SPECIAL[name]} (n = {columns.count(name):,})", columns.value(name)) for name in special],
+    figures[f"{columns.measure}_special_heads"] = head_panels(
+        [HeadPanel(counted(columns, name, SPECIAL[name]), columns.value(name)) for name in special],
         title="Attention to special tokens, head by head",
         unit=unit,
         note=note,
         limits=(0.0, 1.0),
     )
     return [
-        FigureBlock(figures["features_special"], f"{title} (figure 6 of Kovaleva et al.).", "Line chart by layer."),
-        FigureBlock(figures["features_special_heads"], "The same, head by head.", "Heatmaps of heads."),
+        FigureBlock(
+            figures[f"{columns.measure}_special"], f"{title} (figure 6 of Kovaleva et al.).", "Line chart by layer."
+        ),
+        FigureBlock(figures[f"{columns.measure}_special_heads"], "The same, head by head.", "Heatmaps of heads."),
     ]
 
 
 def _word_figure(columns: Columns, words: Sequence[str], figures: dict[str, Figure]) -> FigureBlock:
     title = "Attention to words, in multiples of what uniform attention gives"
-    figures["features_words"] = head_panels(
+    figures[f"{columns.measure}_words"] = head_panels(
         [
             HeadPanel(
-                f"{shown(name)} (n = {columns.count(name):,})",
+                counted(columns, name, shown(name)),
                 np.log2(np.maximum(_ratio(columns, name), 2.0**_LOWEST)),
             )
             for name in words
@@ -85,7 +99,7 @@ def _word_figure(columns: Columns, words: Sequence[str], figures: dict[str, Figu
         signed=True,
         ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
     )
-    return FigureBlock(figures["features_words"], f"{title}.", "Heatmaps of heads, one for each feature.")
+    return FigureBlock(figures[f"{columns.measure}_words"], f"{title}.", "Heatmaps of heads, one for each feature.")
 
 
 def _most_attended(columns: Columns, words: Sequence[str]) -> str:
@@ -93,22 +107,16 @@ def _most_attended(columns: Columns, words: Sequence[str]) -> str:
     ratio_LH = _ratio(columns, best)
     layer, head = highest(ratio_LH)
     return (
-        f"The words attended to most, relative to uniform attention, are {shown(best)}: {ratio_LH[layer, head]:.1f} times "
-        f"as much by layer {layer} · head {head}, {np.nanmean(ratio_LH):.1f} times on average over heads."
+        f"The feature of words attended to most is {shown(best)}: layer {layer} · head {head} gives it "
+        f"{ratio_LH[layer, head]:.1f} times what uniform attention would, heads on average {np.nanmean(ratio_LH):.1f} times."
     )
 
 
 def _table(columns: Columns, names: Sequence[str]) -> Table:
     certain = above([columns.value(name) for name in names], *_uniform(columns, names))
     stages = (columns.stage, *columns.others)
-    header = [
-        "feature",
-        "examples",
-        "mean over heads",
-        *(OTHERS[other] for other in columns.others),
-        "uniform attention",
-    ]
-    header += ["heads above it", "highest head", "its value ± standard error"]
+    header = ["feature", "examples", "mean of heads", *(OTHERS[other] for other in columns.others), "uniform"]
+    header += ["heads above it", "highest head ± standard error"]
     rows = [
         [
             shown(name),
@@ -116,11 +124,11 @@ def _table(columns: Columns, names: Sequence[str]) -> Table:
             *(f"{np.nanmean(columns.value(name, stage)):.3f}" for stage in stages),
             f"{np.nanmean(columns.value(name + UNIFORM)):.3f}",
             f"{int(certain_LH.sum())} of {certain_LH.size}",
-            *strongest(columns, name),
+            strongest(columns, name),
         ]
         for name, certain_LH in zip(names, certain, strict=True)
     ]
-    return Table(header, rows, "Features, over all heads")
+    return Table(header, rows, "Features, over all heads, beside what uniform attention gives")
 
 
 def _uniform(columns: Columns, names: Sequence[str]) -> tuple[list[Array], list[Array]]:

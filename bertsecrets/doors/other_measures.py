@@ -12,7 +12,7 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
 
-_OWN_SECTIONS = (DRIFT, "gradient_flow", "ablation", MEASURE, FEATURES, TOKEN_TO_TOKEN)
+_OWN_SECTIONS = (DRIFT, "gradient_flow", "ablation", MEASURE, *FEATURES, *TOKEN_TO_TOKEN)
 
 
 def other_sections(table: HeadTable, figures: dict[str, Figure]) -> list[Section]:

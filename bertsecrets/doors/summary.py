@@ -67,11 +67,9 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
-    measures = pc.unique(table.table["measure"]).to_pylist()
-    if FEATURES in measures:
-        sections.append(features_section(Columns(table, FEATURES), figures, lead))
-    if TOKEN_TO_TOKEN in measures:
-        sections.append(token_to_token_section(Columns(table, TOKEN_TO_TOKEN), figures, lead))
+    there = pc.unique(table.table["measure"]).to_pylist()
+    for names, section in ((FEATURES, features_section), (TOKEN_TO_TOKEN, token_to_token_section)):
+        sections += [section(Columns(table, name), figures, lead) for name in names if name in there]
     sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
     sections += other_sections(table, figures)
     sections += beside_sections(table, figures, lead)

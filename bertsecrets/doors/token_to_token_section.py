@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bertsecrets.doors.feature_columns import RATE, Columns, above, highest, shown, strongest
+from bertsecrets.doors.feature_columns import RATE, Columns, above, counted, highest, shown, strongest
+from bertsecrets.doors.wording import TOKEN_TO_TOKEN
 from bertsecrets.measures.token_to_token import BEYOND, CLS_TO, FAR, UNIFORM
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -34,7 +35,7 @@ def token_to_token_section(columns: Columns, figures: dict[str, Figure], lead: l
         sentences.append(_beyond_finding(columns, pairs, certain))
     lead += sentences
     return Section(
-        "Attention from token to token",
+        TOKEN_TO_TOKEN[columns.measure],
         paragraphs=[
             *sentences,
             "The largest attention between two linked words says little of syntax where they stand side by side: a head "
@@ -50,7 +51,7 @@ def token_to_token_section(columns: Columns, figures: dict[str, Figure], lead: l
 def _cls_figure(columns: Columns, from_cls: Sequence[str], figures: dict[str, Figure]) -> FigureBlock:
     last_RH = np.stack([columns.value(name)[-1] for name in from_cls])
     title = f"What [CLS] attends to in the last layer ({len(columns.value(from_cls[0])) - 1})"
-    figures["cls_row"] = heatmap(
+    figures[f"{columns.measure}_cls"] = heatmap(
         last_RH,
         title=title,
         unit="largest attention from [CLS]",
@@ -59,7 +60,7 @@ def _cls_figure(columns: Columns, from_cls: Sequence[str], figures: dict[str, Fi
         rows=[shown(name.removeprefix(CLS_TO)) for name in from_cls],
     )
     caption = f"{title} (figure 7 of Kovaleva et al.)."
-    return FigureBlock(figures["cls_row"], caption, "Heatmap of features by heads.")
+    return FigureBlock(figures[f"{columns.measure}_cls"], caption, "Heatmap of features by heads.")
 
 
 def _cls_finding(columns: Columns, from_cls: Sequence[str]) -> str:
@@ -75,16 +76,16 @@ def _cls_finding(columns: Columns, from_cls: Sequence[str]) -> str:
 def _pair_figures(
     columns: Columns, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]], figures: dict[str, Figure]
 ) -> list[FigureBlock]:
-    titles = [f"{_pair_name(name)} (n = {columns.count(name):,})" for name in pairs]
+    titles = [counted(columns, name, _pair_name(name)) for name in pairs]
     counts = sample_size([columns.count(name) for name in pairs])
-    figures["pairs"] = head_panels(
+    figures[f"{columns.measure}_pairs"] = head_panels(
         [HeadPanel(title, columns.value(name)) for title, name in zip(titles, pairs, strict=True)],
         title="Attention between linked words",
         unit="largest attention weight",
         note=counts,
         limits=(0.0, 1.0),
     )
-    figures["pairs_beyond_position"] = head_panels(
+    figures[f"{columns.measure}_beyond_position"] = head_panels(
         [
             HeadPanel(title, columns.value(name + BEYOND), certain_LH)
             for title, name, certain_LH in zip(titles, pairs, certain, strict=True)
@@ -96,10 +97,12 @@ def _pair_figures(
     )
     return [
         FigureBlock(
-            figures["pairs"], "Attention between linked words (figure 7 of Kovaleva et al.).", "Heatmaps of heads."
+            figures[f"{columns.measure}_pairs"],
+            "Attention between linked words (figure 7 of Kovaleva et al.).",
+            "Heatmaps of heads.",
         ),
         FigureBlock(
-            figures["pairs_beyond_position"],
+            figures[f"{columns.measure}_beyond_position"],
             "Attention to linked words beyond that to other words at the same distance.",
             "Heatmaps of heads; those not above position alone are pale.",
         ),
@@ -111,15 +114,8 @@ def _pair_name(name: str) -> str:
 
 
 def _pair_table(columns: Columns, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> Table:
-    header = [
-        "words",
-        "examples",
-        "highest head",
-        "its value ± standard error",
-        "beyond position",
-        "at least far apart",
-    ]
-    header += ["heads beyond position", "furthest beyond it", "by ± standard error"]
+    header = ["words", "examples", "highest head ± standard error", "it beyond position", "it far apart"]
+    header += ["heads beyond position", "furthest beyond it ± standard error"]
     rows = []
     for name, certain_LH in zip(pairs, certain, strict=True):
         place = highest(columns.value(name))
@@ -128,11 +124,11 @@ def _pair_table(columns: Columns, pairs: Sequence[str], certain: Sequence[NDArra
             [
                 _pair_name(name),
                 f"{columns.count(name):,}",
-                *strongest(columns, name),
+                strongest(columns, name),
                 number(columns.value(name + BEYOND)[place], 3),
                 f"{far:.3f}" if np.isfinite(far) else "–",
                 f"{int(certain_LH.sum())} of {certain_LH.size}",
-                *strongest(columns, name + BEYOND),
+                strongest(columns, name + BEYOND),
             ]
         )
     return Table(header, rows, "Linked words, and what is left of the highest head's attention without position")
@@ -142,9 +138,7 @@ def _beyond_finding(columns: Columns, pairs: Sequence[str], certain: Sequence[ND
     """Which pair has the head that goes furthest beyond position, and how many pairs have any."""
     with_any = sum(bool(certain_LH.any()) for certain_LH in certain)
     best = max(pairs, key=lambda name: float(np.nanmax(columns.value(name + BEYOND))))
-    layer, head = highest(columns.value(best + BEYOND))
-    value, stderr = columns.value(best + BEYOND)[layer, head], columns.stderr(best + BEYOND)[layer, head]
     return (
-        f"Beyond position, {with_any} of {len(pairs)} kinds of linked words have a head that attends to them; furthest goes "
-        f"layer {layer} · head {head} for {_pair_name(best)}, by {value:.3f} ± {stderr:.3f}."
+        f"Beyond position, {with_any} of {len(pairs)} kinds of linked words have a head that attends to them; furthest "
+        f"goes {strongest(columns, best + BEYOND)} for {_pair_name(best)}."
     )

@@ -1,6 +1,16 @@
 """What measures are called in front of readers."""
 
-DRIFT, FEATURES, TOKEN_TO_TOKEN = "drift", "features", "token_to_token"
+DRIFT = "drift"
+
+FEATURES = {
+    "features": "Attention to linguistic features",
+    "features_kovaleva": "Attention to linguistic features, by the original code's definitions",
+}
+TOKEN_TO_TOKEN = {
+    "token_to_token": "Attention from token to token",
+    "token_to_token_kovaleva": "Attention from token to token, by the original code's definitions",
+}
+"""Measures of features and of linked words, and their titles."""
 
 DRIFT_COLUMNS = {
     "cosine": ("Cosine similarity of attention maps with those before fine-tuning", "cosine similarity (1: unchanged)"),
@@ -18,8 +28,8 @@ DRIFT_COLUMNS = {
 
 
 MEASURES = {
-    FEATURES: ("Attention to linguistic features", "largest mean attention received by a token"),
-    TOKEN_TO_TOKEN: ("Attention from token to token", "largest attention weight"),
+    **{name: (title, "largest mean attention received by a token") for name, title in FEATURES.items()},
+    **{name: (title, "largest attention weight") for name, title in TOKEN_TO_TOKEN.items()},
     "frame_relations": ("Attention along frame relations", "attention weight, mean over sentences"),
 }
 """Title and unit of the measures whose columns share them."""

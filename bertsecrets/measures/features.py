@@ -14,6 +14,9 @@ from bertsecrets.measures.base import Feed, Measure, Need
 from bertsecrets.measures.matching import FeatureTokens, Matching, OffsetMatching, StringMatching
 from bertsecrets.measures.word_features import Feature, check_occurs, features_from_config
 
+KOVALEVA = "features_kovaleva"
+"""Name of the measure with ``matching=kovaleva``."""
+
 Absent = Literal["exclude", "kovaleva"]
 
 UNIFORM = "_uniform"
@@ -73,6 +76,9 @@ class Features(Measure):
         if not self.features:
             raise UserError("The measure of linguistic features was given none; name at least one under features.")
         check_matching(self.name, matching, absent, self.features)
+        if matching == "kovaleva":
+            # So that both definitions stand side by side in one table.
+            self.name = KOVALEVA  # type: ignore[misc]
         self.columns = (*self.features, *(name + UNIFORM for name in self.features))
         super().__init__(num_layers, num_heads)
         if any(feature.needs_annotation for feature in self.features.values()):

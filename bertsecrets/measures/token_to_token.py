@@ -26,6 +26,9 @@ from bertsecrets.measures.word_pairs import (
     check_pairs_occur,
 )
 
+KOVALEVA = "token_to_token_kovaleva"
+"""Name of the measure with ``matching=kovaleva``."""
+
 CLS_TO = "cls_to_"
 BEYOND, FAR = "_beyond_position", "_far"
 UNIFORM = "uniform"
@@ -95,6 +98,9 @@ class TokenToToken(Measure):
         if type(far) is not int or far < 1:
             raise UserError(f"far is {far!r} in the measure token_to_token; expected a whole number of tokens from 1.")
         check_matching(self.name, matching, absent, self.features)
+        if matching == "kovaleva":
+            # So that both definitions stand side by side in one table.
+            self.name = KOVALEVA  # type: ignore[misc]
         self.columns = (
             *(CLS_TO + name for name in self.features),
             *(name + kind for kind in ("", BEYOND, FAR) for name in self.pairs),

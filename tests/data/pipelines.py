@@ -14,6 +14,7 @@ CLEARNLP = {
     "acl:relcl": "relcl",
     "root": "ROOT",
 }
+PENN = {"NOUN": "NN", "PROPN": "NNP", "VERB": "VBD", "PRON": "PRP"}
 
 
 def train_pipeline(folder: Path, sentences: int = 240, rounds: int = 5) -> Path:
@@ -41,7 +42,7 @@ def train_pipeline(folder: Path, sentences: int = 240, rounds: int = 5) -> Path:
                     words=[word.form for word in words],
                     spaces=[right.start > left.end for left, right in itertools.pairwise(words)] + [False],
                     pos=[word.pos for word in words],
-                    tags=[word.pos for word in words],
+                    tags=[PENN.get(word.pos, word.pos) for word in words],
                     heads=[place if word.head < 0 else word.head for place, word in enumerate(words)],
                     deps=[CLEARNLP.get(word.relation, word.relation) for word in words],
                 )

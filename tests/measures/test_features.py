@@ -19,6 +19,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
 from bertsecrets.measures.features import Features, attention_received, pooled
 from bertsecrets.measures.matching import OffsetMatching
+from bertsecrets.measures.runner import check_needs
 from bertsecrets.measures.word_features import Feature, features_from_config
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -234,3 +235,11 @@ def test_strings_that_sentences_contain_are_for_the_original_matching_alone() ->
         Features(1, 1, {"negation": {"contains": ["not"]}}, matching="kovaleva").per_example(
             random_maps(hand_worked(), 0), hand_worked(), None
         )
+
+
+def test_words_without_annotation_are_told_with_the_three_ways_to_get_it() -> None:
+    with pytest.raises(UserError) as error:
+        check_needs([Features(1, 1, ALL)], None, annotated=False)
+    for way in ("annotation=spacy annotation.pipeline=", "task=demo_paraphrase", "task=ud_ewt data.root="):
+        assert way in str(error.value)
+    check_needs([Features(1, 1, {"cls": {"special": "first"}})], None, annotated=False)
