@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from bertsecrets.results.figures.style import number
-from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING
+from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import benjamini_hochberg
 
@@ -20,9 +20,6 @@ SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}
 RATE = 0.05
 """False discovery rate at which heads are said to stand out."""
 
-OTHERS = {INITIAL: "before fine-tuning", RANDOM: "random model"}
-"""What the stages of other models are called."""
-
 
 class Columns:
     """The columns of one measure at its last step, a checkpoint's before training's."""
@@ -32,31 +29,30 @@ class Columns:
         self.rows = table.select(measure=measure)
         stages = pc.unique(self.rows.table["stage"]).to_pylist()
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
-        self.others = [stage for stage in OTHERS if stage in stages]
-        step = max(pc.unique(self.rows.select(stage=self.stage).table["step"]).to_pylist())
-        names = pc.unique(self.rows.select(stage=self.stage, step=step).table["column"]).to_pylist()
+        self.step = max(pc.unique(self.rows.select(stage=self.stage).table["step"]).to_pylist())
+        names = pc.unique(self.rows.select(stage=self.stage, step=self.step).table["column"]).to_pylist()
         self.names = [name for name in names if self.count(name) and not self._doubles(name)]
         """Columns that at least one example has, without those that say again what another says."""
 
     def count(self, name: str) -> int:
         """How many examples stand behind a column."""
-        return int(self._grid(name, self.stage)[2].max())
+        return int(self._grid(name)[2].max())
 
     def _doubles(self, name: str) -> bool:
         """Whether all separators together are the one that there is."""
         single = name.replace("sep_total", "sep")
         return single != name and np.array_equal(self.value(name), self.value(single), equal_nan=True)
 
-    def value(self, name: str, stage: str | None = None) -> Array:
+    def value(self, name: str) -> Array:
         """Values ``[layers, heads]``."""
-        return self._grid(name, stage or self.stage)[0]
+        return self._grid(name)[0]
 
     def stderr(self, name: str) -> Array:
         """Standard errors ``[layers, heads]``."""
-        return self._grid(name, self.stage)[1]
+        return self._grid(name)[1]
 
-    def _grid(self, name: str, stage: str) -> tuple[Array, Array, NDArray[np.int64]]:
-        return self.rows.grid(self.measure, name, stage, self.rows.steps(self.measure, name, stage)[-1])
+    def _grid(self, name: str) -> tuple[Array, Array, NDArray[np.int64]]:
+        return self.rows.grid(self.measure, name, self.stage, self.step)
 
 
 def above(values: Sequence[Array], levels: Sequence[Array], stderrs: Sequence[Array]) -> list[NDArray[np.bool_]]:

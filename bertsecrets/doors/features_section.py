@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.doors.feature_columns import (
-    OTHERS,
     RATE,
     SPECIAL,
     Array,
@@ -114,14 +113,12 @@ def _most_attended(columns: Columns, words: Sequence[str]) -> str:
 
 def _table(columns: Columns, names: Sequence[str]) -> Table:
     certain = above([columns.value(name) for name in names], *_uniform(columns, names))
-    stages = (columns.stage, *columns.others)
-    header = ["feature", "examples", "mean of heads", *(OTHERS[other] for other in columns.others), "uniform"]
-    header += ["heads above it", "highest head ± standard error"]
+    header = ["feature", "examples", "mean of heads", "uniform", "heads above it", "highest head ± standard error"]
     rows = [
         [
             shown(name),
             f"{columns.count(name):,}",
-            *(f"{np.nanmean(columns.value(name, stage)):.3f}" for stage in stages),
+            f"{np.nanmean(columns.value(name)):.3f}",
             f"{np.nanmean(columns.value(name + UNIFORM)):.3f}",
             f"{int(certain_LH.sum())} of {certain_LH.size}",
             strongest(columns, name),

@@ -21,11 +21,11 @@ from bertsecrets.results.table import HeadTable
 Array = NDArray[np.float64]
 
 
-def table_of(measure: str, values: dict[str, Array], counts: dict[str, int], stage: str = "checkpoint") -> HeadTable:
+def table_of(measure: str, values: dict[str, Array], counts: dict[str, int]) -> HeadTable:
     value_LHC = torch.tensor(np.stack(list(values.values()), -1))
     count_LHC = torch.tensor([counts.get(name, 50) for name in values]).expand(value_LHC.shape)
     grid = HeadGrid(measure, tuple(values), value_LHC, torch.full_like(value_LHC, 0.01), count_LHC)
-    return HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage=stage, step=3)
+    return HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=3)
 
 
 FEATURES = {
@@ -43,13 +43,7 @@ FEATURES = {
 def features(values: dict[str, Array]) -> tuple[Section, dict[str, Figure], list[str]]:
     figures: dict[str, Figure] = {}
     lead: list[str] = []
-    before = {name: value_LH / 2 for name, value_LH in values.items()}
-    rows = HeadTable.concat(
-        [
-            table_of("features", values, {"negation": 0, "negation_uniform": 0}),
-            table_of("features", before, {"negation": 0, "negation_uniform": 0}, stage="initial"),
-        ]
-    )
+    rows = table_of("features", values, {"negation": 0, "negation_uniform": 0})
     return features_section(Columns(rows, "features"), figures, lead), figures, lead
 
 
@@ -63,10 +57,10 @@ def test_features_are_told_where_they_are_attended_to_most() -> None:
     ]
     assert set(figures) == {"features_special", "features_special_heads", "features_words"}
     [table] = section.tables
-    assert table.header[2:5] == ["mean of heads", "before fine-tuning", "uniform"]
+    assert table.header[2:4] == ["mean of heads", "uniform"]
     # Only what an example has: no example has a negation.
     assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
-    assert table.rows[0][1:] == ["50", "0.110", "0.055", "0.050", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
+    assert table.rows[0][1:] == ["50", "0.110", "0.050", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
     assert "unlike the paper's" in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[2][0]
 
 
