@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -79,7 +80,8 @@ class OffsetMatching:
         first_B1 = torch.tensor(first)[:, None].to(device)
         return WordTable(
             row_BS=torch.where((batch.word_BS >= 0) & annotated_B1.to(device), batch.word_BS + first_B1, none),
-            fits_WF=torch.tensor([*fits, (False,) * len(self.features)], dtype=torch.bool).to(device),
+            # NumPy reads nested lists several times faster.
+            fits_WF=torch.from_numpy(np.array([*fits, (False,) * len(self.features)], bool)).to(device),
             head_W=torch.tensor([none if each < 0 else each for each in [*head, -1]]).to(device),
             sentence_W=torch.tensor([*sentence, -1]).to(device),
             entity_W=torch.tensor([*entity, -1]).to(device),

@@ -45,8 +45,12 @@ class EqualDistances:
         label_BSS = label_BSS * (2 * size) + distance_SS
         inside_BSS = (sentence_BS[:, :, None] >= 0) & (sentence_BS[:, None] >= 0)
         wanted_C, class_N = label_BSS[pairs.row_N, pairs.query_N, pairs.key_N].unique(return_inverse=True)
-        row_M, query_M, key_M = (torch.isin(label_BSS, wanted_C) & inside_BSS).nonzero(as_tuple=True)
-        class_M = torch.searchsorted(wanted_C, label_BSS[row_M, query_M, key_M])
+        if not len(wanted_C):
+            none = pairs.row_N
+            return cls(none, none, none, none, class_N, none, 0)
+        class_BSS = torch.searchsorted(wanted_C, label_BSS).clamp(max=len(wanted_C) - 1)
+        row_M, query_M, key_M = ((wanted_C[class_BSS] == label_BSS) & inside_BSS).nonzero(as_tuple=True)
+        class_M = class_BSS[row_M, query_M, key_M]
         others_N = torch.bincount(class_M, minlength=len(wanted_C))[class_N] - 1
         return cls(row_M, query_M, key_M, class_M, class_N, others_N, len(wanted_C))
 
