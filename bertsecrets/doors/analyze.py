@@ -87,7 +87,8 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
         told = config.copy()
         OmegaConf.update(told, "trained", {"name": run.name, "init": init, "seed": seed}, force_add=True)
         write_config(told, folder)
-    if path is not None and path.is_file():
+    # A model may be analysed on another task's sentences; the history of its own is no part of that.
+    if path is not None and path.is_file() and record["task"] == task.name:
         origin = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
         if origin.heads_path.is_file():
             run.add(origin.table())

@@ -23,6 +23,7 @@ def train_pipeline(folder: Path, sentences: int = 240, rounds: int = 5) -> Path:
     from spacy.tokens import Doc
     from spacy.training import Example
 
+    spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
     width = 48
     shared = {

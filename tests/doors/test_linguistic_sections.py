@@ -165,10 +165,11 @@ def test_a_pipeline_annotates_a_task_and_the_original_definitions_run_on_it(
     )
     assert analysed.returncode == 0, analysed.stderr[-2000:]
     table = HeadTable.read(tmp_path / "analysed" / "heads.parquet")
-    assert np.isfinite(table.grid("token_to_token_kovaleva", "subject_to_verb", "checkpoint", 13)[0]).all()
+    [step] = table.steps("features", "objects", "checkpoint")
+    assert np.isfinite(table.grid("token_to_token_kovaleva", "subject_to_verb", "checkpoint", step)[0]).all()
     # Absent ones count as 0, but negation's are disregarded.
-    assert table.grid("features_kovaleva", "objects", "checkpoint", 13)[2].min() == 100
-    assert table.grid("features_kovaleva", "negation", "checkpoint", 13)[2].max() < 100
+    assert table.grid("features_kovaleva", "objects", "checkpoint", step)[2].min() == 100
+    assert table.grid("features_kovaleva", "negation", "checkpoint", step)[2].max() < 100
 
 
 def test_a_treebank_is_analysed_without_scores(tiny_bert: Path, tmp_path: Path, glue: Path) -> None:
@@ -183,14 +184,19 @@ def test_a_treebank_is_analysed_without_scores(tiny_bert: Path, tmp_path: Path, 
         checkpoint=tiny_bert,
         data__limit_eval=120,
         analysis="[features,token_to_token]",
+        analysis__features__beside="[]",
+        analysis__token_to_token__beside="[]",
     )
+    given.append("+analysis.features.measures.features.features.adjectives={pos: [ADJ]}")
+    given.append("analysis.features.measures.features.features.objects=null")
     # The encoder alone is in the folder: a task without labels needs no head.
     run = door("analyze", *given)
     assert run.returncode == 0, run.stderr[-2000:]
     table = HeadTable.read(folder / "heads.parquet")
-    value_LH, _, count_LH = table.grid("features", "nouns", "checkpoint", 0)
+    value_LH, _, count_LH = table.grid("features", "adjectives", "checkpoint", 0)
+    assert not table.steps("features", "objects", "checkpoint")
     assert np.isfinite(value_LH).all()
-    assert 60 < count_LH.min() <= 120
+    assert 30 < count_LH.min() <= 120
     assert (folder / "report.html").is_file()
     assert not (folder / "predictions").exists()
     for name in ("features_words", "token_to_token_cls", "token_to_token_beyond_position"):

@@ -1,5 +1,6 @@
 """Attention to linguistic features against a naive loop and hand-worked sentences."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Annotation, Word
+from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
@@ -212,19 +213,22 @@ def test_what_the_measure_needs_depends_on_its_features() -> None:
         Features(1, 1, {})
 
 
+@cache
+def demo_examples() -> list[Example]:
+    return DemoSource(task("demo_nli")).examples("validation")
+
+
 def test_every_feature_of_the_configuration_occurs_in_the_demo_corpus() -> None:
-    examples = DemoSource(task("demo_nli")).examples("validation")
     sections = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
-    Features(1, 1, sections).prepare(examples, wordpiece())
+    Features(1, 1, sections).prepare(demo_examples(), wordpiece())
 
 
 def test_a_feature_that_matches_nothing_is_told_before_the_first_batch() -> None:
-    examples = DemoSource(task("demo_nli")).examples("validation")
     wrong = {**ALL, "interjections": {"pos": ["INTJ"], "relation": ["discourse"]}}
     with pytest.raises(UserError, match=r"Feature 'interjections' matches nothing in the 400 examples.*pos INTJ"):
-        Features(1, 1, wrong).prepare(examples, wordpiece())
+        Features(1, 1, wrong).prepare(demo_examples(), wordpiece())
     left_out = Features(1, 1, {**wrong, "interjections": None})
-    left_out.prepare(examples, wordpiece())
+    left_out.prepare(demo_examples(), wordpiece())
     assert "interjections" not in left_out.columns
 
 
