@@ -1,5 +1,6 @@
 """Measures relation-specific heads on FrameNet's sentences, or on those of the task where they are annotated."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,9 @@ _SHOWN = 3
 _BATCH = 64
 
 
+_log = logging.getLogger(__name__)
+
+
 class MeasureFrameRelations(MeasureHeads):
     """Feeds the measure of frame relations, and keeps what a reader needs to judge it.
 
@@ -38,6 +42,7 @@ class MeasureFrameRelations(MeasureHeads):
         run: Where everything goes; ``frame_relations.json`` beside the head table.
         framenet: The ``framenet`` section of the configuration. Without ``root`` and ``published``, the evaluation
             set's own annotation.
+        required: Whether a task without frames, and no FrameNet given, is an error; else the measure is left out there.
         example: Text of the sentence to show; where it is not among the sentences, the first one that has a link.
         reference, evaluation, every_n_validations, wandb_columns, beside, random: As for :class:`MeasureHeads`.
 
@@ -51,9 +56,10 @@ class MeasureFrameRelations(MeasureHeads):
         run: Run,
         framenet: Mapping[str, Any],
         example: str = "",
+        required: bool = True,
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
-        every_n_validations: int = 1,
+        every_n_validations: int | None = 1,
         wandb_columns: Sequence[str] = ("weight", "over_position"),
         beside: Sequence[str] = (),
         random: Callable[[], PreTrainedModel] | None = None,
@@ -61,12 +67,19 @@ class MeasureFrameRelations(MeasureHeads):
         super().__init__(measures, run, reference, evaluation, every_n_validations, wandb_columns, beside, random)
         self.source = FrameNetSource.from_config(framenet)
         self.example = example
+        self.required = required
         self._selection: Selection | None = None
         self._encoded: EncodedSplit | None = None
         self._visible = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._visible = shows_progress(trainer)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        if not self.required and not self.source.given and not _has_frames(super().dataset(data)):
+            _log.info(
+                f"Task {data.task.name} has no frames and framenet.root is not given: relation heads are left out."
+            )
+            self.makers = {}
         super().setup(trainer, pl_module, stage)
 
     def dataset(self, data: TaskData) -> EncodedSplit:
@@ -149,3 +162,7 @@ class MeasureFrameRelations(MeasureHeads):
             pairs=[(query - first, key - first) for link in links for query, key in link.pairs],
             maps=[HeadMap(layer, head, map_LHQK[layer, head].tolist()) for layer, head in highest],
         )
+
+
+def _has_frames(dataset: EncodedSplit) -> bool:
+    return any(annotation.frames for example in dataset.examples for annotation in example.annotations)

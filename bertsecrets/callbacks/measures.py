@@ -42,7 +42,7 @@ class MeasureHeads(pl.Callback):
         run: Where the grids go.
         reference: Model to compare with. None: the model as it was before its first training step.
         evaluation: Evaluation set to measure on; None for the task's first.
-        every_n_validations: Measure at each n-th validation (and at the last).
+        every_n_validations: Measure at each n-th validation (and at the last); None for the last alone.
         beside: Models to compare with at the last validation, every measure head by head and example by example:
             ``initial``, the model before its fine-tuning, and ``random``, one with random weights. A model that began
             with random weights is compared with ``initial`` alone.
@@ -59,13 +59,13 @@ class MeasureHeads(pl.Callback):
         run: Run,
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
-        every_n_validations: int = 1,
+        every_n_validations: int | None = 1,
         wandb_columns: Sequence[str] = ("cosine", "jensen_shannon"),
         beside: Sequence[str] = (),
         random: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
-        if every_n_validations < 1:
-            raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1.")
+        if every_n_validations is not None and every_n_validations < 1:
+            raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1, or null.")
         for name in beside:
             if name not in _OTHERS:
                 raise UserError(f"Unknown model '{name}' in beside; {choices(str(name), _OTHERS)}.")
@@ -106,7 +106,8 @@ class MeasureHeads(pl.Callback):
         if trainer.sanity_checking:
             return
         self._validations += 1
-        if self._validations % self.every_n_validations and not is_last_validation(trainer):
+        regular = self.every_n_validations is not None and self._validations % self.every_n_validations == 0
+        if not regular and not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
         step, stage = current_step(trainer, pl_module), stage_of(trainer)

@@ -81,6 +81,7 @@ class TaskData(pl.LightningDataModule):
         training: Mapping[str, Any],
         seed: int,
         annotation: Mapping[str, Any] | None = None,
+        progress: bool = True,
     ) -> "TaskData":
         """From the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
         return cls(
@@ -90,7 +91,7 @@ class TaskData(pl.LightningDataModule):
             batch_size=training["batch_size"],
             max_length=training["max_length"],
             seed=seed,
-            annotator=make_annotator(annotation or {}),
+            annotator=make_annotator(annotation or {}, progress),
         )
 
     @property

@@ -67,9 +67,6 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
-    there = pc.unique(table.table["measure"]).to_pylist()
-    for names, section in ((FEATURES, features_section), (TOKEN_TO_TOKEN, token_to_token_section)):
-        sections += [section(Columns(table, name), figures, lead) for name in names if name in there]
     sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
     there = pc.unique(table.table["measure"]).to_pylist()
     for names, section in ((FEATURES, features_section), (TOKEN_TO_TOKEN, token_to_token_section)):

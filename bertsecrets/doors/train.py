@@ -65,7 +65,8 @@ def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
         tokenizer,
         plain(config.task.training),
         seed=config.seed,
-        annotation=plain(config.annotation) if "annotation" in config else None,
+        annotation=plain(config.annotation),
+        progress=config.progress,
     )
     data.prepare_data()
     data.setup("fit")

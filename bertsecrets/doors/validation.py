@@ -2,6 +2,7 @@
 
 from omegaconf import DictConfig
 
+from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.plain import plain
@@ -17,6 +18,7 @@ def validate(config: DictConfig) -> None:
     if "optimizer" in config and not task.is_labelled:
         raise UserError(f"Task '{task.name}' has no labels, so that nothing can be fine-tuned on it; use analyze.py.")
     check_init(config.init)
+    make_annotator(plain(config.annotation))
     if "framenet" in config:
         FrameNetSource.from_config(plain(config.framenet))
     mode = config.logger.get("wandb", {}).get("mode", WANDB_MODES[0])

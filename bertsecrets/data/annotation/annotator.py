@@ -79,10 +79,9 @@ class AnnotationConfig:
     pipeline: str | None = None
     cache_dir: str | None = None
     processes: int = 1
-    progress: bool = True
 
 
-def make_annotator(config: Mapping[str, Any]) -> Annotator | None:
+def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotator | None:
     """The annotator that the configuration names; None where the task's own annotation is to be used.
 
     Raises:
@@ -100,7 +99,7 @@ def make_annotator(config: Mapping[str, Any]) -> Annotator | None:
     if chosen.pipeline is None:
         return None
     folder = Path(chosen.cache_dir).expanduser() if chosen.cache_dir else _default_folder()
-    return Annotator(SpacyPipeline(chosen.pipeline, chosen.processes), folder, chosen.progress)
+    return Annotator(SpacyPipeline(chosen.pipeline, chosen.processes), folder, progress)
 
 
 def _default_folder() -> Path:

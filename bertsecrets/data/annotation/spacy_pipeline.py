@@ -83,9 +83,11 @@ def _located(name: str) -> Path:
         return Path(spacy.util.get_package_path(name))
     if folder.is_dir():
         raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
+    installed = spacy.util.get_installed_models()
+    others = f"; {choices(name, installed)}" if installed else ""
     raise UserError(
         f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, or "
-        f"give a folder that nlp.to_disk wrote; {choices(name, spacy.util.get_installed_models())}."
+        f"give a folder that nlp.to_disk wrote{others}."
     )
 
 
