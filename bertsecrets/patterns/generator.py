@@ -74,32 +74,32 @@ def generate_one(pattern: str, generator: Generator) -> GeneratedMap:
 def _draw_shares(pattern: str, generator: Generator) -> _Shares:
     uniform = generator.uniform
     if pattern == "vertical":
-        columns = uniform(0.35, 0.98)
-        return _Shares(columns=columns, band=min(uniform(0, 0.12), 1 - columns))
+        columns = uniform(0.4, 0.98)
+        return _Shares(columns=columns, band=min(uniform(0, 0.14), 1 - columns))
     if pattern == "diagonal":
-        band = uniform(0.35, 0.98)
-        return _Shares(band=band, columns=min(uniform(0, 0.12), 1 - band))
+        band = uniform(0.4, 0.98)
+        return _Shares(band=band, columns=min(uniform(0, 0.14), 1 - band))
     if pattern == "vertical_diagonal":
-        total, part = uniform(0.5, 0.98), uniform(0.35, 0.65)
+        total, part = uniform(0.55, 0.98), uniform(0.35, 0.65)
         return _Shares(columns=total * part, band=total * (1 - part))
     if pattern == "block":
         blocks = uniform(0.6, 0.97)
         rest = 1 - blocks
         return _Shares(blocks=blocks, columns=rest * uniform(0, 0.7), band=rest * uniform(0, 0.3))
-    return _Shares(columns=uniform(0, 0.12), band=uniform(0, 0.07))
+    return _Shares(columns=uniform(0, 0.2), band=uniform(0, 0.1))
 
 
 def _shows(pattern: str, found: _Shares) -> bool:
     """Whether a map's shares, as they are after the noise, still say so; each is what exceeds uniform attention."""
     if pattern == "vertical":
-        return found.columns > 0.3 and found.band < 0.14
+        return found.columns > 0.35 and found.band < 0.16
     if pattern == "diagonal":
-        return found.band > 0.3 and found.columns < 0.14
+        return found.band > 0.35 and found.columns < 0.16
     if pattern == "vertical_diagonal":
-        return found.columns > 0.17 and found.band > 0.17
+        return found.columns > 0.19 and found.band > 0.19
     if pattern == "block":
         return found.blocks > 0.25 and found.columns < 0.22 and found.band < 0.18
-    return found.columns < 0.17 and found.band < 0.14
+    return found.columns < 0.24 and found.band < 0.16
 
 
 def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, _Shares]:
@@ -127,9 +127,7 @@ def _draw(length: int, separator: int | None, shares: _Shares, generator: Genera
     return attention_QK, measured_shares(attention_QK, chosen_C, offsets, separator)
 
 
-def measured_shares(
-    attention_QK: Array, columns: Array, offsets: tuple[int, ...], separator: int | None
-) -> _Shares:
+def measured_shares(attention_QK: Array, columns: Array, offsets: tuple[int, ...], separator: int | None) -> _Shares:
     """What some columns, some diagonals and the two blocks hold more than they would of uniform attention.
 
     The columns and diagonals are those of the mixture or, where others hold more (a background may do that), the same
@@ -170,6 +168,10 @@ def _columns(length: int, separator: int | None, generator: Generator) -> tuple[
     part_QK = np.zeros((length, length))
     jitter_QC = generator.gamma(generator.uniform(3, 30), size=(length, number))
     part_QK[:, chosen_C] = weight_C * jitter_QC
+    if separator is not None and {separator, length - 1} <= set(chosen_C.tolist()) and generator.random() < 0.5:
+        # Each segment looks to its own separator.
+        part_QK[: separator + 1, length - 1] *= 0.1
+        part_QK[separator + 1 :, separator] *= 0.1
     return chosen_C, part_QK / part_QK.sum(1, keepdims=True)
 
 

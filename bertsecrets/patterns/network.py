@@ -92,7 +92,9 @@ class PatternClassifier(nn.Module):
             attention_BHQK: Weights in 0..1, floating.
             real_BS: Which tokens are real, bool, a contiguous run in each example; padding has no influence.
         """
-        logits_NP = self.network(make_views(attention_BHQK, real_BS)) / self.temperature
+        # Measures are fed within the model's pass, where autocast would round the maps.
+        with torch.autocast(attention_BHQK.device.type, enabled=False):
+            logits_NP = self.network(make_views(attention_BHQK, real_BS)) / self.temperature
         return judge(logits_NP.unflatten(0, attention_BHQK.shape[:2]), self.margin)
 
 
