@@ -96,7 +96,8 @@ def noisy(map_LL: Tensor, generator: torch.Generator) -> Tensor:
     """The map with its logits scaled by 0.85 to 1.15 and under Gaussian noise, as another input might give it."""
     scale, noise = torch.rand(2, generator=generator)
     logit_LL = (map_LL.float() + _TINY).log() * (0.85 + 0.3 * scale)
-    return (logit_LL + 0.3 * noise * torch.randn(map_LL.shape, generator=generator)).softmax(-1)
+    noisy_LL: Tensor = (logit_LL + 0.3 * noise * torch.randn(map_LL.shape, generator=generator)).softmax(-1)
+    return noisy_LL
 
 
 def pretrain(generated: LabelledViews, config: FitConfig) -> PatternNetwork:

@@ -127,7 +127,9 @@ def _draw(length: int, separator: int | None, shares: _Shares, generator: Genera
     return attention_QK, measured_shares(attention_QK, chosen_C, offsets, separator)
 
 
-def measured_shares(attention_QK: Array, columns: Array, offsets: tuple[int, ...], separator: int | None) -> _Shares:
+def measured_shares(
+    attention_QK: Array, columns: NDArray[np.int64], offsets: tuple[int, ...], separator: int | None
+) -> _Shares:
     """What some columns, some diagonals and the two blocks hold more than they would of uniform attention.
 
     The columns and diagonals are those of the mixture or, where others hold more (a background may do that), the same
@@ -135,7 +137,7 @@ def measured_shares(attention_QK: Array, columns: Array, offsets: tuple[int, ...
     """
     length = len(attention_QK)
     received_K = np.sort(attention_QK.mean(0))[::-1]
-    most = max(attention_QK.mean(0)[columns.astype(int)].sum() - len(columns) / length, received_K[0] - 1 / length)
+    most = max(attention_QK.mean(0)[columns].sum() - len(columns) / length, received_K[0] - 1 / length)
     near = {offset: np.trace(attention_QK, offset) / length for offset in range(-3, 4)}
     expected = {offset: (length - abs(offset)) / length**2 for offset in near}
     band = sum(near[offset] - expected[offset] for offset in offsets)
@@ -157,7 +159,7 @@ def _row_shares(share: float, length: int, steady: float, generator: Generator) 
     return np.where(skipped_Q, share_Q * 0.2, share_Q)
 
 
-def _columns(length: int, separator: int | None, generator: Generator) -> tuple[Array, Array]:
+def _columns(length: int, separator: int | None, generator: Generator) -> tuple[NDArray[np.int64], Array]:
     """One to four columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
     special = [0, length - 1, *([] if separator is None else [separator])]
     number = int(generator.choice([1, 2, 3, 4], p=[0.45, 0.3, 0.15, 0.1]))
@@ -185,20 +187,22 @@ def _band(length: int, generator: Generator) -> tuple[tuple[int, ...], Array]:
     if generator.random() < 0.25:
         # Both neighbours.
         part_QK += generator.uniform(0.3, 1) * np.exp(-((key_K - query_Q1 + offset) ** 2) / (2 * width**2))
-        offsets = (offset,) if offset == 0 else (offset, -offset)
+        offsets = tuple({offset, -offset})
     else:
         reach = 0 if width < 0.5 else 1
         offsets = tuple(range(offset - reach, offset + reach + 1))
-    return offsets, part_QK / part_QK.sum(1, keepdims=True)
+    part_QK /= part_QK.sum(1, keepdims=True)
+    return offsets, part_QK
 
 
 def _blocks(length: int, separator: int, generator: Generator) -> Array:
     first = np.arange(length) <= separator
     liking_K = np.exp(generator.normal(0, generator.uniform(0, 0.5), length))
-    part_QK = (first[:, None] == first[None]) * liking_K
+    part_QK: Array = (first[:, None] == first[None]) * liking_K
     if generator.random() < 0.5:
         part_QK[:, [0, separator, length - 1]] *= generator.uniform(0, 1)
-    return part_QK / part_QK.sum(1, keepdims=True)
+    part_QK /= part_QK.sum(1, keepdims=True)
+    return part_QK
 
 
 def _background(length: int, separator: int | None, generator: Generator) -> Array:
@@ -270,5 +274,6 @@ def _copies(length: int, separator: int | None, generator: Generator) -> Array:
 
 
 def _softmax(logit_QK: Array) -> Array:
-    weight_QK = np.exp(logit_QK - logit_QK.max(1, keepdims=True))
-    return weight_QK / weight_QK.sum(1, keepdims=True)
+    weight_QK: Array = np.exp(logit_QK - logit_QK.max(1, keepdims=True))
+    weight_QK /= weight_QK.sum(1, keepdims=True)
+    return weight_QK

@@ -12,6 +12,7 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.network import MIN_LENGTH
 from bertsecrets.patterns.trained import SHIPPED, load_classifier
 
+PATTERN_MEASURE = "patterns"
 UNCERTAIN = "uncertain"
 """The column of the maps of which the classifier names no pattern: the two most probable ones are too close."""
 
@@ -34,7 +35,7 @@ class Patterns(Measure):
         UserError: If there is no such classifier or ``margin`` is not in 0..1.
     """
 
-    name = "patterns"
+    name = PATTERN_MEASURE
     columns = (*PATTERNS, UNCERTAIN)
 
     def __init__(

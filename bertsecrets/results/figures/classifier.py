@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.contact_sheet import darkness
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
+
+Array = NDArray[np.float64]
 
 _ACROSS = 5
 
@@ -40,8 +42,11 @@ def reliability_diagram(curves: Sequence[Curve], *, title: str, note: str) -> Fi
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
         top.plot([0, 1], [0, 1], color=QUIET, linestyle="--", linewidth=0.8)
         for place, curve in enumerate(curves):
-            confidence_B, accuracy_B = np.asarray(curve.confidence_B), np.asarray(curve.accuracy_B)
-            count_B = np.asarray(curve.count_B)
+            confidence_B, accuracy_B = (
+                np.asarray(curve.confidence_B, np.float64),
+                np.asarray(curve.accuracy_B, np.float64),
+            )
+            count_B = np.asarray(curve.count_B, np.float64)
             middle_B, half_B = _wilson(accuracy_B, count_B)
             colour = ACCENTS[place]
             top.vlines(confidence_B, middle_B - half_B, middle_B + half_B, color=colour, linewidth=1.0)
@@ -59,8 +64,8 @@ def reliability_diagram(curves: Sequence[Curve], *, title: str, note: str) -> Fi
     return figure
 
 
-def _wilson(share_B: ArrayLike, count_B: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
-    share_B, count_B, z = np.asarray(share_B, np.float64), np.asarray(count_B, np.float64), 1.959964
+def _wilson(share_B: Array, count_B: Array) -> tuple[Array, Array]:
+    z = 1.959964
     whole_B = 1 + z**2 / count_B
     middle_B = (share_B + z**2 / (2 * count_B)) / whole_B
     half_B = z * np.sqrt(share_B * (1 - share_B) / count_B + z**2 / (4 * count_B**2)) / whole_B

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
@@ -94,7 +95,7 @@ def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: 
     if np.isfinite(error) and share > 0:
         axes.errorbar(end, row + 0.2, xerr=error, color="black", linewidth=0.8, capsize=1.6, capthick=0.8)
     if share >= _ENOUGH:
-        ink = ink_on((*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)), 1.0))
+        ink = ink_on(to_rgba(colour))
         axes.text(end - share / 2, row - 0.08, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.0, color=ink)
 
 
@@ -141,7 +142,7 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
                 )
             )
             if main >= 0 and side > 0.3:
-                ink = ink_on((*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)), 1.0))
+                ink = ink_on(to_rgba(colour))
                 share = f"{100 * shares_LHC[layer, head, main]:.0f}"
                 axes.text(head + 0.5, layer + 0.5, share, ha="center", va="center", fontsize=8.0, color=ink)
         axes.set_xlim(0, heads)
