@@ -137,14 +137,14 @@ def _movement(
         before_LH,
         after_LH,
         named,
-        title=f"Heads by pattern at step {steps[0]} and at step {steps[-1]}",
+        title=f"Heads by pattern, {_moment(steps[0])} and at step {steps[-1]}",
         note=f"a head's pattern is the one that at least half of its maps show; {note}",
     )
     change_C = share_SC[-1] - share_SC[0]
     most = int(np.abs(change_C).argmax())
     moved = int((before_LH != after_LH).sum())
     sentence = (
-        f"From step {steps[0]} to step {steps[-1]}, {moved} of {before_LH.size} heads changed their pattern; the share that "
+        f"From {'the start' if steps[0] == 0 else f'step {steps[0]}'} to step {steps[-1]}, {moved} of {before_LH.size} heads changed their pattern; the share that "
         f"moved most is {names[most].replace('_', ' + ')}, by {100 * change_C[most]:+.1f} percentage points."
     )
     return [
@@ -153,6 +153,10 @@ def _movement(
             figures["patterns_transitions"], "How many heads kept their pattern and how many changed it.", "Table."
         ),
     ], sentence
+
+
+def _moment(step: int) -> str:
+    return "before fine-tuning" if step == 0 else f"at step {step}"
 
 
 def _highest(share_LH: Array) -> str:

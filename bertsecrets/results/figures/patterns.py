@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -85,9 +86,25 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
         axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
         axes.set_xlabel(unit)
         axes.tick_params(axis="y", length=0)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, columnspacing=1.0)
+        _legend(axes, *axes.get_legend_handles_labels())
         footnote(figure, note)
     return figure
+
+
+def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """The patterns' colours, above the axes and as wide as they."""
+    axes.legend(
+        list(handles),
+        list(labels),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=6,
+        frameon=False,
+        borderaxespad=0.2,
+        columnspacing=1.0,
+        handlelength=1.4,
+        handletextpad=0.5,
+    )
 
 
 def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: str) -> None:
@@ -157,8 +174,10 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
         shown = [name for place, name in enumerate(names) if (main_LH == place).any()]
         handles = [Patch(facecolor=COLOURS[name], label=name.replace("_", " + ")) for name in shown]
         if (main_LH < 0).any():
-            handles.append(Patch(facecolor="#f2f2f2", edgecolor="#9a9a9a", hatch="////", label="none in half the maps"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=3, columnspacing=1.0)
+            handles.append(
+                Patch(facecolor="#f2f2f2", edgecolor="#9a9a9a", hatch="////", label="no pattern in half the maps")
+            )
+        _legend(axes, handles, [str(handle.get_label()) for handle in handles])
         footnote(figure, f"numbers: share of the head's maps, in percent; {note}; layers and heads count from 0")
     return figure
 
@@ -256,6 +275,6 @@ def pattern_steps(
         axes.set_ylabel("share of attention maps")
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         step_axis(axes, steps)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, columnspacing=1.0)
+        _legend(axes, *axes.get_legend_handles_labels())
         footnote(figure, note)
     return figure
