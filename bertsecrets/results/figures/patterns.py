@@ -40,8 +40,8 @@ class ShareBar:
     """
 
     name: str
-    share_C: ArrayLike
-    error_C: ArrayLike
+    share_C: NDArray[np.float64]
+    error_C: NDArray[np.float64]
 
 
 def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, note: str, unit: str) -> Figure:
@@ -57,8 +57,8 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
     Raises:
         ValueError: If a bar has another number of shares than there are names.
     """
-    shares_RC = np.array([np.asarray(bar.share_C, np.float64) for bar in bars])
-    errors_RC = np.array([np.asarray(bar.error_C, np.float64) for bar in bars])
+    shares_RC = np.array([bar.share_C for bar in bars])
+    errors_RC = np.array([bar.error_C for bar in bars])
     if shares_RC.shape != (len(bars), len(names)) or errors_RC.shape != shares_RC.shape:
         raise ValueError(f"Bars of shape {list(shares_RC.shape)} for {len(names)} patterns")
     with house_style():
