@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -164,11 +165,8 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
         "macro_f1_difference": asdict(difference),
         "accuracy": float((found_N == label_N).mean()),
         "accuracy_rules": float((answer.rules_N == label_N).mean()),
-        "f1": {name: float(value) for name, value in zip(PATTERNS, f1_scores(table_PP), strict=True)},
-        "f1_rules": {
-            name: float(value)
-            for name, value in zip(PATTERNS, f1_scores(confusion(label_N, answer.rules_N)), strict=True)
-        },
+        "f1": _by_pattern(table_PP),
+        "f1_rules": _by_pattern(confusion(label_N, answer.rules_N)),
         "confusion": table_PP.astype(int).tolist(),
         "uncertain": float(uncertain_N.mean()),
         "macro_f1_of_the_others": float(macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]))),
@@ -176,6 +174,11 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
         "calibration_error_before_temperature": calibration_error(reliability(plain, label_N)),
         "reliability": [asdict(each) for each in bins],
     }
+
+
+def _by_pattern(table_PP: NDArray[np.float64]) -> dict[str, float | None]:
+    scores = zip(PATTERNS, f1_scores(table_PP).tolist(), strict=True)
+    return {name: None if math.isnan(score) else score for name, score in scores}
 
 
 def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOut]) -> None:

@@ -74,10 +74,10 @@ def generate_one(pattern: str, generator: Generator) -> GeneratedMap:
 def _draw_shares(pattern: str, generator: Generator) -> _Shares:
     uniform = generator.uniform
     if pattern == "vertical":
-        columns = uniform(0.4, 0.98)
+        columns = uniform(0.48, 0.98)
         return _Shares(columns=columns, band=min(uniform(0, 0.14), 1 - columns))
     if pattern == "diagonal":
-        band = uniform(0.4, 0.98)
+        band = uniform(0.42, 0.98)
         return _Shares(band=band, columns=min(uniform(0, 0.14), 1 - band))
     if pattern == "vertical_diagonal":
         total, part = uniform(0.55, 0.98), uniform(0.35, 0.65)
@@ -86,20 +86,20 @@ def _draw_shares(pattern: str, generator: Generator) -> _Shares:
         blocks = uniform(0.6, 0.97)
         rest = 1 - blocks
         return _Shares(blocks=blocks, columns=rest * uniform(0, 0.7), band=rest * uniform(0, 0.3))
-    return _Shares(columns=uniform(0, 0.2), band=uniform(0, 0.1))
+    return _Shares(columns=uniform(0, 0.32), band=uniform(0, 0.12))
 
 
 def _shows(pattern: str, found: _Shares) -> bool:
     """Whether a map's shares, as they are after the noise, still say so; each is what exceeds uniform attention."""
     if pattern == "vertical":
-        return found.columns > 0.35 and found.band < 0.16
+        return found.columns > 0.42 and found.band < 0.17
     if pattern == "diagonal":
         return found.band > 0.35 and found.columns < 0.16
     if pattern == "vertical_diagonal":
         return found.columns > 0.19 and found.band > 0.19
     if pattern == "block":
         return found.blocks > 0.25 and found.columns < 0.22 and found.band < 0.18
-    return found.columns < 0.24 and found.band < 0.16
+    return found.columns < 0.36 and found.band < 0.17
 
 
 def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, _Shares]:

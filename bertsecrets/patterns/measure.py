@@ -1,5 +1,6 @@
 """Share of each attention pattern, head by head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
 
+import logging
 from pathlib import Path
 
 import torch
@@ -7,10 +8,13 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.network import MIN_LENGTH
 from bertsecrets.patterns.trained import SHIPPED, load_classifier
+
+_log = logging.getLogger(__name__)
 
 PATTERN_MEASURE = "patterns"
 UNCERTAIN = "uncertain"
@@ -61,3 +65,13 @@ class Patterns(Measure):
         column_BH = judgement.pattern.masked_fill(judgement.uncertain, len(PATTERNS))
         share_BHC = torch.nn.functional.one_hot(column_BH, len(self.columns)).to(attention_BHQK.dtype)
         return share_BHC.masked_fill((real_BS.sum(-1) < MIN_LENGTH)[:, None, None], torch.nan)
+
+    def compute(self) -> HeadGrid:
+        """The shares; says so where no map was long enough to have a pattern."""
+        grid = super().compute()
+        if not grid.count_LHC.any():
+            _log.warning(
+                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern, so "
+                "that no head has one; choose another set, or leave the patterns measure out."
+            )
+        return grid

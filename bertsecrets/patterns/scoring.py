@@ -14,10 +14,10 @@ Array = NDArray[np.float64]
 
 
 def confusion(label_N: ArrayLike, found_N: ArrayLike, weight_N: ArrayLike | None = None) -> Array:
-    """How often each pattern (rows) was taken for each (columns), ``[5, 5]``."""
-    table_PP = np.zeros((len(PATTERNS), len(PATTERNS)))
-    label_N, found_N = np.asarray(label_N), np.asarray(found_N)
-    np.add.at(table_PP, (label_N, found_N), np.ones(len(label_N)) if weight_N is None else np.asarray(weight_N))
+    """How often each pattern (rows) was taken for each (columns), ``[5, 5]``; weighted where ``weight_N`` is given."""
+    size = len(PATTERNS)
+    pair_N = np.asarray(label_N, np.int64) * size + np.asarray(found_N, np.int64)
+    table_PP: Array = np.bincount(pair_N, weight_N, size * size).astype(np.float64).reshape(size, size)
     return table_PP
 
 
@@ -30,8 +30,10 @@ def f1_scores(confusion_PP: Array) -> Array:
 
 
 def macro_f1(confusion_PP: Array) -> Array:
-    """Mean F1 over the patterns that some map has."""
-    return np.asarray(np.nanmean(f1_scores(confusion_PP), axis=-1))
+    """Mean F1 over the patterns that some map has; NaN without maps."""
+    there = (confusion_PP.sum(-1) > 0).sum(-1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.nansum(f1_scores(confusion_PP), axis=-1) / there)
 
 
 @dataclass(frozen=True)
