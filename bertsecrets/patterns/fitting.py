@@ -105,6 +105,7 @@ def pretrain(generated: LabelledViews, config: FitConfig) -> PatternNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         network = PatternNetwork()
+        network.standardise(generated.views.summary_NM)
         count = len(generated.pattern_N)
         steps = config.epochs * (count // config.batch_size)
         generator = torch.Generator().manual_seed(config.seed)

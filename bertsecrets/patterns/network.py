@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.views import STRIPS, Views, make_views
+from bertsecrets.patterns.views import STRIPS, SUMMARY, Views, make_views
 
 MIN_LENGTH = 8
 """Real tokens that a map must have: a band of seven diagonals fills a shorter one."""
@@ -37,6 +37,9 @@ class PatternNetwork(nn.Module):
         dropout: Share of the features left out in training.
     """
 
+    mean_M: Tensor
+    deviation_M: Tensor
+
     def __init__(self, width: int = 32, dropout: float = 0.2) -> None:
         super().__init__()
         half = width // 2
@@ -52,19 +55,29 @@ class PatternNetwork(nn.Module):
             nn.Flatten(),
         )
         self.strips = nn.Sequential(
-            nn.Conv1d(2 * STRIPS, 2 * width, 3, padding=1),
+            nn.Conv1d(3 * STRIPS, 2 * width, 3, padding=1),
             nn.ReLU(),
             nn.Conv1d(2 * width, width, 3, padding=1),
             nn.ReLU(),
         )
+        self.register_buffer("mean_M", torch.zeros(SUMMARY))
+        self.register_buffer("deviation_M", torch.ones(SUMMARY))
+        self.summary = nn.Sequential(nn.Linear(SUMMARY, width), nn.Tanh())
         self.judge = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(6 * width, 2 * width), nn.ReLU(), nn.Linear(2 * width, len(PATTERNS))
+            nn.Dropout(dropout), nn.Linear(7 * width, 2 * width), nn.ReLU(), nn.Linear(2 * width, len(PATTERNS))
         )
+
+    def standardise(self, summary_NM: Tensor) -> None:
+        """Makes the summaries of these maps have mean 0 and deviation 1."""
+        self.mean_M = summary_NM.mean(0)
+        self.deviation_M = summary_NM.std(0).clamp(min=1e-3)
 
     def forward(self, views: Views) -> Tensor:
         """Logits ``[N, 5]``."""
         along_NDP = self.strips(views.strips_NGP)
-        features = torch.cat((self.picture(views.picture_NGPP), along_NDP.mean(-1), along_NDP.amax(-1)), dim=-1)
+        summary_ND = self.summary((views.summary_NM - self.mean_M) / self.deviation_M)
+        picture_ND = self.picture(views.picture_NGPP)
+        features = torch.cat((picture_ND, along_NDP.mean(-1), along_NDP.amax(-1), summary_ND), dim=-1)
         logits_NP: Tensor = self.judge(features)
         return logits_NP
 
