@@ -19,6 +19,7 @@ def main(config: DictConfig) -> float | None:
     from bertsecrets.doors.annotate import take_labels
     from bertsecrets.doors.compare import compare_runs
     from bertsecrets.doors.merge import merge_runs
+    from bertsecrets.doors.train_patterns import train_patterns
     from bertsecrets.doors.workspace import save_workspace
 
     if config.merge is not None:
@@ -27,6 +28,8 @@ def main(config: DictConfig) -> float | None:
         compare_runs(config)
     elif config.labelling.labels is not None:
         take_labels(config)
+    elif config.train_patterns is not None:
+        train_patterns(config)
     elif config.workspace is not None:
         save_workspace(config)
     else:

@@ -15,6 +15,7 @@ from bertsecrets.comparison.conditions import Condition, check_sizes, find_condi
 from bertsecrets.comparison.runs import FinishedRun, find_runs
 from bertsecrets.doors.build import run_folder
 from bertsecrets.doors.comparison_heads import ablation_section, drift_against_ablation, layer_section, measure_sections
+from bertsecrets.doors.comparison_patterns import pattern_section
 from bertsecrets.doors.paper.page import write_paper
 from bertsecrets.doors.unit import write_config
 from bertsecrets.errors import UserError
@@ -89,6 +90,8 @@ def write_comparison(runs: Sequence[FinishedRun], unfinished: Sequence[str], fol
     sections = [_scores(conditions, varying, figures, lead)] if labelled else []
     rows: list[dict[str, object]] = []
     if heads:
+        patterns = pattern_section(conditions, varying, figures, lead)
+        sections += [patterns] if patterns is not None else []
         sections += measure_sections(conditions, varying, figures, lead, rows)
         found = ablation_section(conditions, varying, figures, lead, rows)
         layers = layer_section(conditions, varying, figures, lead)

@@ -6,13 +6,14 @@ from matplotlib.figure import Figure
 
 from bertsecrets.doors.frame_relations import MEASURE as FRAME_RELATIONS
 from bertsecrets.doors.wording import DRIFT, FEATURES, TOKEN_TO_TOKEN, described
+from bertsecrets.patterns.measure import PATTERN_MEASURE
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
 
-_OWN_SECTIONS = (DRIFT, "gradient_flow", "ablation", FRAME_RELATIONS, *FEATURES, *TOKEN_TO_TOKEN)
+_OWN_SECTIONS = (DRIFT, "gradient_flow", "ablation", FRAME_RELATIONS, PATTERN_MEASURE, *FEATURES, *TOKEN_TO_TOKEN)
 
 
 def other_sections(table: HeadTable, figures: dict[str, Figure]) -> list[Section]:

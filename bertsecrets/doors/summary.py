@@ -16,6 +16,7 @@ from bertsecrets.doors.feature_columns import Columns
 from bertsecrets.doors.features_section import features_section
 from bertsecrets.doors.frame_relations import relation_sections
 from bertsecrets.doors.other_measures import other_sections
+from bertsecrets.doors.pattern_summary import pattern_sections
 from bertsecrets.doors.scores import RunScores
 from bertsecrets.doors.token_to_token_section import token_to_token_section
 from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS, FEATURES, TOKEN_TO_TOKEN
@@ -67,6 +68,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_trajectory_section(table, figures))
         if table.steps(GRADIENTS, "gradient_norm", TRAINING):
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
+    sections += pattern_sections(table, figures, lead)
     sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
     there = pc.unique(table.table["measure"]).to_pylist()
     for names, section in ((FEATURES, features_section), (TOKEN_TO_TOKEN, token_to_token_section)):

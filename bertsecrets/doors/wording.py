@@ -31,6 +31,8 @@ MEASURES = {
     "frame_relations": ("Attention along frame relations", "attention weight, mean over sentences"),
     **{name: (title, "largest mean attention received by a token") for name, title in FEATURES.items()},
     **{name: (title, "largest attention weight") for name, title in TOKEN_TO_TOKEN.items()},
+    "offsets": ("Attention to neighbouring tokens", "mean weight given to the token there"),
+    "patterns": ("Attention patterns", "share of a head's maps"),
 }
 """Title and unit of the measures whose columns share them."""
 

@@ -1,0 +1,310 @@
+"""Trains the classifier of attention patterns and judges it on annotated maps that it has not seen."""
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from bertsecrets.doors.build import make, run_folder
+from bertsecrets.doors.unit import CONFIG_COPY
+from bertsecrets.errors import UserError
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Scheme, folds, held_out, variants_of
+from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, pretrain, views_of
+from bertsecrets.patterns.labels import LABELS, consensus, read_labels
+from bertsecrets.patterns.maps import ANNOTATED, TABLE, MapSet
+from bertsecrets.patterns.network import PatternClassifier, PatternNetwork, judge
+from bertsecrets.patterns.rules import masses
+from bertsecrets.patterns.scoring import (
+    Estimate,
+    bootstrap_f1,
+    calibration_error,
+    confusion,
+    f1_scores,
+    fit_temperature,
+    macro_f1,
+    reliability,
+)
+from bertsecrets.patterns.trained import save_classifier
+from bertsecrets.results.figures.classifier import Curve, TitledMap, map_sheet, reliability_diagram
+from bertsecrets.results.figures.patterns import count_table
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.results.report.page import write_report
+
+EVALUATION, PREDICTIONS, PAGE = "evaluation.json", "predictions.csv", "classifier.html"
+_SYNTHETIC = 2000
+_HELD_OUT: dict[Scheme, str] = {
+    "head": "heads held out",
+    "task": "tasks held out",
+    "head_and_task": "heads and tasks held out",
+}
+
+
+def train_patterns(config: DictConfig) -> dict[str, Any]:
+    """Trains on generated and annotated maps, in Hydra's output folder; returns what ``evaluation.json`` says.
+
+    Writes ``weights.safetensors`` and ``weights.json`` (a classifier for ``measure.patterns.classifier``),
+    ``evaluation.json``, ``predictions.csv`` (what was said of each map while it was held out), figures and a page.
+
+    Raises:
+        UserError: If the folder holds no annotated maps, or too few to hold heads and tasks out.
+    """
+    settings = config.patterns
+    fit = make(settings.fit)
+    assert isinstance(fit, FitConfig)
+    source = ANNOTATED if config.train_patterns is True else Path(str(config.train_patterns))
+    annotated = read_annotated(source)
+    folder = run_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
+
+    with progress_over(fit.generated + _SYNTHETIC, "maps made", config.progress, unit="map") as advance:
+        made, made_N = generated_maps(fit.generated, fit.seed, advance)
+        unseen, unseen_N = generated_maps(_SYNTHETIC, fit.seed + 1, advance)
+    generated, made_masses_N3 = LabelledViews.of(made, made_N), masses(made)
+    start = pretrain(generated, fit)
+    answers: dict[Scheme, HeldOut] = {}
+    total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in SCHEMES)
+    with progress_over(total, "folds", config.progress, unit="fold") as advance:
+        for scheme in SCHEMES:
+            answers[scheme] = held_out(annotated, generated, made_masses_N3, start, scheme, fit, advance)
+    network = finetune(start, generated, variants_of(annotated, fit), fit)
+    temperature = fit_temperature(answers["head"].logit_NP, annotated.pattern_N)
+    classifier = PatternClassifier(network, temperature, float(settings.margin))
+
+    evaluation: dict[str, Any] = {
+        "maps": len(annotated.rows),
+        "heads": len(set(annotated.heads)),
+        "tasks": sorted(set(annotated.tasks)),
+        "patterns": dict(
+            zip(PATTERNS, np.bincount(annotated.pattern_N, minlength=len(PATTERNS)).tolist(), strict=True)
+        ),
+        "temperature": temperature,
+        "generated": _generated_scores(network, start, unseen, unseen_N, annotated),
+        "held_out": {
+            scheme: _scores(annotated, answer, classifier.margin, int(settings.resamples), fit.seed)
+            for scheme, answer in answers.items()
+        },
+    }
+    save_classifier(classifier, folder, {"training": asdict(fit), "evaluation": evaluation})
+    with atomic_write(folder / EVALUATION) as temporary:
+        temporary.write_text(json.dumps(evaluation, indent=1) + "\n", "utf-8")
+    _write_predictions(folder, annotated, answers)
+    _write_page(folder, annotated, answers, evaluation, int(settings.mistakes))
+    _print(folder, evaluation)
+    return evaluation
+
+
+def read_annotated(folder: Path) -> AnnotatedMaps:
+    """The maps of an annotation folder on whose pattern its annotators agree.
+
+    Raises:
+        UserError: If the folder is none, or holds maps of fewer than six heads or three tasks.
+    """
+    if not (folder / TABLE).is_file() or not (folder / LABELS).is_file():
+        raise UserError(
+            f"Folder '{folder}' holds no {TABLE} with {LABELS}; give train_patterns=<folder that "
+            "analysis=annotate_patterns made and took labels into>, or train_patterns=true for the package's maps."
+        )
+    maps, agreed = MapSet.read(folder), consensus(read_labels(folder))
+    rows = [row for row in maps.rows if row.map in agreed]
+    annotated = AnnotatedMaps(
+        rows, [maps[row.map] for row in rows], np.array([PATTERNS.index(agreed[row.map]) for row in rows], np.int64)
+    )
+    if len(set(annotated.heads)) < 6 or len(set(annotated.tasks)) < 3:
+        raise UserError(
+            f"Folder '{folder}' has {len(rows)} maps with an agreed label, of {len(set(annotated.heads))} heads and "
+            f"{len(set(annotated.tasks))} tasks; judging a classifier takes at least six heads and three tasks."
+        )
+    return annotated
+
+
+@torch.no_grad()
+def _generated_scores(
+    network: PatternNetwork,
+    start: PatternNetwork,
+    unseen: Sequence[torch.Tensor],
+    unseen_N: NDArray[np.int64],
+    annotated: AnnotatedMaps,
+) -> dict[str, float]:
+    """Macro-F1 on generated maps, and what annotated maps add."""
+    views = views_of(unseen)
+    found_N = start(views_of(annotated.maps)).argmax(-1).numpy()
+    return {
+        "maps": len(unseen),
+        "macro_f1": float(macro_f1(confusion(unseen_N, network(views).argmax(-1).numpy()))),
+        "macro_f1_of_annotated_without_learning_from_them": float(macro_f1(confusion(annotated.pattern_N, found_N))),
+    }
+
+
+def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples: int, seed: int) -> dict[str, Any]:
+    label_N, found_N = annotated.pattern_N, answer.probability_NP.argmax(1)
+    network, rules, difference = bootstrap_f1(
+        label_N, [found_N, answer.rules_N], annotated.heads, resamples=resamples, seed=seed
+    )
+    table_PP = confusion(label_N, found_N)
+    uncertain_N = judge(torch.from_numpy(answer.probability_NP).log(), margin).uncertain.numpy()
+    bins = reliability(answer.probability_NP, label_N)
+    plain = torch.from_numpy(answer.logit_NP).softmax(-1).numpy()
+    return {
+        "macro_f1": asdict(network),
+        "macro_f1_rules": asdict(rules),
+        "macro_f1_difference": asdict(difference),
+        "accuracy": float((found_N == label_N).mean()),
+        "accuracy_rules": float((answer.rules_N == label_N).mean()),
+        "f1": _by_pattern(table_PP),
+        "f1_rules": _by_pattern(confusion(label_N, answer.rules_N)),
+        "confusion": table_PP.astype(int).tolist(),
+        "uncertain": float(uncertain_N.mean()),
+        "macro_f1_of_the_others": float(macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]))),
+        "calibration_error": calibration_error(bins),
+        "calibration_error_before_temperature": calibration_error(reliability(plain, label_N)),
+        "reliability": [asdict(each) for each in bins],
+    }
+
+
+def _by_pattern(table_PP: NDArray[np.float64]) -> dict[str, float | None]:
+    scores = zip(PATTERNS, f1_scores(table_PP).tolist(), strict=True)
+    return {name: None if math.isnan(score) else score for name, score in scores}
+
+
+def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOut]) -> None:
+    with atomic_write(folder / PREDICTIONS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["map", "pattern", "held_out", "found", "rules", *PATTERNS])
+        for scheme, answer in answers.items():
+            for place, row in enumerate(annotated.rows):
+                probability_P = answer.probability_NP[place]
+                found = [PATTERNS[annotated.pattern_N[place]], scheme, PATTERNS[int(probability_P.argmax())]]
+                said = [f"{value:.4f}" for value in probability_P]
+                writer.writerow([row.map, *found, PATTERNS[answer.rules_N[place]], *said])
+
+
+def _write_page(
+    folder: Path,
+    annotated: AnnotatedMaps,
+    answers: dict[Scheme, HeldOut],
+    evaluation: dict[str, Any],
+    mistakes: int,
+) -> None:
+    label_N, answer = annotated.pattern_N, answers["head"]
+    labels = [name.replace("_", " +\n") for name in PATTERNS]
+    note = f"n = {len(label_N)} maps of {evaluation['heads']} heads and {len(evaluation['tasks'])} tasks"
+    figures = {
+        "confusion": count_table(
+            confusion(label_N, answer.probability_NP.argmax(1)).astype(int),
+            labels,
+            title="What the network takes maps for, heads held out",
+            rows="annotators",
+            columns="network",
+            note=note,
+            unit="share of the row's maps",
+        ),
+        "confusion_rules": count_table(
+            confusion(label_N, answer.rules_N).astype(int),
+            labels,
+            title="What the rules take maps for, heads held out",
+            rows="annotators",
+            columns="rules",
+            note=note,
+            unit="share of the row's maps",
+        ),
+        "reliability": reliability_diagram(
+            [
+                _curve("as trained", torch.from_numpy(answer.logit_NP).softmax(-1).numpy(), label_N),
+                _curve("calibrated", answer.probability_NP, label_N),
+            ],
+            title="Do the probabilities hold? Heads held out",
+            note=f"{note}; ten bins; bars: 95% Wilson intervals",
+        ),
+        "mistakes": _mistakes(annotated, answer, mistakes),
+    }
+    captions = {
+        "confusion": "The network: number of maps by the annotators' pattern (rows) and the network's (columns).",
+        "confusion_rules": "The rules, tuned on the same maps.",
+        "reliability": "Share of right choices against probability, and how many maps each bin holds.",
+        "mistakes": "The mistakes of which the network was surest.",
+    }
+    for name, figure in figures.items():
+        save_figure(figure, folder / "figures" / f"{name}.png")
+    rows = [
+        [
+            _HELD_OUT[scheme],
+            *(
+                _interval(evaluation["held_out"][scheme][key])
+                for key in ("macro_f1", "macro_f1_rules", "macro_f1_difference")
+            ),
+            f"{evaluation['held_out'][scheme]['calibration_error']:.3f}",
+        ]
+        for scheme in SCHEMES
+    ]
+    table = Table(
+        ["held out", "macro-F1 of the network", "of the rules", "difference", "calibration error"],
+        rows,
+        "95% intervals by a bootstrap over heads",
+    )
+    blocks = [FigureBlock(figure, captions[name], captions[name]) for name, figure in figures.items()]
+    first = evaluation["held_out"]["head"]["macro_f1"]
+    report = Report(
+        title="A classifier of attention patterns",
+        facts=[("annotated maps", str(len(label_N))), ("heads", str(evaluation["heads"]))],
+        lead=[f"On maps of heads that it has not seen, the classifier's macro-F1 is {_interval(first)}."],
+        sections=[Section("Held-out maps", tables=[table], figures=blocks)],
+    )
+    write_report(folder / PAGE, report)
+
+
+def _curve(name: str, probability_NP: NDArray[np.float64], label_N: NDArray[np.int64]) -> Curve:
+    bins = reliability(probability_NP, label_N)
+    return Curve(name, [b.confidence for b in bins], [b.accuracy for b in bins], [b.count for b in bins])
+
+
+def _mistakes(annotated: AnnotatedMaps, answer: HeldOut, count: int) -> Figure:
+    """The maps whose own pattern got the lowest probability."""
+    own_N = answer.probability_NP[np.arange(len(annotated.rows)), annotated.pattern_N]
+    found_N = answer.probability_NP.argmax(1)
+    wrong = [place for place in own_N.argsort(kind="stable") if found_N[place] != annotated.pattern_N[place]][:count]
+    maps = []
+    for place in wrong:
+        row, best = annotated.rows[place], found_N[place]
+        names = [PATTERNS[annotated.pattern_N[place]], f"→ {PATTERNS[best]} {answer.probability_NP[place, best]:.2f}"]
+        where = f"{row.task}, {row.layer}·{row.head}, {row.length} tokens"
+        maps.append(
+            TitledMap("\n".join([*names, where]).replace("vertical_diagonal", "vert.+diag."), annotated.maps[place])
+        )
+    return map_sheet(
+        maps,
+        title=f"The {len(maps)} worst mistakes, heads held out",
+        note="first line: annotators; second: network, with its probability; third: task, layer · head (from 0), length; "
+        "black: the map's largest weight, darkness by its square root",
+    )
+
+
+def _interval(estimate: Estimate | dict[str, float]) -> str:
+    values = asdict(estimate) if isinstance(estimate, Estimate) else estimate
+    return f"{values['value']:.3f} [{values['low']:.3f}, {values['high']:.3f}]"
+
+
+def _print(folder: Path, evaluation: dict[str, Any]) -> None:
+    console = Console()
+    for scheme in SCHEMES:
+        scores = evaluation["held_out"][scheme]
+        console.print(
+            f"{_HELD_OUT[scheme]}: macro-F1 {_interval(scores['macro_f1'])}, rules {_interval(scores['macro_f1_rules'])}, "
+            f"difference {_interval(scores['macro_f1_difference'])}; calibration error {scores['calibration_error']:.3f}",
+            soft_wrap=True,
+        )
+    console.print(f"\nClassifier: {folder}\nPage: {folder / PAGE}", soft_wrap=True)

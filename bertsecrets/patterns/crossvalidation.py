@@ -1,0 +1,143 @@
+"""Judges the classifier on annotated maps that it has not seen, nor any of their heads or tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, noisy
+from bertsecrets.patterns.maps import MapRow
+from bertsecrets.patterns.network import PatternNetwork
+from bertsecrets.patterns.rules import masses, tune
+from bertsecrets.patterns.scoring import fit_temperature
+
+Scheme = Literal["head", "task", "head_and_task"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_HEAD_FOLDS, _COARSE_FOLDS = 6, 3
+
+
+@dataclass(frozen=True)
+class AnnotatedMaps:
+    """Annotated maps, ready to learn from.
+
+    Args:
+        rows: Where each of the N maps comes from.
+        maps: The maps ``[L, L]``.
+        pattern_N: Numbers of their patterns, int64.
+    """
+
+    rows: Sequence[MapRow]
+    maps: Sequence[Tensor]
+    pattern_N: NDArray[np.int64]
+
+    @property
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Model, layer and head of each map; a head before and after fine-tuning is one head."""
+        return [(row.model, row.layer, row.head) for row in self.rows]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The task of each map."""
+        return [row.task for row in self.rows]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What was said of each map by classifiers that had not seen the likes of it.
+
+    Args:
+        logit_NP: Of the network, float64.
+        probability_NP: After division by a temperature that was fitted on the maps of the other folds.
+        rules_N: Patterns by the rules, whose thresholds were tuned on what the network was trained on.
+    """
+
+    logit_NP: NDArray[np.float64]
+    probability_NP: NDArray[np.float64]
+    rules_N: NDArray[np.int64]
+
+
+def folds(annotated: AnnotatedMaps, scheme: Scheme, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Pairs of which maps to train on and which to test on; every map is tested once.
+
+    ``head``: six folds of heads. ``task``: one task at a time. ``head_and_task``: three folds of heads times three of
+    tasks; training leaves out every map that shares its head or its task with one to test.
+    """
+    head_N = _fold_numbers(annotated.heads, _HEAD_FOLDS if scheme == "head" else _COARSE_FOLDS, seed)
+    tasks = annotated.tasks
+    task_N = _fold_numbers(tasks, len(set(tasks)) if scheme == "task" else _COARSE_FOLDS, seed)
+    if scheme == "head":
+        return [(head_N != fold, head_N == fold) for fold in np.unique(head_N)]
+    if scheme == "task":
+        return [(task_N != fold, task_N == fold) for fold in np.unique(task_N)]
+    cells = [(head, task) for head in np.unique(head_N) for task in np.unique(task_N)]
+    return [((head_N != head) & (task_N != task), (head_N == head) & (task_N == task)) for head, task in cells]
+
+
+def _fold_numbers(groups: Sequence[object], count: int, seed: int) -> NDArray[np.int64]:
+    """The fold of each member, groups dealt out in random order."""
+    names = sorted(set(groups), key=str)
+    order = np.random.default_rng(seed).permutation(len(names))
+    fold = {names[place]: number % count for number, place in enumerate(order)}
+    return np.array([fold[group] for group in groups])
+
+
+def held_out(
+    annotated: AnnotatedMaps,
+    generated: LabelledViews,
+    generated_masses_N3: NDArray[np.float64],
+    start: PatternNetwork,
+    scheme: Scheme,
+    config: FitConfig,
+    advance: Callable[[], object] | None = None,
+) -> HeldOut:
+    """Trains the network and the rules once for each fold of a scheme.
+
+    Args:
+        annotated: All of them.
+        generated: Maps to train on beside them.
+        generated_masses_N3: Masses of the generated maps, for the rules.
+        start: A network that has seen generated maps alone.
+        scheme: What is held out.
+        config: How the network is trained.
+        advance: Called after each fold.
+    """
+    clean, variants = LabelledViews.of(annotated.maps, annotated.pattern_N), variants_of(annotated, config)
+    mass_N3 = masses(annotated.maps)
+    logit_NP = np.zeros((len(annotated.rows), len(PATTERNS)))
+    rules_N = np.zeros(len(annotated.rows), np.int64)
+    pairs = folds(annotated, scheme, config.seed)
+    for train_N, test_N in pairs:
+        chosen = torch.from_numpy(np.tile(train_N, config.variants).nonzero()[0])
+        network = finetune(start, generated, variants[chosen], config)
+        test = clean[torch.from_numpy(test_N.nonzero()[0])]
+        with torch.no_grad():
+            logit_NP[test_N] = network(test.views).double().numpy()
+        made_N = generated.pattern_N.numpy()
+        weight_N = np.concatenate([np.full(train_N.sum(), 1 / train_N.sum()), np.full(len(made_N), 1 / len(made_N))])
+        rules = tune(
+            np.concatenate([mass_N3[train_N], generated_masses_N3]),
+            np.concatenate([annotated.pattern_N[train_N], made_N]),
+            weight_N,
+        )
+        rules_N[test_N] = rules(mass_N3[test_N])
+        if advance is not None:
+            advance()
+    probability_NP = np.zeros_like(logit_NP)
+    for _, test_N in pairs:
+        temperature = fit_temperature(logit_NP[~test_N], annotated.pattern_N[~test_N])
+        probability_NP[test_N] = torch.from_numpy(logit_NP[test_N] / temperature).softmax(-1).numpy()
+    return HeldOut(logit_NP, probability_NP, rules_N)
+
+
+def variants_of(annotated: AnnotatedMaps, config: FitConfig) -> LabelledViews:
+    """Views of ``config.variants`` variants of each map: all maps as they are, then all under noise, again and again."""
+    generator = torch.Generator().manual_seed(config.seed)
+    maps = [map_LL.float() for map_LL in annotated.maps]
+    for _ in range(config.variants - 1):
+        maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
+    return LabelledViews.of(maps, np.tile(annotated.pattern_N, config.variants))

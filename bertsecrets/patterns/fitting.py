@@ -1,0 +1,160 @@
+"""Trains the pattern network, first on generated maps, then on annotated ones beside them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.generator import generate
+from bertsecrets.patterns.network import PatternNetwork
+from bertsecrets.patterns.views import Views, make_views
+
+_TINY = 1e-7
+_AVERAGED_OVER = 0.99
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How the network is trained.
+
+    Args:
+        generated: How many maps are made.
+        epochs: Passes over the generated maps.
+        steps: Optimiser steps on annotated maps, each batch half annotated and half generated.
+        variants: How often an annotated map occurs, all but the first time under noise.
+        batch_size: Maps of a batch.
+        learning_rate: Of AdamW at its height, under a one-cycle schedule; a third of it for the annotated maps.
+        seed: Of everything random.
+    """
+
+    generated: int = 12_000
+    epochs: int = 12
+    steps: int = 600
+    variants: int = 8
+    batch_size: int = 96
+    learning_rate: float = 3e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LabelledViews:
+    """Views of N maps and the numbers of their patterns (int64)."""
+
+    views: Views
+    pattern_N: Tensor
+
+    @classmethod
+    def of(cls, maps: Sequence[Tensor], pattern_N: NDArray[np.int64]) -> "LabelledViews":
+        """Of maps ``[L, L]``."""
+        return cls(views_of(maps), torch.from_numpy(pattern_N))
+
+    def __getitem__(self, chosen: Tensor) -> "LabelledViews":
+        """Some of them."""
+        return LabelledViews(Views(*(view[chosen] for view in self.views)), self.pattern_N[chosen])
+
+    def join(self, other: "LabelledViews") -> "LabelledViews":
+        """All of both."""
+        views = Views(*(torch.cat(pair) for pair in zip(self.views, other.views, strict=True)))
+        return LabelledViews(views, torch.cat((self.pattern_N, other.pattern_N)))
+
+
+def views_of(maps: Sequence[Tensor]) -> Views:
+    """The views of maps ``[L, L]`` of whatever lengths, in their order."""
+    places: dict[int, list[int]] = {}
+    for place, map_LL in enumerate(maps):
+        places.setdefault(len(map_LL), []).append(place)
+    parts = []
+    for length, chosen in places.items():
+        stacked_NLL = torch.stack([maps[place].float() for place in chosen])
+        parts.append(make_views(stacked_NLL[:, None], torch.ones(len(chosen), length, dtype=torch.bool)))
+    order = torch.tensor([place for chosen in places.values() for place in chosen]).argsort()
+    return Views(*(torch.cat(kind)[order] for kind in zip(*parts, strict=True)))
+
+
+def generated_maps(
+    count: int, seed: int, advance: Callable[[], object] | None = None
+) -> tuple[list[Tensor], NDArray[np.int64]]:
+    """``count`` generated maps, the five patterns equally often, and the numbers of their patterns."""
+    maps, patterns = [], []
+    for made in islice(generate(np.random.default_rng(seed)), count):
+        maps.append(torch.from_numpy(made.attention_QK).float())
+        patterns.append(PATTERNS.index(made.pattern))
+        if advance is not None:
+            advance()
+    return maps, np.array(patterns)
+
+
+def noisy(map_LL: Tensor, generator: torch.Generator) -> Tensor:
+    """The map with its logits scaled by 0.85 to 1.15 and under Gaussian noise, as another input might give it."""
+    scale, noise = torch.rand(2, generator=generator)
+    logit_LL = (map_LL.float() + _TINY).log() * (0.85 + 0.3 * scale)
+    noisy_LL: Tensor = (logit_LL + 0.3 * noise * torch.randn(map_LL.shape, generator=generator)).softmax(-1)
+    return noisy_LL
+
+
+def pretrain(generated: LabelledViews, config: FitConfig) -> PatternNetwork:
+    """A network that has seen generated maps alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        network = PatternNetwork()
+        network.standardise(generated.views.summary_NM)
+        count = len(generated.pattern_N)
+        steps = config.epochs * (count // config.batch_size)
+        generator = torch.Generator().manual_seed(config.seed)
+        batches = (generated[chosen] for chosen in _shuffled(count, config.batch_size, generator))
+        return _fit(network, batches, steps, config.learning_rate, torch.ones(len(PATTERNS)))
+
+
+def finetune(
+    network: PatternNetwork, generated: LabelledViews, annotated: LabelledViews, config: FitConfig
+) -> PatternNetwork:
+    """A network that goes on from a pre-trained one with annotated maps; the given one stays as it is.
+
+    Patterns that are rare among the annotated maps weigh more, by the root of their rarity.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        generator = torch.Generator().manual_seed(config.seed + 1)
+        half = config.batch_size // 2
+        streams = [_shuffled(len(each.pattern_N), half, generator) for each in (annotated, generated)]
+        batches = (annotated[ours].join(generated[made]) for ours, made in zip(*streams, strict=False))
+        count_P = torch.bincount(annotated.pattern_N, minlength=len(PATTERNS)).float()
+        # Half of every batch is generated and balanced.
+        share_P = 0.5 * count_P / count_P.sum() + 0.5 / len(PATTERNS)
+        weight_P = (1 / (len(PATTERNS) * share_P)).sqrt()
+        return _fit(deepcopy(network), batches, config.steps, config.learning_rate / 3, weight_P)
+
+
+def _fit(
+    network: PatternNetwork, batches: Iterator[LabelledViews], steps: int, learning_rate: float, weight_P: Tensor
+) -> PatternNetwork:
+    """The running average of the network's weights after ``steps``, in evaluation mode."""
+    network.train()
+    averaged = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(_AVERAGED_OVER))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.02)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
+    for batch in islice(batches, steps):
+        loss = functional.cross_entropy(network(batch.views), batch.pattern_N, weight_P, label_smoothing=0.02)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        averaged.update_parameters(network)
+    fitted = averaged.module
+    assert isinstance(fitted, PatternNetwork)
+    return fitted.eval()
+
+
+def _shuffled(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Batches of places without end, each place once in a round."""
+    while True:
+        order = torch.randperm(count, generator=generator)
+        yield from order[: max(batch_size, count // batch_size * batch_size)].split(batch_size)

@@ -1,0 +1,279 @@
+"""Makes attention maps of the five patterns: what the classifier learns from before it sees annotated ones.
+
+A map is a mixture of parts (columns, a band along the diagonal, two blocks, and a background of one of eight kinds), each
+with its share of every row, under noise in the logits: A = softmax(ln(mixture) + noise). The pattern is what the shares
+say; a map whose noise has blurred it is drawn again. Doubtful maps are left to the annotated set.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from bertsecrets.patterns.classes import PATTERNS
+
+Array = NDArray[np.float64]
+
+SHORTEST, LONGEST = 8, 128
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class GeneratedMap:
+    """A made map.
+
+    Args:
+        attention_QK: Weights ``[L, L]`` float64; rows sum to 1.
+        pattern: One of :data:`~bertsecrets.patterns.classes.PATTERNS`.
+        separator: Position of the token that ends the first of two segments; None for one segment.
+    """
+
+    attention_QK: Array
+    pattern: str
+    separator: int | None
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Share of each row's attention that goes to each part; the rest goes to the background."""
+
+    columns: float = 0.0
+    band: float = 0.0
+    blocks: float = 0.0
+
+
+def generate(generator: Generator) -> Iterator[GeneratedMap]:
+    """Maps without end, the five patterns in turn; lengths are log-uniform from 8 to 128 tokens.
+
+    Every pattern has the same lengths. Half of the maps have two segments, and so have all that show blocks.
+
+    Args:
+        generator: Of everything random here; the same state gives the same maps.
+    """
+    for number in count():
+        yield generate_one(PATTERNS[number % len(PATTERNS)], generator)
+
+
+def generate_one(pattern: str, generator: Generator) -> GeneratedMap:
+    """One map of a pattern."""
+    length = int(np.exp(generator.uniform(np.log(SHORTEST), np.log(LONGEST + 1))))
+    separator = None
+    if pattern == "block" or generator.random() < 0.5:
+        # Each segment has a word and a separator at least; the first has [CLS] besides.
+        separator = int(np.clip(round(length * generator.uniform(0.25, 0.75)), 3, length - 4))
+    while True:
+        shares = _draw_shares(pattern, generator)
+        attention_QK, found = _draw(length, separator, shares, generator)
+        if _shows(pattern, found):
+            return GeneratedMap(attention_QK, pattern, separator)
+
+
+def _draw_shares(pattern: str, generator: Generator) -> _Shares:
+    uniform = generator.uniform
+    if pattern == "vertical":
+        columns = uniform(0.48, 0.98)
+        return _Shares(columns=columns, band=min(uniform(0, 0.14), 1 - columns))
+    if pattern == "diagonal":
+        band = uniform(0.42, 0.98)
+        return _Shares(band=band, columns=min(uniform(0, 0.14), 1 - band))
+    if pattern == "vertical_diagonal":
+        total, part = uniform(0.55, 0.98), uniform(0.35, 0.65)
+        return _Shares(columns=total * part, band=total * (1 - part))
+    if pattern == "block":
+        blocks = uniform(0.6, 0.97)
+        rest = 1 - blocks
+        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.7), band=rest * uniform(0, 0.3))
+    return _Shares(columns=uniform(0, 0.32), band=uniform(0, 0.12))
+
+
+def _shows(pattern: str, found: _Shares) -> bool:
+    """Whether a map's shares, as they are after the noise, still say so; each is what exceeds uniform attention."""
+    if pattern == "vertical":
+        return found.columns > 0.42 and found.band < 0.17
+    if pattern == "diagonal":
+        return found.band > 0.35 and found.columns < 0.16
+    if pattern == "vertical_diagonal":
+        return found.columns > 0.19 and found.band > 0.19
+    if pattern == "block":
+        return found.blocks > 0.25 and found.columns < 0.22 and found.band < 0.18
+    return found.columns < 0.36 and found.band < 0.17
+
+
+def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, _Shares]:
+    chosen_C, columns_QK = _columns(length, separator, generator)
+    offsets, band_QK = _band(length, generator)
+    mixture_QK = _background(length, separator, generator)
+    parts = [(shares.columns, columns_QK), (shares.band, band_QK)]
+    if shares.blocks and separator is not None:
+        parts.append((shares.blocks, _blocks(length, separator, generator)))
+    # Each row has shares of its own, some rows follow a part hardly at all.
+    steady = generator.uniform(8, 80)
+    weight_QP = np.stack([_row_shares(share, length, steady, generator) for share, _ in parts], axis=1)
+    weight_QP /= np.maximum(1.0, weight_QP.sum(1, keepdims=True) / 0.99)
+    mixture_QK = mixture_QK * (1 - weight_QP.sum(1, keepdims=True))
+    for place, (_, part_QK) in enumerate(parts):
+        mixture_QK = mixture_QK + weight_QP[:, place, None] * part_QK
+    logit_QK = np.log(mixture_QK + _TINY)
+    logit_QK += generator.normal(0, generator.uniform(0, 0.6), (length, length))
+    logit_QK += generator.normal(0, generator.uniform(0, 0.25), length)
+    if generator.random() < 0.3:
+        # The classification token as a rule goes its own way.
+        logit_QK[0] = generator.normal(0, 1, length)
+        logit_QK[0, generator.choice([0, length - 1])] += generator.uniform(0, 6)
+    attention_QK = _softmax(logit_QK)
+    return attention_QK, measured_shares(attention_QK, chosen_C, offsets, separator)
+
+
+def measured_shares(
+    attention_QK: Array, columns: NDArray[np.int64], offsets: tuple[int, ...], separator: int | None
+) -> _Shares:
+    """What some columns, some diagonals and the two blocks hold more than they would of uniform attention.
+
+    The columns and diagonals are those of the mixture or, where others hold more (a background may do that), the same
+    number of those.
+    """
+    length = len(attention_QK)
+    received_K = np.sort(attention_QK.mean(0))[::-1]
+    most = max(attention_QK.mean(0)[columns].sum() - len(columns) / length, received_K[0] - 1 / length)
+    near = {offset: np.trace(attention_QK, offset) / length for offset in range(-3, 4)}
+    expected = {offset: (length - abs(offset)) / length**2 for offset in near}
+    band = sum(near[offset] - expected[offset] for offset in offsets)
+    band = max(band, *(near[offset] - expected[offset] for offset in near))
+    blocks = 0.0
+    if separator is not None:
+        first = np.arange(length) <= separator
+        within_QK = first[:, None] == first[None]
+        blocks = (attention_QK * within_QK).sum(1).mean() - within_QK.mean()
+    return _Shares(float(most), float(band), float(blocks))
+
+
+def _row_shares(share: float, length: int, steady: float, generator: Generator) -> Array:
+    if share <= 0:
+        return np.zeros(length)
+    share = min(share, 0.99)
+    share_Q = generator.beta(share * steady, (1 - share) * steady, length)
+    skipped_Q = generator.random(length) < generator.choice([0.0, 0.0, 0.08])
+    return np.where(skipped_Q, share_Q * 0.2, share_Q)
+
+
+def _columns(length: int, separator: int | None, generator: Generator) -> tuple[NDArray[np.int64], Array]:
+    """One to four columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
+    special = [0, length - 1, *([] if separator is None else [separator])]
+    number = int(generator.choice([1, 2, 3, 4], p=[0.45, 0.3, 0.15, 0.1]))
+    likely_K = np.full(length, 0.35 / length)
+    likely_K[special] += 0.65 / len(special)
+    chosen_C = generator.choice(length, size=number, replace=False, p=likely_K / likely_K.sum())
+    weight_C = generator.dirichlet(np.full(number, 3.0))
+    part_QK = np.zeros((length, length))
+    jitter_QC = generator.gamma(generator.uniform(3, 30), size=(length, number))
+    part_QK[:, chosen_C] = weight_C * jitter_QC
+    if separator is not None and {separator, length - 1} <= set(chosen_C.tolist()) and generator.random() < 0.5:
+        # Each segment looks to its own separator.
+        part_QK[: separator + 1, length - 1] *= 0.1
+        part_QK[separator + 1 :, separator] *= 0.1
+    return chosen_C, part_QK / part_QK.sum(1, keepdims=True)
+
+
+def _band(length: int, generator: Generator) -> tuple[tuple[int, ...], Array]:
+    """A band at a small offset, sharp or soft; past the map's edge a row looks to its nearest token."""
+    offset = int(generator.choice([-2, -1, 0, 1, 2], p=[0.08, 0.32, 0.2, 0.32, 0.08]))
+    width = generator.choice([0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.2)])
+    query_Q1, key_K = np.arange(length)[:, None], np.arange(length)
+    centre_Q1 = np.clip(query_Q1 + offset, 0, length - 1)
+    part_QK = np.exp(-((key_K - centre_Q1) ** 2) / (2 * width**2))
+    if generator.random() < 0.25:
+        # Both neighbours.
+        part_QK += generator.uniform(0.3, 1) * np.exp(-((key_K - query_Q1 + offset) ** 2) / (2 * width**2))
+        offsets = tuple({offset, -offset})
+    else:
+        reach = 0 if width < 0.5 else 1
+        offsets = tuple(range(offset - reach, offset + reach + 1))
+    part_QK /= part_QK.sum(1, keepdims=True)
+    return offsets, part_QK
+
+
+def _blocks(length: int, separator: int, generator: Generator) -> Array:
+    first = np.arange(length) <= separator
+    liking_K = np.exp(generator.normal(0, generator.uniform(0, 0.5), length))
+    part_QK: Array = (first[:, None] == first[None]) * liking_K
+    if generator.random() < 0.5:
+        part_QK[:, [0, separator, length - 1]] *= generator.uniform(0, 1)
+    part_QK /= part_QK.sum(1, keepdims=True)
+    return part_QK
+
+
+def _background(length: int, separator: int | None, generator: Generator) -> Array:
+    kinds: list[Callable[[], Array]] = [
+        lambda: np.zeros((length, length)),
+        lambda: generator.normal(0, generator.uniform(0.3, 1.5), (length, length)),
+        lambda: _topics(length, generator),
+        lambda: _sparse(length, generator),
+        lambda: _many_columns(length, generator),
+        lambda: _wide_band(length, generator),
+        lambda: _chunks(length, generator),
+        lambda: _copies(length, separator, generator),
+    ]
+    logit_QK = kinds[int(generator.integers(len(kinds)))]()
+    if generator.random() < 0.4:
+        logit_QK = logit_QK + generator.uniform(0.3, 1) * kinds[int(generator.integers(len(kinds)))]()
+    return _softmax(logit_QK)
+
+
+def _topics(length: int, generator: Generator) -> Array:
+    """Words of a few kinds attend to words of other kinds."""
+    rank = int(generator.integers(1, 6))
+    query_QR, key_KR = generator.normal(size=(2, length, rank))
+    logit_QK: Array = generator.uniform(0.4, 1.6) * query_QR @ key_KR.T / np.sqrt(rank)
+    return logit_QK
+
+
+def _sparse(length: int, generator: Generator) -> Array:
+    """Each row has a word or a few of its own."""
+    logit_QK = generator.normal(0, 0.5, (length, length))
+    dots_QK = generator.random((length, length)) < generator.uniform(0.5, 3) / length
+    return logit_QK + dots_QK * generator.uniform(2, 6)
+
+
+def _many_columns(length: int, generator: Generator) -> Array:
+    """Many weak columns, with rows that follow them and rows that do not."""
+    column_K = generator.normal(0, generator.uniform(0.3, 0.9), length)
+    return column_K * generator.uniform(0, 1.2, (length, 1)) + generator.normal(0, 0.3, (length, length))
+
+
+def _wide_band(length: int, generator: Generator) -> Array:
+    """Near tokens rather than far ones, without a line."""
+    width = generator.uniform(0.12, 0.35) * length + 3
+    distance_QK = np.arange(length)[:, None] - np.arange(length) + generator.uniform(-3, 3)
+    return -(distance_QK**2) / (2 * width**2) + generator.normal(0, 0.4, (length, length))
+
+
+def _chunks(length: int, generator: Generator) -> Array:
+    """Phrases of two to ten tokens that attend to themselves and to some others."""
+    phrase = np.cumsum(generator.random(length) < 1 / generator.uniform(2, 10))
+    affinity = generator.normal(0, 1, (phrase[-1] + 1, phrase[-1] + 1)) * generator.uniform(0.5, 1.5)
+    logit_QK: Array = affinity[phrase][:, phrase] + generator.normal(0, 0.3, (length, length))
+    return logit_QK
+
+
+def _copies(length: int, separator: int | None, generator: Generator) -> Array:
+    """Stretches of lines far from the diagonal: the same words in both segments, or repeated ones."""
+    logit_QK = generator.normal(0, 0.4, (length, length))
+    for _ in range(int(generator.integers(1, 4))):
+        shift = separator if separator is not None and generator.random() < 0.6 else int(generator.integers(4, length))
+        shift = max(4, shift + int(generator.integers(-2, 3)))
+        start, size = int(generator.integers(0, length)), int(generator.integers(2, max(3, length // 2)))
+        rows = np.arange(start, min(start + size, length))
+        strength = generator.uniform(1, 4)
+        for queries, keys in ((rows, rows + shift), (rows, rows - shift)):
+            inside = (keys >= 0) & (keys < length)
+            logit_QK[queries[inside], keys[inside]] += strength
+    return logit_QK
+
+
+def _softmax(logit_QK: Array) -> Array:
+    weight_QK: Array = np.exp(logit_QK - logit_QK.max(1, keepdims=True))
+    weight_QK /= weight_QK.sum(1, keepdims=True)
+    return weight_QK

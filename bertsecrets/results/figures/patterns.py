@@ -1,0 +1,280 @@
+"""Which patterns attention maps show: shares as stacked bars, heads by their pattern, and how both move."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import ArrayLike, NDArray
+
+from bertsecrets.results.figures.style import PAGE_WIDTH, QUIET, footnote, house_style, ink_on, new_figure, step_axis
+
+COLOURS = {
+    "vertical": "#0072B2",
+    "diagonal": "#D55E00",
+    "vertical_diagonal": "#CC79A7",
+    "block": "#009E73",
+    "heterogeneous": "#E8B33F",
+    "uncertain": "#d9d9d9",
+}
+"""A colour for each pattern, the same in every figure; grey for maps of which none is named."""
+
+_CLEAR = 0.5
+"""A head has a pattern if at least this share of its maps shows it."""
+
+_ENOUGH = 0.05
+
+
+@dataclass(frozen=True)
+class ShareBar:
+    """One bar of shares.
+
+    Args:
+        name: What stands at its left.
+        share_C: Share of each pattern in 0..1, in the order of the names given with the bars.
+        error_C: Half-widths of their intervals; NaN for none.
+    """
+
+    name: str
+    share_C: NDArray[np.float64]
+    error_C: NDArray[np.float64]
+
+
+def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, note: str, unit: str) -> Figure:
+    """Stacked bars of the patterns' shares, as the paper's Figure 2, with each share's interval at its right end.
+
+    Args:
+        bars: From the top; at least one.
+        names: The patterns, keys of ``COLOURS``.
+        title: What the figure shows.
+        note: Said under the figure: sample size, and what the intervals are.
+        unit: What a share is of, e.g. ``"share of attention maps"``.
+
+    Raises:
+        ValueError: If a bar has another number of shares than there are names.
+    """
+    shares_RC = np.array([bar.share_C for bar in bars])
+    errors_RC = np.array([bar.error_C for bar in bars])
+    if shares_RC.shape != (len(bars), len(names)) or errors_RC.shape != shares_RC.shape:
+        raise ValueError(f"Bars of shape {list(shares_RC.shape)} for {len(names)} patterns")
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 0.34 * len(bars) + 1.75, title)
+        axes = figure.add_subplot()
+        place_R = np.arange(len(bars))
+        end_RC = shares_RC.cumsum(1)
+        for c, name in enumerate(names):
+            axes.barh(
+                place_R,
+                shares_RC[:, c],
+                left=end_RC[:, c] - shares_RC[:, c],
+                color=COLOURS[name],
+                height=0.74,
+                label=name.replace("_", " + "),
+                hatch="////" if name == "uncertain" else None,
+                edgecolor="white",
+                linewidth=0.6,
+            )
+            for r in place_R:
+                _mark(axes, float(end_RC[r, c]), float(shares_RC[r, c]), float(errors_RC[r, c]), int(r), COLOURS[name])
+        axes.set_yticks(place_R, [bar.name for bar in bars])
+        axes.set_ylim(len(bars) - 0.5, -0.5)
+        axes.set_xlim(0, 1)
+        axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
+        axes.set_xlabel(unit)
+        axes.tick_params(axis="y", length=0)
+        _legend(axes, *axes.get_legend_handles_labels())
+        footnote(figure, note)
+    return figure
+
+
+def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """The patterns' colours, above the axes and as wide as they."""
+    axes.legend(
+        list(handles),
+        list(labels),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=6,
+        frameon=False,
+        borderaxespad=0.2,
+        columnspacing=1.0,
+        handlelength=1.4,
+        handletextpad=0.5,
+    )
+
+
+def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: str) -> None:
+    """The interval at the end of a share, and the share itself where there is room for it."""
+    if np.isfinite(error) and share > 0:
+        axes.errorbar(end, row + 0.2, xerr=error, color="black", linewidth=0.8, capsize=1.6, capthick=0.8)
+    if share >= _ENOUGH:
+        ink = ink_on(to_rgba(colour))
+        axes.text(end - share / 2, row - 0.08, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.0, color=ink)
+
+
+def dominant_patterns(share_LHC: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
+    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 where none is, or it is uncertain."""
+    shares_LHC = np.nan_to_num(np.asarray(share_LHC, np.float64))
+    best_LH = shares_LHC.argmax(-1)
+    clear_LH = shares_LHC.max(-1) >= _CLEAR
+    if "uncertain" in names:
+        clear_LH &= best_LH != list(names).index("uncertain")
+    return np.where(clear_LH, best_LH, -1)
+
+
+def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note: str) -> Figure:
+    """The grid of heads, each coloured by the pattern that at least half of its maps show, with that share in percent.
+
+    Heads without one are grey and hatched. Layer 0 is at the top.
+
+    Args:
+        share_LHC: Shares ``[layers, heads, patterns]``; NaN where a head has no maps.
+        names: The patterns, keys of ``COLOURS``.
+        title: What the figure shows.
+        note: Said under the figure: the sample size.
+    """
+    shares_LHC = np.asarray(share_LHC, np.float64)
+    layers, heads = shares_LHC.shape[:2]
+    main_LH = dominant_patterns(shares_LHC, names)
+    side = min(0.5, (PAGE_WIDTH - 1.0) / heads)
+    tall = min(0.42, max(0.26, 4.8 / layers))
+    with house_style():
+        figure = new_figure(max(4.6, side * heads + 1.0), tall * layers + 2.0, title)
+        axes = figure.add_subplot()
+        for (layer, head), main in np.ndenumerate(main_LH):
+            colour = COLOURS[names[main]] if main >= 0 else "#f2f2f2"
+            axes.add_patch(
+                Rectangle(
+                    (head, layer),
+                    1,
+                    1,
+                    facecolor=colour,
+                    edgecolor="white" if main >= 0 else "#9a9a9a",
+                    linewidth=0.8 if main >= 0 else 0,
+                    hatch=None if main >= 0 else "////",
+                )
+            )
+            if main >= 0 and side > 0.3:
+                ink = ink_on(to_rgba(colour))
+                share = f"{100 * shares_LHC[layer, head, main]:.0f}"
+                axes.text(head + 0.5, layer + 0.5, share, ha="center", va="center", fontsize=8.0, color=ink)
+        axes.set_xlim(0, heads)
+        axes.set_ylim(layers, 0)
+        axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
+        axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
+        axes.set_xlabel("head")
+        axes.set_ylabel("layer (0 at the top)")
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        shown = [name for place, name in enumerate(names) if (main_LH == place).any()]
+        handles = [Patch(facecolor=COLOURS[name], label=name.replace("_", " + ")) for name in shown]
+        if (main_LH < 0).any():
+            handles.append(
+                Patch(facecolor="#f2f2f2", edgecolor="#9a9a9a", hatch="////", label="no pattern in half the maps")
+            )
+        _legend(axes, handles, [str(handle.get_label()) for handle in handles])
+        footnote(figure, f"numbers: share of the head's maps, in percent; {note}; layers and heads count from 0")
+    return figure
+
+
+def pattern_transitions(
+    before_LH: ArrayLike, after_LH: ArrayLike, names: Sequence[str], *, title: str, note: str
+) -> Figure:
+    """How many heads went from the row's pattern to the column's; those that stayed stand on the diagonal.
+
+    Args:
+        before_LH, after_LH: Of :func:`dominant_patterns`, -1 for none.
+        names: The patterns without ``uncertain``.
+        title: What the figure shows.
+        note: Said under the figure.
+    """
+    before_N, after_N = np.asarray(before_LH).ravel(), np.asarray(after_LH).ravel()
+    count_CC = np.zeros((len(names) + 1, len(names) + 1), np.int64)
+    np.add.at(count_CC, (before_N, after_N), 1)
+    labels = [*(name.replace("_", " +\n") for name in names), "none"]
+    return count_table(
+        count_CC, labels, title=title, rows="before", columns="after", note=note, unit="share of the row's heads"
+    )
+
+
+def count_table(
+    count_CC: ArrayLike, labels: Sequence[str], *, title: str, rows: str, columns: str, note: str, unit: str
+) -> Figure:
+    """A square table of counts, shaded by their share of their row.
+
+    Args:
+        count_CC: The counts.
+        labels: Of rows and columns alike.
+        title: What the figure shows.
+        rows, columns: What they are.
+        note: Said under the figure.
+        unit: What the shade means.
+    """
+    counts_CC = np.asarray(count_CC)
+    total_C1 = counts_CC.sum(1, keepdims=True)
+    share_CC = counts_CC / np.maximum(total_C1, 1)
+    with house_style():
+        figure = new_figure(0.62 * len(labels) + 2.6, 0.5 * len(labels) + 2.2, title)
+        axes = figure.add_subplot()
+        mesh = axes.pcolormesh(share_CC, cmap="Blues", vmin=0, vmax=1, edgecolors="white", linewidth=0.8)
+        for (row, column), value in np.ndenumerate(counts_CC):
+            ink = ink_on(mesh.cmap(share_CC[row, column])) if value else QUIET
+            axes.text(column + 0.5, row + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=8.0, color=ink)
+        axes.set_xticks(np.arange(len(labels)) + 0.5, labels, rotation=40, ha="right", rotation_mode="anchor")
+        axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
+        axes.invert_yaxis()
+        axes.set_xlabel(columns)
+        axes.set_ylabel(rows)
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        bar = figure.colorbar(mesh, ax=axes, aspect=25, pad=0.02)
+        bar.set_label(unit)
+        bar.outline.set_linewidth(0.4)
+        footnote(figure, note)
+    return figure
+
+
+def pattern_steps(
+    steps: Sequence[int], share_SC: ArrayLike, error_SC: ArrayLike, names: Sequence[str], *, title: str, note: str
+) -> Figure:
+    """The share of each pattern over all heads at each step, with its interval as a band.
+
+    Args:
+        steps: The S training steps, ascending.
+        share_SC: Shares ``[steps, patterns]``.
+        error_SC: Half-widths of their intervals.
+        names: The patterns, keys of ``COLOURS``.
+        title: What the figure shows.
+        note: Said under the figure: sample size, and what the bands are.
+    """
+    shares_SC, errors_SC = np.asarray(share_SC, np.float64), np.asarray(error_SC, np.float64)
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.6, title)
+        axes = figure.add_subplot()
+        for c, name in enumerate(names):
+            colour = COLOURS[name] if name != "uncertain" else QUIET
+            low_S, high_S = shares_SC[:, c] - errors_SC[:, c], shares_SC[:, c] + errors_SC[:, c]
+            axes.fill_between(steps, low_S, high_S, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(
+                steps,
+                shares_SC[:, c],
+                color=colour,
+                marker="o",
+                markersize=3,
+                linestyle="--" if name == "uncertain" else "-",
+                label=name.replace("_", " + "),
+            )
+        axes.set_ylim(0, None)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+        axes.set_ylabel("share of attention maps")
+        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+        step_axis(axes, steps)
+        _legend(axes, *axes.get_legend_handles_labels())
+        footnote(figure, note)
+    return figure

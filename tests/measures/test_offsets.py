@@ -1,0 +1,31 @@
+"""Attention to neighbouring tokens against a naive loop."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patterns.made import batch_of, random_maps, real_tokens
+
+from bertsecrets.measures.offsets import Offsets
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.booleans(), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_offsets_equal_a_naive_loop(lengths: list[int], left: bool, seed: int) -> None:
+    attention = random_maps(tuple(lengths), 2, seed, left, extra=2).double()
+    real = real_tokens(tuple(lengths), max(lengths) + 2, left)
+    found = Offsets(1, 2).per_example(attention, batch_of(real), None)
+    for row in range(len(lengths)):
+        tokens = real[row].nonzero()[:, 0].tolist()
+        for head in range(2):
+            for place, offset in enumerate((-1, 0, 1)):
+                cells = [attention[row, head, i, i + offset].item() for i in tokens if i + offset in tokens]
+                assert found[row, head, place].item() == pytest.approx(np.mean(cells), abs=1e-12)
+
+
+def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> None:
+    back = torch.eye(6).roll(1, 0)[None, None]
+    measure = Offsets(1, 1)
+    measure.update(0, back, batch_of(real_tokens((6,), 6)))
+    assert measure.compute().value_LHC[0, 0].tolist() == [1.0, 0.0, 0.0]

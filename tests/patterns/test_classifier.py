@@ -1,0 +1,132 @@
+"""The shipped classifier on generated maps, and its measure against one map at a time."""
+
+import json
+import logging
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from families import HEADS, LAYERS, tiny_batch, tiny_model
+from patterns.made import batch_of, cropped, random_maps, real_tokens
+from sklearn.metrics import f1_score
+
+from bertsecrets.errors import UserError
+from bertsecrets.measures.runner import measure_pass
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.generator import generate
+from bertsecrets.patterns.measure import UNCERTAIN, Patterns
+from bertsecrets.patterns.network import judge
+from bertsecrets.patterns.trained import CARD, SHIPPED, WEIGHTS, load_classifier, save_classifier
+
+COLUMNS = (*PATTERNS, UNCERTAIN)
+
+
+def test_generated_maps_are_told_apart() -> None:
+    """METHODS K2, synthetic acceptance: F1 of at least 0.95."""
+    classifier = load_classifier()
+    label, found = [], []
+    for made in islice(generate(np.random.default_rng(987)), 500):
+        attention = torch.from_numpy(made.attention_QK)[None, None]
+        judgement = classifier(attention, torch.ones(1, attention.shape[-1], dtype=torch.bool))
+        label.append(PATTERNS.index(made.pattern))
+        found.append(int(judgement.pattern))
+    assert f1_score(label, found, average="macro") >= 0.95
+
+
+@pytest.mark.parametrize("length", [8, 20, 128, 512])
+def test_plain_maps_of_any_length(length: int) -> None:
+    column = torch.full((length, length), 0.1 / length)
+    column[:, 0] += 0.9
+    previous = 0.9 * torch.eye(length).roll(1, 0) + 0.1 / length
+    previous[0] = 1 / length
+    half = length // 2
+    halves = torch.block_diag(torch.ones(half, half) / half, torch.ones(length - half, length - half) / (length - half))
+    noise = torch.randn(length, length, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    maps = torch.stack([column, previous, (column + previous) / 2, 0.95 * halves + 0.05 / length, noise])
+    found = load_classifier()(maps[:, None], torch.ones(5, length, dtype=torch.bool))
+    assert [PATTERNS[number] for number in found.pattern[:, 0]] == list(PATTERNS)
+
+
+def test_a_tie_is_uncertain() -> None:
+    # Probabilities 0.52 and 0.48 are a tie at a margin of 0.1; 0.6 and 0.4 are none.
+    logits = torch.tensor([[0.52, 0.48, 0, 0, 0], [0.6, 0.4, 0, 0, 0]]).log()
+    assert judge(logits, 0.1).uncertain.tolist() == [True, False]
+    assert judge(logits, 0.3).uncertain.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
+    lengths, heads = (12, 40, 8, 7, 23), 4
+    attention = random_maps(lengths, heads, 3, left, extra=3)
+    real = real_tokens(lengths, 43, left)
+    measure = Patterns(1, heads, margin=0.5)
+    measure.update(0, attention, batch_of(real))
+    grid = measure.compute()
+    assert grid.columns == COLUMNS
+    classifier = load_classifier()
+    for head in range(heads):
+        shown = []
+        for row, length in enumerate(lengths):
+            if length >= 8:
+                alone = cropped(attention, real, row, head)[None, None]
+                probability = classifier(alone, real_tokens((length,), length)).probability_P[0, 0]
+                best, second = sorted(probability.tolist(), reverse=True)[:2]
+                shown.append(UNCERTAIN if best - second < 0.5 else PATTERNS[int(probability.argmax())])
+        assert (grid.count_LHC[0, head] == 4).all()
+        expected = [shown.count(name) / 4 for name in COLUMNS]
+        assert grid.value_LHC[0, head].tolist() == pytest.approx(expected)
+        # The standard error of a share p of n: sqrt(p (1 - p) / (n - 1)).
+        errors = [(share * (1 - share) / 3) ** 0.5 for share in expected]
+        assert grid.stderr_LHC[0, head].tolist() == pytest.approx(errors)
+
+
+def test_a_set_of_short_maps_has_no_patterns_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    measure = Patterns(1, 2)
+    measure.update(0, random_maps((7, 5), 2, 0), batch_of(real_tokens((7, 5), 7)))
+    with caplog.at_level(logging.WARNING):
+        grid = measure.compute()
+    assert grid.value_LHC.isnan().all()
+    assert "has the 8 tokens that a map needs" in caplog.text
+
+
+def test_autocast_does_not_round_the_maps() -> None:
+    classifier = load_classifier()
+    attention, real = random_maps((33, 21), 3, 4), real_tokens((33, 21), 33)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = classifier(attention, real).probability_P
+    assert torch.equal(rounded, classifier(attention, real).probability_P)
+
+
+def test_a_pass_counts_every_example_and_shares_sum_to_one() -> None:
+    inputs = tiny_batch((30, 12, 9, 6))
+    batch = batch_of(inputs["attention_mask"].bool())
+    batch.input_ids_BS = inputs["input_ids"]
+    grid = measure_pass(tiny_model("bert"), [Patterns(LAYERS, HEADS)], [batch, batch])[0]
+    assert (grid.count_LHC == 6).all()
+    assert torch.allclose(grid.value_LHC.sum(-1), torch.ones(LAYERS, HEADS, dtype=torch.float64))
+
+
+def test_a_classifier_goes_to_disk_and_back(tmp_path: Path) -> None:
+    classifier = load_classifier()
+    save_classifier(classifier, tmp_path, {"training": {"seed": 1}})
+    again = load_classifier(tmp_path)
+    attention, real = random_maps((20,), 3, 1), real_tokens((20,), 20)
+    assert torch.equal(classifier(attention, real).probability_P, again(attention, real).probability_P)
+    assert json.loads((tmp_path / CARD).read_text())["training"] == {"seed": 1}
+    assert (SHIPPED / WEIGHTS).stat().st_size < 1_000_000
+
+
+def test_another_classifier_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no pattern classifier that can be read"):
+        Patterns(1, 1, classifier=str(tmp_path))
+    for name in (WEIGHTS, CARD):
+        shutil.copy(SHIPPED / name, tmp_path)
+    card = json.loads((tmp_path / CARD).read_text())
+    (tmp_path / CARD).write_text(json.dumps({**card, "bins": 32}))
+    with pytest.raises(UserError, match="was made for bins 32"):
+        load_classifier(tmp_path)
+    with pytest.raises(UserError, match="margin of the patterns measure is 2"):
+        Patterns(1, 1, margin=2)

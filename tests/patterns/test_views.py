@@ -1,0 +1,77 @@
+"""The classifier's views against a naive loop over cells; padding does not count."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patterns.made import cropped, random_maps, real_tokens
+
+from bertsecrets.patterns.views import BINS, COLUMNS, OFFSETS, STRIPS, bin_weights, log_ratio, make_views
+
+
+def pooled(values: list[float]) -> list[float]:
+    """Means over BINS equal stretches of a row of values, by adding up a fine grid of slices."""
+    length, fine = len(values), math.lcm(len(values), BINS)
+    slices = [values[place * length // fine] for place in range(fine)]
+    width = fine // BINS
+    return [sum(slices[b * width : (b + 1) * width]) / width for b in range(BINS)]
+
+
+def naive_strips(weight: np.ndarray) -> np.ndarray:
+    """The strips of one map, before either scale."""
+    length = len(weight)
+    rows = []
+    for offset in OFFSETS:
+        rows.append([weight[i, i + offset] if 0 <= i + offset < length else 0.0 for i in range(length)])
+    rows.append([max(row) for row in weight])
+    rows.append([math.sqrt(sum(cell**2 for cell in row)) for row in weight])
+    received = [sum(weight[:, k]) for k in range(length)]
+    for column in sorted(range(length), key=lambda k: -received[k])[:COLUMNS]:
+        rows.append(list(weight[:, column]))
+    while len(rows) < STRIPS:
+        rows.append([0.0] * length)
+    return np.array([pooled(list(map(float, row))) for row in rows])
+
+
+@given(st.integers(2, 40), st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_views_equal_a_naive_loop(length: int, seed: int) -> None:
+    attention = random_maps((length,), 2, seed).double()
+    views = make_views(attention, real_tokens((length,), length))
+    for head in range(2):
+        weight = attention[0, head].numpy()
+        picture = np.array([pooled(list(column)) for column in np.array([pooled(list(row)) for row in weight]).T]).T
+        for found, expected in (
+            (views.picture_NGPP[head], picture),
+            (views.strips_NGP[head].unflatten(0, (2, STRIPS)), naive_strips(weight)),
+        ):
+            assert np.allclose(found[0].numpy(), np.sqrt(expected), atol=1e-3)
+            assert np.allclose(found[1].numpy(), np.log(length * expected + 0.05), atol=1e-3)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_padding_and_neighbours_in_the_batch_change_nothing(left: bool) -> None:
+    lengths = (9, 31, 14)
+    attention = random_maps(lengths, 3, 0, left, extra=5)
+    real = real_tokens(lengths, 36, left)
+    views = make_views(attention, real)
+    for row, length in enumerate(lengths):
+        for head in range(3):
+            alone = make_views(cropped(attention, real, row, head)[None, None], real_tokens((length,), length))
+            for whole, single in zip(views, alone, strict=True):
+                assert torch.allclose(whole[row * 3 + head], single[0], atol=1e-4)
+
+
+def test_every_bin_is_a_mean() -> None:
+    weights = bin_weights(real_tokens((8, 16, 61), 61))
+    assert torch.allclose(weights.sum(-1), torch.ones(3, BINS), atol=1e-5)
+    assert (weights[0, :, 8:] == 0).all()
+    assert torch.allclose(weights[1, :, :16], torch.eye(BINS), atol=1e-6)
+
+
+def test_uniform_attention_has_the_same_log_ratio_at_any_length() -> None:
+    for length in (8, 50, 512):
+        assert log_ratio(torch.tensor(1 / length), torch.tensor(length)).item() == pytest.approx(math.log(1.05))

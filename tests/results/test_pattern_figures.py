@@ -1,0 +1,78 @@
+"""Figures of attention patterns: what they draw is what they were given."""
+
+import numpy as np
+import pytest
+
+from bertsecrets.results.figures.classifier import Curve, TitledMap, map_sheet, reliability_diagram
+from bertsecrets.results.figures.patterns import (
+    COLOURS,
+    ShareBar,
+    count_table,
+    dominant_patterns,
+    pattern_bars,
+    pattern_grid,
+    pattern_steps,
+    pattern_transitions,
+)
+
+NAMES = tuple(COLOURS)
+
+
+def shares(layers: int = 3, heads: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(len(NAMES), 0.3), (layers, heads))
+
+
+def texts(axes: object) -> list[str]:
+    return [each.get_text() for each in axes.texts]  # type: ignore[attr-defined]
+
+
+def test_bars_stack_to_one_and_name_their_shares() -> None:
+    share = np.array([0.5, 0.03, 0.2, 0.07, 0.1, 0.1])
+    bars = [ShareBar("mrpc", share, np.full(6, 0.02)), ShareBar("qqp", share[::-1], np.full(6, np.nan))]
+    axes = pattern_bars(bars, NAMES, title="t", note="n = 10 examples", unit="share").axes[0]
+    assert [each.get_text() for each in axes.get_yticklabels()] == ["mrpc", "qqp"]
+    widths = np.array([[patch.get_width() for patch in axes.patches[row::2]] for row in range(2)])
+    assert np.allclose(widths, [share, share[::-1]])
+    # Too small a share has no number.
+    assert sorted(texts(axes)) == sorted(["50", "20", "7", "10", "10"] * 2)
+    with pytest.raises(ValueError, match="for 2 patterns"):
+        pattern_bars(bars, NAMES[:2], title="t", note="n", unit="share")
+
+
+def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
+    share = np.zeros((1, 4, len(NAMES)))
+    share[0, 0, 1] = 0.5
+    share[0, 0, 0] = 0.4
+    share[0, 1, :3] = 0.33
+    share[0, 2, NAMES.index("uncertain")] = 0.9
+    share[0, 3] = np.nan
+    assert dominant_patterns(share, NAMES).tolist() == [[1, -1, -1, -1]]
+    axes = pattern_grid(share, NAMES, title="t", note="n").axes[0]
+    assert texts(axes) == ["50"]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [each.get_text() for each in legend.get_texts()] == ["diagonal", "no pattern in half the maps"]
+
+
+def test_transitions_count_heads() -> None:
+    before, after = np.array([[0, 0, 1], [2, -1, 4]]), np.array([[0, 1, 1], [2, 0, -1]])
+    axes = pattern_transitions(before, after, NAMES[:5], title="t", note="n").axes[0]
+    table = np.array(texts(axes), int).reshape(6, 6)
+    expected = np.zeros((6, 6), int)
+    for row, column in ((0, 0), (0, 1), (1, 1), (2, 2), (5, 0), (4, 5)):
+        expected[row, column] = 1
+    assert np.array_equal(table, expected)
+
+
+def test_every_figure_can_be_drawn() -> None:
+    counts = np.arange(25).reshape(5, 5)
+    steps = shares(2, 1).reshape(2, len(NAMES))
+    figures = [
+        pattern_grid(shares(12, 16), NAMES, title="t", note="n"),
+        pattern_steps([0, 10], steps, steps * 0.1, NAMES, title="t", note="n"),
+        count_table(counts, NAMES[:5], title="t", rows="r", columns="c", note="n", unit="u"),
+        reliability_diagram([Curve("a", [0.3, 0.9], [0.0, 1.0], [3, 40])], title="t", note="n"),
+        map_sheet([TitledMap("x\ny", np.eye(9))] * 6, title="t", note="n"),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
