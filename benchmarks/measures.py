@@ -69,7 +69,9 @@ def main() -> None:
     batches = batches_of(given.batches, given.size)
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig()).eval()
-    eager = BertForSequenceClassification(BertConfig(), attn_implementation="eager").eval()  # type: ignore[call-arg]
+    eager_config = BertConfig()
+    eager_config._attn_implementation = "eager"
+    eager = BertForSequenceClassification(eager_config).eval()
     eager.load_state_dict(model.state_dict())
 
     @torch.no_grad()
