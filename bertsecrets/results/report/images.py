@@ -1,10 +1,12 @@
 """Figures as images that travel inside the page."""
 
 import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
+from PIL import Image as Picture
 
 from bertsecrets.results.figures.saving import png, svg
 
@@ -25,19 +27,17 @@ class Image:
 def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], int | None]:
     """The figures as images whose addresses together take at most ``most`` characters.
 
-    Each is SVG or PNG at 150 dpi, whichever is smaller; if they take too much, all are PNG at the highest of the
-    coarser resolutions that fits; if none does, the last figures become None.
+    Each is SVG or lossless WebP at 150 dpi, whichever is smaller; if they take too much, all are WebP at the highest of
+    the coarser resolutions that fits; if none does, the last figures become None.
 
     Returns:
         The images and, where they had to be coarsened, their dots per inch.
     """
-    images = [
-        min(_image(figure, None), _image(figure, _CRISP), key=lambda image: len(image.source)) for figure in figures
-    ]
+    images = [min(_vector(figure), _raster(figure, _CRISP), key=lambda image: len(image.source)) for figure in figures]
     if _total(images) <= most:
         return [*images], None
     for dpi in _COARSER:
-        images = [_image(figure, dpi) for figure in figures]
+        images = [_raster(figure, dpi) for figure in figures]
         if _total(images) <= most:
             return [*images], dpi
     kept: list[Image | None] = [*images]
@@ -52,7 +52,21 @@ def _total(images: Sequence[Image]) -> int:
     return sum(len(image.source) for image in images)
 
 
-def _image(figure: Figure, dpi: int | None) -> Image:
-    kind, content = ("svg+xml", svg(figure)) if dpi is None else ("png", png(figure, dpi))
+def _vector(figure: Figure) -> Image:
+    return _image(figure, "svg+xml", svg(figure))
+
+
+def _raster(figure: Figure, dpi: int) -> Image:
+    """The figure drawn once at the finest resolution, and scaled down from there: drawing takes seconds."""
+    picture = Picture.open(io.BytesIO(png(figure, _CRISP))).convert("RGB")
+    if dpi < _CRISP:
+        size = round(picture.width * dpi / _CRISP), round(picture.height * dpi / _CRISP)
+        picture = picture.resize(size, Picture.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.save(buffer, "WEBP", lossless=True, quality=50, method=3)
+    return _image(figure, "webp", buffer.getvalue())
+
+
+def _image(figure: Figure, kind: str, content: bytes) -> Image:
     width, height = (round(inches * _CSS_PIXELS) for inches in figure.get_size_inches())
     return Image(f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height)
