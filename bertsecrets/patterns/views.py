@@ -95,9 +95,7 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor) -> Views:
     darkest_BH11 = largest_BHQ.masked_fill(~real_BS[:, None], 0).amax(-1)[..., None, None].rsqrt()
     length_B111 = real_BS.sum(-1).to(torch.float32)[:, None, None, None]
     pictures = torch.stack((picture_BHPP.sqrt() * darkest_BH11, log_ratio(picture_BHPP, length_B111)), dim=2)
-    strips = torch.cat(
-        (strips_BHGP, strips_BHGP.sqrt() * darkest_BH11, log_ratio(strips_BHGP, length_B111)), dim=2
-    )
+    strips = torch.cat((strips_BHGP, strips_BHGP.sqrt() * darkest_BH11, log_ratio(strips_BHGP, length_B111)), dim=2)
     seen_BHQK = attention_BHQK.sqrt()
     seen_BHK = (mean_B1S[:, None] @ seen_BHQK)[:, :, 0] * darkest_BH11[..., 0]
     seen_diagonals_BHO = (diagonals.sqrt() @ mean_B1S[:, 0, :, None][:, None])[..., 0] * darkest_BH11[..., 0]
