@@ -18,7 +18,7 @@ from bertsecrets.results.figures.patterns import (
 )
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.run import CHECKPOINT, TRAINING
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.results.table import HeadTable
 
 Array = NDArray[np.float64]
@@ -59,9 +59,9 @@ def pattern_sections(table: HeadTable, figures: dict[str, Figure], lead: list[st
             figures["patterns_heads"], "Heads by the pattern that most of their maps show.", "Grid of coloured heads."
         ),
     ]
-    steps = rows.steps(PATTERN_MEASURE, names[0], TRAINING)
-    if len(steps) > 1:
-        moved, sentence = _movement(rows, names, steps, note, figures)
+    moments = _moments(rows, names[0], stage)
+    if len(moments) > 1:
+        moved, sentence = _movement(rows, names, moments, note, figures)
         blocks += moved
         sentences.append(sentence)
         lead.append(sentence)
@@ -118,45 +118,54 @@ def _findings(share_LHC: Array, share_C: Array, names: Sequence[str]) -> list[st
     ]
 
 
+def _moments(rows: HeadTable, column: str, stage: str) -> list[tuple[str, int]]:
+    """Stage and step of the model before its fine-tuning, where that was measured, and of its training up to now."""
+    before = [(INITIAL, 0)] if len(rows.select(stage=INITIAL)) else []
+    last = rows.steps(PATTERN_MEASURE, column, stage)[-1]
+    training = [(TRAINING, step) for step in rows.steps(PATTERN_MEASURE, column, TRAINING) if step < last]
+    return [*before, *training, (stage, last)]
+
+
 def _movement(
-    rows: HeadTable, names: Sequence[str], steps: Sequence[int], note: str, figures: dict[str, Figure]
+    rows: HeadTable, names: Sequence[str], moments: Sequence[tuple[str, int]], note: str, figures: dict[str, Figure]
 ) -> tuple[list[FigureBlock], str]:
-    grids = [_grids(rows, names, TRAINING, step) for step in steps]
+    grids = [_grids(rows, names, stage, step) for stage, step in moments]
+    steps = [step for _, step in moments]
     share_SC, reach_SC = (np.stack(each) for each in zip(*(over_heads(*grid[:2]) for grid in grids), strict=True))
-    figures["patterns_steps"] = pattern_steps(
-        steps,
-        share_SC,
-        reach_SC,
-        names,
-        title="Patterns while the model learns",
-        note=f"{note}; bands: 95% at their widest",
-    )
+    blocks = []
+    if len(steps) > 2:
+        figures["patterns_steps"] = pattern_steps(
+            steps,
+            share_SC,
+            reach_SC,
+            names,
+            title="Patterns while the model learns",
+            note=f"{note}; bands: 95% intervals at their widest",
+        )
+        blocks.append(
+            FigureBlock(figures["patterns_steps"], "Shares over all heads, step by step.", "Line chart of shares.")
+        )
     before_LH, after_LH = (dominant_patterns(grid[0], names) for grid in (grids[0], grids[-1]))
-    named = [name for name in names if name != UNCERTAIN]
+    start = "before fine-tuning" if moments[0][0] == INITIAL else f"at step {steps[0]}"
     figures["patterns_transitions"] = pattern_transitions(
         before_LH,
         after_LH,
-        named,
-        title=f"Heads by pattern, {_moment(steps[0])} and at step {steps[-1]}",
+        [name for name in names if name != UNCERTAIN],
+        title=f"Heads by pattern, {start} and at step {steps[-1]}",
         note=f"a head's pattern is the one that at least half of its maps show; {note}",
+    )
+    blocks.append(
+        FigureBlock(
+            figures["patterns_transitions"], "How many heads kept their pattern and how many changed it.", "Table."
+        )
     )
     change_C = share_SC[-1] - share_SC[0]
     most = int(np.abs(change_C).argmax())
     moved = int((before_LH != after_LH).sum())
-    sentence = (
-        f"From {'the start' if steps[0] == 0 else f'step {steps[0]}'} to step {steps[-1]}, {moved} of {before_LH.size} heads changed their pattern; the share that "
-        f"moved most is {names[most].replace('_', ' + ')}, by {100 * change_C[most]:+.1f} percentage points."
+    return blocks, (
+        f"Compared with the model {start}, {moved} of {before_LH.size} heads show another pattern; the share that moved "
+        f"most is {names[most].replace('_', ' + ')}, by {100 * change_C[most]:+.1f} percentage points."
     )
-    return [
-        FigureBlock(figures["patterns_steps"], "Shares over all heads at every validation.", "Line chart of shares."),
-        FigureBlock(
-            figures["patterns_transitions"], "How many heads kept their pattern and how many changed it.", "Table."
-        ),
-    ], sentence
-
-
-def _moment(step: int) -> str:
-    return "before fine-tuning" if step == 0 else f"at step {step}"
 
 
 def _highest(share_LH: Array) -> str:

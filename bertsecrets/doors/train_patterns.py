@@ -20,8 +20,8 @@ from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Scheme, folds, held_out, variants_of
-from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, pretrain, views_of
-from bertsecrets.patterns.labels import LABELS, consensus, read_labels
+from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, one_hot, pretrain, views_of
+from bertsecrets.patterns.labels import LABELS, consensus, of_pass, read_labels
 from bertsecrets.patterns.maps import ANNOTATED, TABLE, MapSet
 from bertsecrets.patterns.network import PatternClassifier, PatternNetwork, judge
 from bertsecrets.patterns.rules import masses
@@ -46,6 +46,7 @@ from bertsecrets.results.report.page import write_report
 
 EVALUATION, PREDICTIONS, PAGE = "evaluation.json", "predictions.csv", "classifier.html"
 _SYNTHETIC = 2000
+_FEWEST = 10
 _HELD_OUT: dict[Scheme, str] = {
     "head": "heads held out",
     "task": "tasks held out",
@@ -74,7 +75,7 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
     with progress_over(fit.generated + _SYNTHETIC, "maps made", config.progress, unit="map") as advance:
         made, made_N = generated_maps(fit.generated, fit.seed, advance)
         unseen, unseen_N = generated_maps(_SYNTHETIC, fit.seed + 1, advance)
-    generated, made_masses_N3 = LabelledViews.of(made, made_N), masses(made)
+    generated, made_masses_N3 = LabelledViews.of(made, one_hot(made_N)), masses(made)
     start = pretrain(generated, fit)
     answers: dict[Scheme, HeldOut] = {}
     total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in SCHEMES)
@@ -92,6 +93,8 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
         "patterns": dict(
             zip(PATTERNS, np.bincount(annotated.pattern_N, minlength=len(PATTERNS)).tolist(), strict=True)
         ),
+        "judged": [name for name, judged in zip(PATTERNS, _judged(annotated), strict=True) if judged],
+        "annotators": _annotators(source, annotated),
         "temperature": temperature,
         "generated": _generated_scores(network, start, unseen, unseen_N, annotated),
         "held_out": {
@@ -119,10 +122,20 @@ def read_annotated(folder: Path) -> AnnotatedMaps:
             f"Folder '{folder}' holds no {TABLE} with {LABELS}; give train_patterns=<folder that "
             "analysis=annotate_patterns made and took labels into>, or train_patterns=true for the package's maps."
         )
-    maps, agreed = MapSet.read(folder), consensus(read_labels(folder))
-    rows = [row for row in maps.rows if row.map in agreed]
+    maps, labels = MapSet.read(folder), read_labels(folder)
+    decided, first, second = consensus(labels), of_pass(labels, 1), of_pass(labels, 2)
+    rows = [row for row in maps.rows if row.map in decided]
+    place = {row.map: n for n, row in enumerate(rows)}
+    vote_NP = np.zeros((len(rows), len(PATTERNS)))
+    for label in labels:
+        if label.map in place:
+            vote_NP[place[label.map], PATTERNS.index(label.pattern)] += 1
     annotated = AnnotatedMaps(
-        rows, [maps[row.map] for row in rows], np.array([PATTERNS.index(agreed[row.map]) for row in rows], np.int64)
+        rows,
+        [maps[row.map] for row in rows],
+        np.array([PATTERNS.index(decided[row.map]) for row in rows], np.int64),
+        vote_NP / vote_NP.sum(1, keepdims=True),
+        np.array([first.get(row.map) == second.get(row.map) is not None for row in rows], np.bool_),
     )
     if len(set(annotated.heads)) < 6 or len(set(annotated.tasks)) < 3:
         raise UserError(
@@ -146,34 +159,71 @@ def _generated_scores(
     return {
         "maps": len(unseen),
         "macro_f1": float(macro_f1(confusion(unseen_N, network(views).argmax(-1).numpy()))),
-        "macro_f1_of_annotated_without_learning_from_them": float(macro_f1(confusion(annotated.pattern_N, found_N))),
+        "macro_f1_of_annotated_without_learning_from_them": float(
+            macro_f1(confusion(annotated.pattern_N, found_N), _judged(annotated))
+        ),
     }
 
 
 def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples: int, seed: int) -> dict[str, Any]:
     label_N, found_N = annotated.pattern_N, answer.probability_NP.argmax(1)
-    network, rules, difference = bootstrap_f1(
-        label_N, [found_N, answer.rules_N], annotated.heads, resamples=resamples, seed=seed
-    )
     table_PP = confusion(label_N, found_N)
     uncertain_N = judge(torch.from_numpy(answer.probability_NP).log(), margin).uncertain.numpy()
     bins = reliability(answer.probability_NP, label_N)
     plain = torch.from_numpy(answer.logit_NP).softmax(-1).numpy()
+    everywhere = np.ones(len(label_N), np.bool_)
     return {
-        "macro_f1": asdict(network),
-        "macro_f1_rules": asdict(rules),
-        "macro_f1_difference": asdict(difference),
-        "accuracy": float((found_N == label_N).mean()),
-        "accuracy_rules": float((answer.rules_N == label_N).mean()),
+        **_against_rules(annotated, answer, everywhere, resamples, seed),
+        "where_both_passes_agree": _against_rules(annotated, answer, annotated.agreed_N, resamples, seed),
+        "macro_f1_of_all_patterns": float(macro_f1(table_PP)),
         "f1": _by_pattern(table_PP),
         "f1_rules": _by_pattern(confusion(label_N, answer.rules_N)),
         "confusion": table_PP.astype(int).tolist(),
         "uncertain": float(uncertain_N.mean()),
-        "macro_f1_of_the_others": float(macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]))),
+        "macro_f1_of_the_certain": float(
+            macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]), _judged(annotated))
+        ),
         "calibration_error": calibration_error(bins),
         "calibration_error_before_temperature": calibration_error(reliability(plain, label_N)),
         "reliability": [asdict(each) for each in bins],
     }
+
+
+def _against_rules(
+    annotated: AnnotatedMaps, answer: HeldOut, chosen_N: NDArray[np.bool_], resamples: int, seed: int
+) -> dict[str, Any]:
+    """Network and rules on some of the maps."""
+    label_N, found_N = annotated.pattern_N[chosen_N], answer.probability_NP.argmax(1)[chosen_N]
+    rules_N = answer.rules_N[chosen_N]
+    heads = [head for head, chosen in zip(annotated.heads, chosen_N, strict=True) if chosen]
+    network, rules, difference = bootstrap_f1(
+        label_N, [found_N, rules_N], heads, _judged(annotated), resamples=resamples, seed=seed
+    )
+    return {
+        "maps": len(label_N),
+        "macro_f1": asdict(network),
+        "macro_f1_rules": asdict(rules),
+        "macro_f1_difference": asdict(difference),
+        "accuracy": float((found_N == label_N).mean()),
+        "accuracy_rules": float((rules_N == label_N).mean()),
+    }
+
+
+def _judged(annotated: AnnotatedMaps) -> NDArray[np.bool_]:
+    """The patterns of which there are maps enough for an F1 to mean something."""
+    return np.bincount(annotated.pattern_N, minlength=len(PATTERNS)) >= _FEWEST
+
+
+def _annotators(folder: Path, annotated: AnnotatedMaps) -> dict[str, dict[str, float]]:
+    """How well each annotator's labels fit what was decided in the end; the first two passes had a part in that."""
+    labels = read_labels(folder)
+    decided = {row.map: number for row, number in zip(annotated.rows, annotated.pattern_N.tolist(), strict=True)}
+    found = {}
+    for annotator in sorted({label.annotator for label in labels}):
+        own = {label.map: label.pattern for label in labels if label.annotator == annotator and label.map in decided}
+        table_PP = confusion([decided[name] for name in own], [PATTERNS.index(pattern) for pattern in own.values()])
+        found[annotator] = {"maps": len(own), "macro_f1": float(macro_f1(table_PP, _judged(annotated)))}
+    return found
 
 
 def _by_pattern(table_PP: NDArray[np.float64]) -> dict[str, float | None]:

@@ -28,12 +28,17 @@ class AnnotatedMaps:
     Args:
         rows: Where each of the N maps comes from.
         maps: The maps ``[L, L]``.
-        pattern_N: Numbers of their patterns, int64.
+        pattern_N: Numbers of their patterns, int64, as the annotators decided in the end.
+        vote_NP: Share of each map's labels that named each pattern, ``[N, 5]``: what is learned from, so that a map
+            which annotators saw differently pulls less.
+        agreed_N: Whether the first two passes agreed.
     """
 
     rows: Sequence[MapRow]
     maps: Sequence[Tensor]
     pattern_N: NDArray[np.int64]
+    vote_NP: NDArray[np.float64]
+    agreed_N: NDArray[np.bool_]
 
     @property
     def heads(self) -> list[tuple[str, int, int]]:
@@ -106,7 +111,7 @@ def held_out(
         config: How the network is trained.
         advance: Called after each fold.
     """
-    clean, variants = LabelledViews.of(annotated.maps, annotated.pattern_N), variants_of(annotated, config)
+    clean, variants = LabelledViews.of(annotated.maps, annotated.vote_NP), variants_of(annotated, config)
     mass_N3 = masses(annotated.maps)
     logit_NP = np.zeros((len(annotated.rows), len(PATTERNS)))
     rules_N = np.zeros(len(annotated.rows), np.int64)
@@ -117,7 +122,7 @@ def held_out(
         test = clean[torch.from_numpy(test_N.nonzero()[0])]
         with torch.no_grad():
             logit_NP[test_N] = network(test.views).double().numpy()
-        made_N = generated.pattern_N.numpy()
+        made_N = generated.target_NP.argmax(-1).numpy()
         weight_N = np.concatenate([np.full(train_N.sum(), 1 / train_N.sum()), np.full(len(made_N), 1 / len(made_N))])
         rules = tune(
             np.concatenate([mass_N3[train_N], generated_masses_N3]),
@@ -140,4 +145,4 @@ def variants_of(annotated: AnnotatedMaps, config: FitConfig) -> LabelledViews:
     maps = [map_LL.float() for map_LL in annotated.maps]
     for _ in range(config.variants - 1):
         maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
-    return LabelledViews.of(maps, np.tile(annotated.pattern_N, config.variants))
+    return LabelledViews.of(maps, np.tile(annotated.vote_NP, (config.variants, 1)))

@@ -80,13 +80,13 @@ def _draw_shares(pattern: str, generator: Generator) -> _Shares:
         band = uniform(0.42, 0.98)
         return _Shares(band=band, columns=min(uniform(0, 0.14), 1 - band))
     if pattern == "vertical_diagonal":
-        total, part = uniform(0.55, 0.98), uniform(0.35, 0.65)
+        total, part = uniform(0.55, 0.98), uniform(0.38, 0.72)
         return _Shares(columns=total * part, band=total * (1 - part))
     if pattern == "block":
         blocks = uniform(0.6, 0.97)
         rest = 1 - blocks
         return _Shares(blocks=blocks, columns=rest * uniform(0, 0.7), band=rest * uniform(0, 0.3))
-    return _Shares(columns=uniform(0, 0.32), band=uniform(0, 0.12))
+    return _Shares(columns=uniform(0, 0.42), band=uniform(0, 0.12))
 
 
 def _shows(pattern: str, found: _Shares) -> bool:
@@ -99,7 +99,7 @@ def _shows(pattern: str, found: _Shares) -> bool:
         return found.columns > 0.19 and found.band > 0.19
     if pattern == "block":
         return found.blocks > 0.25 and found.columns < 0.22 and found.band < 0.18
-    return found.columns < 0.36 and found.band < 0.17
+    return found.columns < 0.42 and found.band < 0.17
 
 
 def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, _Shares]:
@@ -160,9 +160,9 @@ def _row_shares(share: float, length: int, steady: float, generator: Generator) 
 
 
 def _columns(length: int, separator: int | None, generator: Generator) -> tuple[NDArray[np.int64], Array]:
-    """One to four columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
+    """One to six columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
     special = [0, length - 1, *([] if separator is None else [separator])]
-    number = int(generator.choice([1, 2, 3, 4], p=[0.45, 0.3, 0.15, 0.1]))
+    number = int(generator.choice([1, 2, 3, 4, 5, 6], p=[0.4, 0.25, 0.15, 0.1, 0.05, 0.05]))
     likely_K = np.full(length, 0.35 / length)
     likely_K[special] += 0.65 / len(special)
     chosen_C = generator.choice(length, size=number, replace=False, p=likely_K / likely_K.sum())

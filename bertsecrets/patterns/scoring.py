@@ -29,11 +29,13 @@ def f1_scores(confusion_PP: Array) -> Array:
         return np.where(there_P > 0, 2 * hits_P / (there_P + found_P), np.nan)
 
 
-def macro_f1(confusion_PP: Array) -> Array:
-    """Mean F1 over the patterns that some map has; NaN without maps."""
-    there = (confusion_PP.sum(-1) > 0).sum(-1)
+def macro_f1(confusion_PP: Array, judged_P: NDArray[np.bool_] | None = None) -> Array:
+    """Mean F1 over the patterns that some map has, of ``judged_P`` alone where given; NaN without maps."""
+    score_P = f1_scores(confusion_PP)
+    if judged_P is not None:
+        score_P = np.where(judged_P, score_P, np.nan)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.nansum(f1_scores(confusion_PP), axis=-1) / there)
+        return np.asarray(np.nansum(score_P, axis=-1) / np.isfinite(score_P).sum(-1))
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,12 @@ class Estimate:
 
 
 def bootstrap_f1(
-    label_N: ArrayLike, found_RN: ArrayLike, group_N: Sequence[object], resamples: int = 2000, seed: int = 0
+    label_N: ArrayLike,
+    found_RN: ArrayLike,
+    group_N: Sequence[object],
+    judged_P: NDArray[np.bool_] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> list[Estimate]:
     """Macro-F1 of each of R classifiers, then of each but the last less the last, with percentile intervals.
 
@@ -57,6 +64,7 @@ def bootstrap_f1(
         label_N: True patterns.
         found_RN: Patterns that each classifier found.
         group_N: The group of each map.
+        judged_P: The patterns whose F1 is averaged; None for all.
         resamples: How many.
         seed: Of the draws.
     """
@@ -68,8 +76,8 @@ def bootstrap_f1(
     )
     generator = np.random.default_rng(seed)
     drawn = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
-    values_RS = np.stack([macro_f1(np.einsum("sg,gij->sij", drawn, each)) for each in per_group])
-    plain_R = np.stack([macro_f1(each.sum(0)) for each in per_group])
+    values_RS = np.stack([macro_f1(np.einsum("sg,gij->sij", drawn, each), judged_P) for each in per_group])
+    plain_R = np.stack([macro_f1(each.sum(0), judged_P) for each in per_group])
     both = [(plain_R[r], values_RS[r]) for r in range(len(plain_R))]
     both += [(plain_R[r] - plain_R[-1], values_RS[r] - values_RS[-1]) for r in range(len(plain_R) - 1)]
     return [Estimate(float(value), *map(float, np.quantile(draws, [0.025, 0.975]))) for value, draws in both]

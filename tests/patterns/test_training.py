@@ -14,7 +14,16 @@ import bertsecrets.doors.train_patterns as door
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, folds
-from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, noisy, pretrain, views_of
+from bertsecrets.patterns.fitting import (
+    FitConfig,
+    LabelledViews,
+    finetune,
+    generated_maps,
+    noisy,
+    one_hot,
+    pretrain,
+    views_of,
+)
 from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.labels import Label, write_labels
 from bertsecrets.patterns.maps import MapRow, MapSet
@@ -39,7 +48,8 @@ def annotated(count: int = 90) -> tuple[list[MapRow], list[torch.Tensor], list[s
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_folds_test_every_map_once_and_share_no_head_or_task(scheme: str) -> None:
     rows, maps, patterns = annotated()
-    data = AnnotatedMaps(rows, maps, np.array([PATTERNS.index(pattern) for pattern in patterns]))
+    number_N = np.array([PATTERNS.index(pattern) for pattern in patterns])
+    data = AnnotatedMaps(rows, maps, number_N, one_hot(number_N), np.ones(len(rows), bool))
     tested = np.zeros(len(rows), int)
     for train, test in folds(data, scheme, seed=0):  # type: ignore[arg-type]
         tested += test
@@ -54,7 +64,8 @@ def test_folds_test_every_map_once_and_share_no_head_or_task(scheme: str) -> Non
 
 
 def test_training_repeats_under_a_seed_and_leaves_the_callers_randomness_alone() -> None:
-    generated = LabelledViews.of(*generated_maps(100, 0))
+    maps, pattern_N = generated_maps(100, 0)
+    generated = LabelledViews.of(maps, one_hot(pattern_N))
     config = FitConfig(**FEW)  # type: ignore[arg-type]
     torch.manual_seed(0)
     first = finetune(pretrain(generated, config), generated, generated, config).state_dict()

@@ -8,7 +8,7 @@ from rich.console import Console
 from bertsecrets.comparison.conditions import find_conditions
 from bertsecrets.comparison.published import MODEL
 from bertsecrets.comparison.runs import FinishedRun
-from bertsecrets.doors.paper import disabling, drift, features, initialisation, relations, token_to_token
+from bertsecrets.doors.paper import disabling, drift, features, initialisation, patterns, relations, token_to_token
 from bertsecrets.doors.paper.claims import Claim
 from bertsecrets.doors.paper.material import Material
 from bertsecrets.results.figures.saving import save_figure
@@ -19,6 +19,7 @@ PAGE = "dark_secrets.html"
 
 _SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     initialisation.section,
+    patterns.section,
     relations.section,
     drift.section,
     features.section,
