@@ -25,6 +25,8 @@ def checked(arguments: list[str], name: str = "train") -> None:
     ("arguments", "message"),
     [
         (["task=mrcp"], "Unknown task 'mrcp'; did you mean 'mrpc'"),
+        (["task=ud_ewt"], "Task 'ud_ewt' has no labels, so that nothing can be fine-tuned on it; use analyze.py"),
+        (["annotation=spacy"], "Config key 'annotation.pipeline' has no value"),
         (["model=minlm"], "Unknown model 'minlm'; did you mean 'minilm'"),
         (["callbacks=drfit"], "Unknown callbacks 'drfit'; did you mean 'drift'"),
         (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
@@ -62,7 +64,15 @@ def test_every_group_of_the_configuration_composes() -> None:
             # Neither weights nor a spaCy pipeline need be there for that.
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
             extra = ["annotation.pipeline=null"] if path.stem == "dark_secrets" else extra
-            checked([f"{group}={path.stem}", *extra])
+            if path.stem == "ud_ewt":
+                # Sentences without labels: to be looked at alone.
+                checked(["checkpoint=x", "task=ud_ewt"], "analyze")
+            else:
+                checked([f"{group}={path.stem}", *extra])
+    for group in ("analysis", "annotation"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            extra = ["annotation.pipeline=null"] if path.stem == "spacy" else []
+            checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
 
 
 def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
