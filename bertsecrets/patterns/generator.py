@@ -83,9 +83,9 @@ def _draw_shares(pattern: str, generator: Generator) -> _Shares:
         total, part = uniform(0.55, 0.98), uniform(0.38, 0.72)
         return _Shares(columns=total * part, band=total * (1 - part))
     if pattern == "block":
-        blocks = uniform(0.6, 0.97)
+        blocks = uniform(0.45, 0.97)
         rest = 1 - blocks
-        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.7), band=rest * uniform(0, 0.3))
+        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.6), band=rest * uniform(0, 0.3))
     return _Shares(columns=uniform(0, 0.42), band=uniform(0, 0.12))
 
 
@@ -98,7 +98,7 @@ def _shows(pattern: str, found: _Shares) -> bool:
     if pattern == "vertical_diagonal":
         return found.columns > 0.19 and found.band > 0.19
     if pattern == "block":
-        return found.blocks > 0.25 and found.columns < 0.22 and found.band < 0.18
+        return found.blocks > 0.2 and found.columns < 0.3 and found.band < 0.2
     return found.columns < 0.42 and found.band < 0.17
 
 
@@ -178,18 +178,19 @@ def _columns(length: int, separator: int | None, generator: Generator) -> tuple[
 
 
 def _band(length: int, generator: Generator) -> tuple[tuple[int, ...], Array]:
-    """A band at a small offset, sharp or soft; past the map's edge a row looks to its nearest token."""
+    """A band at a small offset, sharp or soft, straight or wavering; past the map's edge a row looks to its nearest token."""
     offset = int(generator.choice([-2, -1, 0, 1, 2], p=[0.08, 0.32, 0.2, 0.32, 0.08]))
-    width = generator.choice([0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.2)])
+    width = generator.choice([0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.4)])
     query_Q1, key_K = np.arange(length)[:, None], np.arange(length)
-    centre_Q1 = np.clip(query_Q1 + offset, 0, length - 1)
+    wobble_Q1 = generator.normal(0, generator.choice([0.0, 0.0, 0.4, 0.8]), (length, 1))
+    centre_Q1 = np.clip(query_Q1 + offset + np.rint(wobble_Q1), 0, length - 1)
     part_QK = np.exp(-((key_K - centre_Q1) ** 2) / (2 * width**2))
     if generator.random() < 0.25:
         # Both neighbours.
         part_QK += generator.uniform(0.3, 1) * np.exp(-((key_K - query_Q1 + offset) ** 2) / (2 * width**2))
         offsets = tuple({offset, -offset})
     else:
-        reach = 0 if width < 0.5 else 1
+        reach = 0 if width < 0.5 and not wobble_Q1.any() else 1
         offsets = tuple(range(offset - reach, offset + reach + 1))
     part_QK /= part_QK.sum(1, keepdims=True)
     return offsets, part_QK
@@ -197,8 +198,9 @@ def _band(length: int, generator: Generator) -> tuple[tuple[int, ...], Array]:
 
 def _blocks(length: int, separator: int, generator: Generator) -> Array:
     first = np.arange(length) <= separator
-    liking_K = np.exp(generator.normal(0, generator.uniform(0, 0.5), length))
-    part_QK: Array = (first[:, None] == first[None]) * liking_K
+    liking_K = generator.normal(0, generator.uniform(0, 0.8), length)
+    texture_QK = generator.uniform(0, 1.2) * _topics(length, generator)
+    part_QK: Array = (first[:, None] == first[None]) * np.exp(liking_K + texture_QK)
     if generator.random() < 0.5:
         part_QK[:, [0, separator, length - 1]] *= generator.uniform(0, 1)
     part_QK /= part_QK.sum(1, keepdims=True)

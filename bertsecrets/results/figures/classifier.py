@@ -74,7 +74,7 @@ def _wilson(share_B: Array, count_B: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class TitledMap:
-    """A map with two lines over it."""
+    """A map with a line or more over it."""
 
     title: str
     attention_QK: ArrayLike
@@ -84,7 +84,7 @@ def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
     """Maps in rows of five, drawn as on the annotators' sheets: black is the map's largest weight."""
     rows = -(-len(maps) // _ACROSS)
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 1.72 * rows + 1.0, title)
+        figure = new_figure(PAGE_WIDTH, 1.84 * rows + 1.0, title)
         grid = figure.subplots(rows, _ACROSS, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
