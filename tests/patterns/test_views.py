@@ -44,11 +44,10 @@ def test_views_equal_a_naive_loop(length: int, seed: int) -> None:
     for head in range(2):
         weight = attention[0, head].numpy()
         picture = np.array([pooled(list(column)) for column in np.array([pooled(list(row)) for row in weight]).T]).T
-        for found, expected in (
-            (views.picture_NGPP[head], picture),
-            (views.strips_NGP[head].unflatten(0, (2, STRIPS)), naive_strips(weight)),
-        ):
-            assert np.allclose(found[0].numpy(), np.sqrt(expected), atol=1e-3)
+        strips, found_strips = naive_strips(weight), views.strips_NGP[head].unflatten(0, (3, STRIPS))
+        assert np.allclose(found_strips[0].numpy(), strips, atol=1e-4)
+        for found, expected in ((views.picture_NGPP[head], picture), (found_strips[1:], strips)):
+            assert np.allclose(found[0].numpy(), np.sqrt(expected / weight.max()), atol=1e-3)
             assert np.allclose(found[1].numpy(), np.log(length * expected + 0.05), atol=1e-3)
 
 
