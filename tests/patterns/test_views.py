@@ -74,3 +74,58 @@ def test_every_bin_is_a_mean() -> None:
 def test_uniform_attention_has_the_same_log_ratio_at_any_length() -> None:
     for length in (8, 50, 512):
         assert log_ratio(torch.tensor(1 / length), torch.tensor(length)).item() == pytest.approx(math.log(1.05))
+
+
+def naive_summary(weight: np.ndarray) -> np.ndarray:
+    """The 47 numbers of one map, in their order, but for the last (what two squares hold)."""
+    length = len(weight)
+    seen = np.sqrt(weight / weight.max())
+    received = sorted((weight[:, k].mean() for k in range(length)), reverse=True)
+    columns = [*received, *[0.0] * COLUMNS][:COLUMNS]
+    diagonal = {offset: sum(np.diag(weight, offset)) / length for offset in OFFSETS}
+    seen_columns = [*sorted(seen.mean(0), reverse=True), *[0.0] * COLUMNS][:COLUMNS]
+    best = [int(row.argmax()) for row in weight]
+    strips = naive_strips(weight)
+    # The upper of the two middle values of sixteen.
+    steady = [sorted(strip)[BINS // 2] for strip in strips]
+    return np.array(
+        [
+            *np.cumsum(columns),
+            *diagonal.values(),
+            sum(diagonal[offset] for offset in (-1, 0, 1)),
+            sum(diagonal[offset] for offset in (-2, -1, 0, 1, 2)),
+            *seen_columns,
+            seen.mean(),
+            *(sum(np.diag(seen, offset)) / length for offset in OFFSETS),
+            np.mean([row.max() for row in weight]),
+            np.mean([math.sqrt((row**2).sum()) for row in weight]),
+            max(best.count(k) for k in range(length)) / length,
+            max(sum(k - i == offset for i, k in enumerate(best)) for offset in range(-2, 3)) / length,
+            *steady[-COLUMNS:],
+            *steady[: len(OFFSETS)],
+        ]
+    )
+
+
+@given(st.integers(2, 40), st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_the_summary_equals_a_naive_loop(length: int, seed: int) -> None:
+    attention = random_maps((length,), 2, seed, extra=3).double()
+    summary_NM = make_views(attention, real_tokens((length,), length + 3)).summary_NM
+    for head in range(2):
+        expected = naive_summary(attention[0, head, :length, :length].numpy())
+        assert np.allclose(summary_NM[head, :-1].numpy(), expected, atol=1e-4)
+
+
+def test_two_squares_are_found_wherever_the_boundary_is() -> None:
+    for first in (4, 8, 11):
+        halves = torch.block_diag(
+            torch.full((first, first), 1 / first), torch.full((16 - first,) * 2, 1 / (16 - first))
+        )
+        found = make_views(halves[None, None], real_tokens((16,), 16)).summary_NM[0, -1].item()
+        # All of the weight, less what uniform attention has in the squares.
+        assert found == pytest.approx(1 - (first**2 + (16 - first) ** 2) / 256, abs=1e-5)
+    uniform = torch.full((16, 16), 1 / 16)
+    assert make_views(uniform[None, None], real_tokens((16,), 16)).summary_NM[0, -1].item() == pytest.approx(
+        0, abs=1e-5
+    )
