@@ -102,8 +102,7 @@ def measure_pass(
             else:
 
                 def observe(layer: int, attention_BHQK: Tensor, batch: Batch = batch) -> None:
-                    for measure in measures:
-                        measure.update(layer, attention_BHQK, batch)
+                    _update(measures, layer, attention_BHQK, batch, None)
 
                 with context(), watch(network, observe):
                     network(**batch.inputs())
@@ -125,9 +124,16 @@ def _in_step(
     with closing(map_stream(reference, lambda: reference(**batch.inputs()), context)) as reference_maps:
 
         def observe(layer: int, attention_BHQK: Tensor) -> None:
-            reference_BHQK = next(reference_maps)
-            for measure in measures:
-                measure.update(layer, attention_BHQK, batch, reference_BHQK)
+            _update(measures, layer, attention_BHQK, batch, next(reference_maps))
 
         with context(), watch(network, observe):
             network(**batch.inputs())
+
+
+def _update(
+    measures: Sequence[Measure], layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None
+) -> None:
+    # The model's autocast is still on here: it would round a measure's products to half precision.
+    with torch.autocast(attention_BHQK.device.type, enabled=False):
+        for measure in measures:
+            measure.update(layer, attention_BHQK, batch, reference_BHQK)

@@ -87,6 +87,31 @@ def test_a_model_does_not_differ_from_itself() -> None:
     assert (difference.stderr_LHC == 0).all()
 
 
+def test_a_models_autocast_does_not_round_its_measures() -> None:
+    class Products(Focus):
+        """A mean by a matrix product, which autocast would do in half precision."""
+
+        def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+            seen.append(attention_BHQK)
+            real_BQ = batch.attention_mask_BS.to(attention_BHQK)
+            mean_BH = torch.einsum("bhqk,bk,bq->bh", attention_BHQK.sqrt(), real_BQ, real_BQ)
+            return torch.stack([mean_BH, mean_BH], -1)
+
+    seen: list[Tensor] = []
+    (batch, _), model = batches(), tiny_model("bert")
+    (grid,) = measure_pass(
+        model, [Products(LAYERS, HEADS)], [batch], context=lambda: torch.autocast("cpu", torch.bfloat16)
+    )
+    assert len(seen) == LAYERS
+    for layer, maps_BHQK in enumerate(seen):
+        expected_H = maps_BHQK.double().sqrt().sum((0, 2, 3)) / batch.size
+        extra_H = torch.zeros(HEADS, dtype=torch.float64)
+        for row in range(batch.size):
+            length = int(batch.lengths_B[row])
+            extra_H += maps_BHQK[row, :, length:].double().sqrt().sum((1, 2)) / batch.size
+        assert torch.allclose(grid.column("all")[layer], expected_H - extra_H, rtol=1e-5)
+
+
 def test_a_measure_of_two_models_cannot_be_paired() -> None:
     with pytest.raises(ValueError, match="'drift' compares two models itself"):
         Paired(Drift(LAYERS, HEADS))
