@@ -211,7 +211,9 @@ def heads_and_layers(mode: str) -> Plan:
     return Plan(mode, 6, 12, (*every_head(6, 12), *every_layer(6, 12)))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [mode if mode == "uniform" else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
+)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
     [(torch.float32, 1e-5), pytest.param(torch.float64, 1e-10, marks=pytest.mark.slow)],
@@ -225,6 +227,7 @@ def test_the_packaged_model_on_real_sentences(glue: Path, mode: str, dtype: torc
     torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_as_close_as_plain_passes_are(glue: Path) -> None:
     model, batch = packaged(glue, 4)
     plan = heads_and_layers("uniform")

@@ -94,7 +94,10 @@ def test_one_sentence_and_no_traceback() -> None:
     assert "Traceback" in door("train", "task=mrcp", "debug=true").stderr
 
 
-def test_mistakes_that_only_show_later(tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "which", [slice(0, 10, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_mistakes_that_only_show_later(which: slice, tiny_bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     hub = [a for a in small(tiny_bert, folder) if not a.startswith("model")]
     truncated = tmp_path / "truncated.ckpt"
@@ -110,7 +113,7 @@ def test_mistakes_that_only_show_later(tiny_bert: Path, tmp_path: Path) -> None:
         (wrong / file.name).write_bytes(file.read_bytes())
     assert json.loads((positions / "config.json").read_text())["max_position_embeddings"] == 128
     analysis = [a for a in small(tiny_bert, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    for name, arguments, message in (
+    mistakes = (
         ("train", [*hub, "model=bert_base"], "model.path=<folder"),
         ("train", [*small(tiny_bert, folder), "task.training.max_length=400"], "positions for 128 tokens"),
         ("train", [*small(wrong, folder), f"model.sha256={'0' * 64}"], "have sha256"),
@@ -121,7 +124,8 @@ def test_mistakes_that_only_show_later(tiny_bert: Path, tmp_path: Path) -> None:
         ("analyze", [*analysis, f"checkpoint={truncated}"], "cannot be read as a checkpoint"),
         ("analyze", [*analysis, f"checkpoint={tmp_path / 'other.ckpt'}"], "no checkpoint of bertsecrets"),
         ("analyze", [*analysis, f"checkpoint={tmp_path / 'none'}"], "does not exist"),
-    ):
+    )
+    for name, arguments, message in mistakes[which]:
         result = door(name, *arguments)
         assert result.returncode == 1, (arguments, result.stderr)
         assert message in result.stderr.splitlines()[-1], (message, result.stderr)

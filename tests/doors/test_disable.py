@@ -108,6 +108,7 @@ def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analys
     assert "survives" in json.loads((analysed / "ablation" / "selection.json").read_text())["accuracy_uniform"]
 
 
+@pytest.mark.slow
 def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
     spread = ["analysis=disable_heads", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
@@ -132,6 +133,7 @@ def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny
     same(*(AblationTable.read(folder / "ablation.parquet") for folder in (analysed, tmp_path / "two")), 1e-9)
 
 
+@pytest.mark.slow
 def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
     few = ["ablation.group_count=3", "ablation.permutations=200", "ablation.resamples=200", "ablation.mode=mean"]
     result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", trained, "analysis=redundancy", *few))

@@ -159,7 +159,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return content["state_dict"]
 
 
-@pytest.mark.parametrize("trainer", ["ddp_cpu", "fsdp"])
+@pytest.mark.parametrize("trainer", ["ddp_cpu", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tmp_path: Path) -> None:
     """37 examples do not divide by two; without dropout the whole training must agree as well."""
     config = json.loads((tiny_bert / "config.json").read_text())
@@ -233,11 +233,14 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"trainer__precision": "bf16-mixed"},
+        pytest.param({"trainer__precision": "bf16-mixed"}, marks=pytest.mark.slow),
         pytest.param({"trainer__precision": "bf16-true"}, marks=pytest.mark.slow),
         {"trainer__accumulate_grad_batches": 3, "optimizer__layer_decay": 0.8, "optimizer__freeze": "[embeddings,0]"},
         pytest.param({"init": "random_normal", "callbacks": "none", "task": "demo_similarity"}, marks=pytest.mark.slow),
-        {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
+        pytest.param(
+            {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path, tmp_path: Path) -> None:

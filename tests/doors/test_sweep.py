@@ -154,7 +154,11 @@ def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
     for attempt in range(times):
         more = ["resume=true"] if attempt else []
         process = start(sweep_arguments(model, killed, *swept, *more, **settings))
-        time.sleep(moments.uniform(3, 25))
+        deadline = time.monotonic() + 60
+        # Before that there is no sweep to go on with: on a busy machine the imports alone may take that long.
+        while not (killed / "sweep.json").is_file() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(moments.uniform(0, 25))
         kill(process)
         time.sleep(2)
         assert processes_of(killed) == []
