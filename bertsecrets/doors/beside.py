@@ -18,6 +18,7 @@ from bertsecrets.statistics.student import corrected, mean_differs_from_zero
 Array = NDArray[np.float64]
 
 _LEVEL = 0.05
+_MOST_PANELS = 12
 _OTHERS = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
 
 
@@ -119,13 +120,16 @@ def _sentence(moving: dict[str, Change], columns: dict[str, Change], other: str,
 
 
 def _figure(moving: dict[str, Change], title: str, unit: str) -> Figure:
+    widest = sorted(moving, key=lambda name: -int(moving[name].differs_LH.sum()))[:_MOST_PANELS]
+    shown = {name: each for name, each in moving.items() if name in widest}
+    part = f"; the {len(shown)} of {len(moving)} columns with most differing heads" if len(shown) < len(moving) else ""
     return head_panels(
-        [HeadPanel(_name(name), each.delta_LH, each.differs_LH) for name, each in moving.items()],
+        [HeadPanel(_name(name), each.delta_LH, each.differs_LH) for name, each in shown.items()],
         title=title,
         unit=f"difference of {unit}" if unit else "difference",
         note=(
             f"pale: may be chance (paired t test over examples, false discovery rate {_LEVEL:.0%} over the heads of a "
-            f"panel); {sample_size([each.count for each in moving.values()])}"
+            f"panel){part}; {sample_size([each.count for each in shown.values()])}"
         ),
         signed=True,
     )
@@ -141,6 +145,9 @@ def _header(found: dict[str, dict[str, Change]]) -> list[str]:
 def _rows(found: dict[str, dict[str, Change]]) -> list[list[str]]:
     rows = []
     for name, own in next(iter(found.values())).items():
+        # What no model can change, such as what uniform attention gives, is no row either.
+        if not any(np.nanmax(np.abs(columns[name].delta_LH), initial=0) > 0 for columns in found.values()):
+            continue
         row = [_name(name), _mean(own.own_LH)]
         for columns in found.values():
             each = columns[name]
