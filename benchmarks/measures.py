@@ -54,7 +54,9 @@ def batches_of(count: int, size: int) -> list[Batch]:
     data = TaskData.from_config(plain(config.data), task, tokenizer, plain(config.task.training), seed=0)
     data.prepare_data()
     data.setup("fit")
-    return list(data.evaluation_loader("val"))
+    dataset = data.evaluation_dataset("val")
+    order = sorted(range(len(dataset)), key=dataset.lengths.__getitem__)
+    return [dataset[order[start : start + size]] for start in range(0, len(order), size)]
 
 
 def main() -> None:
