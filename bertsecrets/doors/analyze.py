@@ -8,11 +8,11 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.attention import prove
-from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.build import (
     check_length,
     make_callbacks,
+    make_data,
     make_loggers,
     make_trainer,
     resumed,
@@ -59,17 +59,7 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     path = None if config.checkpoint == INITIAL else find_checkpoint(Path(config.checkpoint))
     pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(spec)
-    data = TaskData.from_config(
-        plain(config.data),
-        task,
-        tokenizer,
-        plain(config.task.training),
-        seed=config.seed,
-        annotation=plain(config.annotation),
-        progress=config.progress,
-    )
-    data.prepare_data()
-    data.setup("fit")
+    data = make_data(config, task, tokenizer)
 
     if path is None:
         checkpoint = initial_checkpoint(task, spec, config.init, config.seed)

@@ -13,7 +13,8 @@ from bertsecrets.results.figures.style import number, sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, difference_stage
 from bertsecrets.results.table import HeadTable
-from bertsecrets.statistics.student import corrected, mean_differs_from_zero
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_differs_from_zero
 
 Array = NDArray[np.float64]
 

@@ -14,9 +14,12 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import Task
 from bertsecrets.doors.checkpoint_files import AtomicCheckpointIO
+from bertsecrets.doors.plain import plain
 from bertsecrets.doors.unit import read_config
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
@@ -67,6 +70,26 @@ def resumed(config: DictConfig, folder: Path) -> DictConfig:
 def make_loggers(config: DictConfig, run: Run) -> list[Logger]:
     """The loggers of ``conf/logger``."""
     return [make(section, run=run, config=config) for section in config.logger.values()]
+
+
+def make_data(config: DictConfig, task: Task, tokenizer: PreTrainedTokenizerFast) -> TaskData:
+    """The task's data, read and ready for training and evaluation.
+
+    Raises:
+        UserError: If a section's value is wrong, or the data are not there.
+    """
+    data = TaskData.from_config(
+        plain(config.data),
+        task,
+        tokenizer,
+        plain(config.task.training),
+        seed=config.seed,
+        annotation=plain(config.annotation),
+        progress=config.progress,
+    )
+    data.prepare_data()
+    data.setup("fit")
+    return data
 
 
 def make_callbacks(sections: Mapping[str, DictConfig], **given: Any) -> list[pl.Callback]:

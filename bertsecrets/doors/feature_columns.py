@@ -10,7 +10,7 @@ from scipy.stats import norm
 from bertsecrets.results.figures.style import number
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
-from bertsecrets.statistics.corrections import benjamini_hochberg
+from bertsecrets.statistics.corrections import corrected
 
 Array = NDArray[np.float64]
 
@@ -62,11 +62,8 @@ def above(values: Sequence[Array], levels: Sequence[Array], stderrs: Sequence[Ar
         values, levels, stderrs: Each ``[layers, heads]``; what has no value or no standard error is not above.
     """
     z = (np.stack(values) - np.stack(levels)) / np.maximum(np.stack(stderrs), 1e-12)
-    tested = np.isfinite(z)
-    adjusted = np.ones_like(z)
-    if tested.any():
-        adjusted[tested] = benjamini_hochberg(norm.sf(z[tested]))
-    return list(adjusted <= RATE)
+    # No number is at most the rate where there is none: what could not be tested is not above.
+    return list(corrected(norm.sf(np.where(np.isfinite(z), z, np.nan))) <= RATE)
 
 
 def shown(feature: str) -> str:

@@ -11,11 +11,11 @@ from omegaconf import DictConfig
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from bertsecrets.attention import prove
-from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.doors.build import (
     check_length,
     make_callbacks,
+    make_data,
     make_loggers,
     make_trainer,
     resumed,
@@ -59,17 +59,7 @@ def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
     tokenizer = load_tokenizer(spec)
-    data = TaskData.from_config(
-        plain(config.data),
-        task,
-        tokenizer,
-        plain(config.task.training),
-        seed=config.seed,
-        annotation=plain(config.annotation),
-        progress=config.progress,
-    )
-    data.prepare_data()
-    data.setup("fit")
+    data = make_data(config, task, tokenizer)
 
     model = load_model(spec, task, config.init, config.seed)
     check_length(model, config.task.training.max_length)

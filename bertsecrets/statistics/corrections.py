@@ -1,7 +1,7 @@
 """Corrections for testing many variants at once."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
@@ -24,3 +24,12 @@ def holm(p_V: Array) -> Array:
     adjusted_V = np.empty(count)
     adjusted_V[order_V] = np.minimum(np.maximum.accumulate(scaled_V), 1)
     return adjusted_V
+
+
+def corrected(p: ArrayLike) -> Array:
+    """P-values adjusted to the false discovery rate over all that are defined (Benjamini and Hochberg 1995)."""
+    given = np.asarray(p, np.float64)
+    known = np.isfinite(given)
+    found = np.full(given.shape, np.nan)
+    found[known] = benjamini_hochberg(given[known])
+    return found

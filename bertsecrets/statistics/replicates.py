@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from bertsecrets.statistics.corrections import benjamini_hochberg
+from bertsecrets.statistics.corrections import corrected
 
 Array = NDArray[np.float64]
 
@@ -113,10 +113,7 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
             p_LH = 2 * stats.norm.sf(np.abs(delta_LH) / np.sqrt(variance_LH))
     # Equal constants differ by nothing; unequal constants differ beyond doubt.
     p_LH = np.where(variance_LH == 0, np.where(delta_LH == 0, 1.0, 0.0), p_LH)
-    known_LH = np.isfinite(p_LH)
-    corrected_LH = np.full(p_LH.shape, np.nan)
-    corrected_LH[known_LH] = benjamini_hochberg(p_LH[known_LH])
-    return Difference(delta_LH, corrected_LH, over_seeds)
+    return Difference(delta_LH, corrected(p_LH), over_seeds)
 
 
 def _complete(value_NR: ArrayLike) -> Array:

@@ -4,8 +4,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from bertsecrets.statistics.corrections import benjamini_hochberg
-
 Array = NDArray[np.float64]
 
 
@@ -19,12 +17,3 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
         p = 2 * stats.t.sf(np.abs(mean) / stderr, count - 1)
     p = np.where((stderr == 0) & (count > 1), np.where(mean == 0, 1.0, 0.0), p)
     return np.where((count > 1) & np.isfinite(mean), p, np.nan)
-
-
-def corrected(p: ArrayLike) -> Array:
-    """P-values adjusted to the false discovery rate over all that are defined (Benjamini and Hochberg 1995)."""
-    given = np.asarray(p, np.float64)
-    known = np.isfinite(given)
-    found = np.full(given.shape, np.nan)
-    found[known] = benjamini_hochberg(given[known])
-    return found

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bertsecrets.statistics.student import corrected, mean_differs_from_zero
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_differs_from_zero
 
 
 @given(st.integers(2, 30), st.integers(0, 10_000), st.floats(-2, 2))
