@@ -1,7 +1,8 @@
 """Samples attention maps for people to label."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -16,11 +17,15 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.labels import read_labels
+from bertsecrets.patterns.likely import likely_patterns
 from bertsecrets.patterns.maps import INITIAL, MapRow, MapSet
 from bertsecrets.patterns.page import write_page
-from bertsecrets.patterns.sampling import choose_examples, choose_heads
+from bertsecrets.patterns.rules import Rules
+from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
 from bertsecrets.patterns.sheets import check_free, write_sheets
+from bertsecrets.patterns.trained import load_classifier
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 
@@ -44,6 +49,9 @@ class SampleMaps(pl.Callback):
         min_length, max_length: Bounds on the examples' tokens, special tokens included; both inclusive.
         evaluation: Evaluation set; None for the task's first.
         passes: How many passes get sheets.
+        patterns: Take only maps that may show one of these, by the shipped classifier or the rules, the patterns in
+            turn and for each all heads that have it; None for maps whatever they show.
+        examples: How many examples are searched for ``patterns``.
         seed: Of what is chosen.
 
     Raises:
@@ -61,9 +69,12 @@ class SampleMaps(pl.Callback):
         max_length: int = 64,
         evaluation: str | None = None,
         passes: int = 2,
+        patterns: Sequence[str] | None = None,
+        examples: int = 100,
         seed: int = 0,
     ) -> None:
-        for name, value, least in (("maps", maps, 1), ("min_length", min_length, 1), ("passes", passes, 1)):
+        counts = {"maps": (maps, 1), "min_length": (min_length, 1), "passes": (passes, 1), "examples": (examples, 1)}
+        for name, (value, least) in counts.items():
             if type(value) is not int or value < least:
                 raise UserError(f"labelling.{name} is {value!r}; expected a whole number from {least}.")
         if type(max_length) is not int or max_length < min_length:
@@ -73,6 +84,9 @@ class SampleMaps(pl.Callback):
         for stage in stages:
             if stage not in STAGES:
                 raise UserError(f"Unknown stage '{stage}' in labelling.stages; {choices(stage, STAGES)}.")
+        for pattern in patterns or ():
+            if pattern not in PATTERNS:
+                raise UserError(f"Unknown pattern '{pattern}' in labelling.patterns; {choices(pattern, PATTERNS)}.")
         self.run = run
         self.reference = reference
         self.folder = run.folder / "patterns" if folder is None else Path(folder)
@@ -81,6 +95,8 @@ class SampleMaps(pl.Callback):
         self.min_length, self.max_length = min_length, max_length
         self.evaluation = evaluation
         self.passes = passes
+        self.patterns = None if patterns is None else tuple(patterns)
+        self.examples = examples
         self.seed = seed
         check_free(self.folder / "sheets", read_labels(self.folder))
 
@@ -114,28 +130,73 @@ class SampleMaps(pl.Callback):
         self, module: SequenceClassifier, dataset: EncodedSplit, known: MapSet, visible: bool = False
     ) -> tuple[list[MapRow], dict[str, Tensor]]:
         """The maps to add to those already known, and where each comes from."""
+        if self.patterns is not None:
+            return self._sought(self.patterns, module, dataset, known, visible)
         encoder = describe(module.model)
         taken = [(row.layer, row.head) for row in known.rows]
         heads = choose_heads(self.maps, encoder.num_layers, encoder.num_heads, taken, self.seed)
         positions = choose_examples(self.maps, dataset.lengths, self.min_length, self.max_length, self.seed)
         rows: list[MapRow] = []
         maps: dict[str, Tensor] = {}
-        reference = self.reference.to(device=module.device)  # type: ignore[call-arg]
         with progress_over(len(self.stages), "maps", visible=visible) as advance:
             for turn, stage in enumerate(self.stages):
-                model = module.model if stage == CHECKPOINT else reference
-                # By length, so that little is padded.
-                mine = sorted(range(turn, self.maps, len(self.stages)), key=lambda i: dataset.lengths[positions[i]])
-                for first in range(0, len(mine), _BATCH):
-                    part = mine[first : first + _BATCH]
-                    batch = dataset[[positions[i] for i in part]]
-                    captured = capture(model, batch.to(module.device).inputs())
-                    for place, i in enumerate(part):
-                        row = self._row(stage, *heads[i], batch, place, len(dataset.examples[positions[i]].texts))
-                        rows.append(row)
-                        maps[row.map] = captured[place][row.layer, row.head].half()
+                mine = range(turn, self.maps, len(self.stages))
+                for i, all_LHQQ, batch, place in self._captured(module, dataset, stage, mine, positions):
+                    row = self._row(stage, *heads[i], batch, place, len(dataset.examples[positions[i]].texts))
+                    rows.append(row)
+                    maps[row.map] = all_LHQQ[row.layer, row.head].half()
                 advance()
         return rows, maps
+
+    def _sought(
+        self, patterns: Sequence[str], module: SequenceClassifier, dataset: EncodedSplit, known: MapSet, visible: bool
+    ) -> tuple[list[MapRow], dict[str, Tensor]]:
+        """Maps that may show some patterns, out of all heads and ``examples`` examples."""
+        classifier, rules, taken = load_classifier(), Rules(), set(known.names)
+        count = min(self.examples, len(dataset.lengths))
+        positions = choose_examples(count, dataset.lengths, self.min_length, self.max_length, self.seed)
+        found: list[tuple[MapRow, Tensor, set[str]]] = []
+        with progress_over(len(self.stages), "stages searched", visible=visible) as advance:
+            for stage in self.stages:
+                for i, all_LHQQ, batch, place in self._captured(module, dataset, stage, range(count), positions):
+                    likely = likely_patterns(classifier, rules, all_LHQQ.flatten(0, 1))
+                    for n, shown in enumerate(likely):
+                        if shown & set(patterns):
+                            head = divmod(n, all_LHQQ.shape[1])
+                            row = self._row(stage, *head, batch, place, len(dataset.examples[positions[i]].texts))
+                            found.append((row, all_LHQQ[head].half(), shown))
+                advance()
+        unknown = {row.map: (row, map_QQ, shown) for row, map_QQ, shown in found if row.map not in taken}
+        new = list(unknown.values())
+        chosen = choose_likely(
+            self.maps, [((row.layer, row.head), shown) for row, _, shown in new], patterns, self.seed
+        )
+        rows = [replace(new[n][0], sought=pattern) for n, pattern in chosen]
+        if len(rows) < self.maps:
+            _log.warning(
+                f"Only {len(rows)} of the {self.maps} maps asked for were found in {count} examples; search more with "
+                "labelling.examples, or other tasks."
+            )
+        return rows, {new[n][0].map: new[n][1] for n, _ in chosen}
+
+    def _captured(
+        self,
+        module: SequenceClassifier,
+        dataset: EncodedSplit,
+        stage: str,
+        members: Iterable[int],
+        positions: Sequence[int],
+    ) -> Iterator[tuple[int, Tensor, Batch, int]]:
+        """Each member with its maps ``[L, H, Q, Q]``, the batch that it came in and its place there."""
+        model = module.model if stage == CHECKPOINT else self.reference.to(device=module.device)  # type: ignore[call-arg]
+        # By length, so that little is padded.
+        ordered = sorted(members, key=lambda i: dataset.lengths[positions[i]])
+        for first in range(0, len(ordered), _BATCH):
+            part = ordered[first : first + _BATCH]
+            batch = dataset[[positions[i] for i in part]]
+            captured = capture(model, batch.to(module.device).inputs())
+            for place, i in enumerate(part):
+                yield i, captured[place], batch, place
 
     def _row(self, stage: str, layer: int, head: int, batch: Batch, place: int, segments: int) -> MapRow:
         example = int(batch.index_B[place])

@@ -146,7 +146,7 @@ def _label(values: Mapping[str, str], where: str, annotator: str | None) -> Labe
     if pattern not in PATTERNS:
         raise UserError(f"Unknown pattern '{pattern}' in {where}; {choices(pattern, PATTERNS)}.")
     if not who:
-        raise UserError(f"No annotator is named in {where}; fill in the column, or give annotation.annotator=<name>.")
+        raise UserError(f"No annotator is named in {where}; fill in the column, or give labelling.annotator=<name>.")
     if not number.isdecimal() or int(number) < 1:
         raise UserError(f"pass is '{number}' in {where}; expected a whole number from 1.")
     try:

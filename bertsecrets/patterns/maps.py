@@ -38,6 +38,7 @@ class MapRow:
         length: Tokens L, special tokens included.
         segments: 1 or 2 sentences.
         separator: Position of the first separator token, which ends the first sentence; -1 where there is none.
+        sought: The pattern for which it was taken; empty for a map taken whatever it shows.
     """
 
     map: str
@@ -51,6 +52,7 @@ class MapRow:
     length: int
     segments: int
     separator: int
+    sought: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class MapSet:
             if not same:
                 raise UserError(
                     f"Map '{name}' is in the annotation folder already with other weights, so that two runs go by one "
-                    "name; give annotation.folder=<another folder>."
+                    "name; give labelling.folder=<another folder>."
                 )
         new = tuple(row for row in rows if row.map not in own)
         return MapSet((*self.rows, *new), {**{name: map_LL.half() for name, map_LL in maps.items()}, **own})
@@ -129,4 +131,5 @@ class MapSet:
 
 def _row(values: Mapping[str, str]) -> MapRow:
     numbers = {name: int(values[name]) for name in _NUMBERS}
-    return MapRow(**{**{column.name: values[column.name] for column in fields(MapRow)}, **numbers})  # type: ignore[arg-type]
+    texts = {column.name: values[column.name] for column in fields(MapRow) if column.name in values}
+    return MapRow(**{**texts, **numbers})  # type: ignore[arg-type]

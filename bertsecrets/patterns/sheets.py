@@ -30,7 +30,7 @@ def check_free(folder: Path, labels: Sequence[Label]) -> None:
         if any((label.map, label.pattern, label.number) not in taken for label in filled):
             raise UserError(
                 f"File '{path}' holds labels that are not taken in, and new sheets would replace it; take them in with "
-                f"annotation.labels={path} first, or move the file away."
+                f"labelling.labels={path} first, or move the file away."
             )
 
 

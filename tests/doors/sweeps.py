@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from doors.runs import ROOT, door, environment, small
@@ -49,6 +50,17 @@ def processes_of(folder: Path) -> list[int]:
             if str(folder).encode() in command and state != "Z":
                 found.append(int(entry.name))
     return found
+
+
+def left_of(folder: Path, wait_s: float = 60) -> list[int]:
+    """Processes of a folder that are still there after a while.
+
+    One that was still importing when its sweep ended looks for it only when it is done with that.
+    """
+    deadline = time.monotonic() + wait_s
+    while processes_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return processes_of(folder)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from doors.runs import ROOT, door, environment
-from doors.sweeps import kill, processes_of, start, sweep, sweep_arguments
+from doors.sweeps import kill, left_of, start, sweep, sweep_arguments
 from wandb_log import read_log
 
 from bertsecrets.results.table import HeadTable
@@ -60,7 +60,7 @@ def test_each_job_has_its_own_process_group_folder_and_wandb_run(
     assert found == expected
     assert len(names) == len(expected)
     assert f"{len(expected)} finished, 0 skipped, 0 failed" in result.stdout
-    assert processes_of(folder) == []
+    assert left_of(folder) == []
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +160,7 @@ def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
             time.sleep(0.1)
         time.sleep(moments.uniform(0, 25))
         kill(process)
-        time.sleep(2)
-        assert processes_of(killed) == []
+        assert left_of(killed) == []
         for marker in killed.glob("*/finished.json"):
             # A finished job is never run again: its marker stays as it was.
             assert runs.setdefault(marker, marker.stat().st_mtime_ns) == marker.stat().st_mtime_ns
@@ -277,4 +276,4 @@ def test_interrupting_a_sweep_says_how_to_go_on(tiny_bert: Path, tmp_path: Path)
     assert process.returncode == 130
     assert f"Interrupted; go on with resume={folder}" in told
     assert "job 0 failed: it was interrupted." in printed
-    assert processes_of(folder) == []
+    assert left_of(folder) == []

@@ -24,7 +24,7 @@ from bertsecrets.patterns.labels import (
     read_labels,
 )
 from bertsecrets.patterns.maps import ANNOTATED, MapSet
-from bertsecrets.patterns.sampling import choose_examples, choose_heads
+from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
 from bertsecrets.results.run import Run
 
 
@@ -51,6 +51,45 @@ def test_lengths_spread_evenly_though_the_examples_do_not() -> None:
     assert by_quarter.min() >= 7
     with pytest.raises(UserError, match="No example has 100 to 110 tokens"):
         choose_examples(1, lengths, 100, 110, seed=1)
+
+
+def test_rare_patterns_take_turns_and_for_each_its_heads() -> None:
+    # Head (0, 0) shows a diagonal in nine maps and (1, 1) in one; (2, 0) has the only two blocks, one doubtful.
+    candidates = [((0, 0), {"diagonal"})] * 9 + [((1, 1), {"diagonal"}), ((2, 0), {"block"})]
+    candidates += [((2, 0), {"block", "diagonal"}), ((3, 0), {"vertical"})]
+    chosen = choose_likely(5, candidates, ["diagonal", "block"], seed=3)
+    assert [pattern for _, pattern in chosen][:3] == ["diagonal", "block", "diagonal"]
+    assert len({n for n, _ in chosen}) == 5
+    assert all(pattern in candidates[n][1] for n, pattern in chosen)
+    heads = [candidates[n][0] for n, pattern in chosen if pattern == "diagonal"]
+    assert set(heads[:2]) < {(0, 0), (1, 1), (2, 0)}
+    assert len(set(heads[:2])) == 2
+    # No more than there are, and none that nobody asked for.
+    everything = choose_likely(50, candidates, ["diagonal", "block"], seed=3)
+    assert sorted(n for n, _ in everything) == list(range(12))
+
+
+def test_maps_sought_for_a_pattern_are_such_maps_of_the_model(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    config = CONFIGS["bert"]()
+    config.vocab_size = len(tokenizer)
+    # Constant keys: every token of this model attends evenly to all, which is heterogeneous; nothing else is found.
+    model = BertForSequenceClassification(config)
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.key.weight)
+    module = SequenceClassifier(model, task("mrpc"), OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    dataset = EncodedSplit(pairs(12), tokenizer, max_length=32)
+    run = Run(tmp_path, "s1", "tiny", "mrpc", "pretrained")
+    none, _ = SampleMaps(run, model, patterns=["diagonal", "block"], maps=4).sample(module, dataset, MapSet())
+    assert none == []
+    rows, maps = SampleMaps(run, model, patterns=["heterogeneous"], maps=6).sample(module, dataset, MapSet())
+    assert [row.sought for row in rows] == ["heterogeneous"] * 6
+    assert len({row.map for row in rows}) == 6
+    for row in rows:
+        assert torch.allclose(maps[row.map].float(), torch.full((row.length, row.length), 1 / row.length), atol=1e-3)
+    known = MapSet().add(rows, maps)
+    more, _ = SampleMaps(run, model, patterns=["heterogeneous"], maps=6).sample(module, dataset, known)
+    assert not {row.map for row in more} & set(known.names)
 
 
 def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> None:
@@ -86,6 +125,8 @@ def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> 
         ({"max_length": 7}, "labelling.max_length is 7; expected a whole number from 8"),
         ({"stages": ["inital"]}, "Unknown stage 'inital' in labelling.stages; did you mean 'initial'"),
         ({"stages": []}, "names no stage"),
+        ({"patterns": ["diagnal"]}, "Unknown pattern 'diagnal' in labelling.patterns; did you mean 'diagonal'"),
+        ({"examples": 0}, "labelling.examples is 0"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_runs(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
@@ -113,10 +154,11 @@ def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
     maps = MapSet.read(ANNOTATED)
     assert len(maps.rows) >= 440
     assert sum(path.stat().st_size for path in ANNOTATED.iterdir()) < 3_000_000
-    heads = Counter((row.layer, row.head) for row in maps.rows)
+    stratified = [row for row in maps.rows if not row.sought]
+    heads = Counter((row.layer, row.head) for row in stratified)
     assert len(heads) == 72
     assert max(heads.values()) - min(heads.values()) <= 1
-    assert len(set(Counter(row.task for row in maps.rows).values())) == 1
+    assert len(set(Counter(row.task for row in stratified).values())) == 1
     for row in maps.rows:
         assert maps[row.map].dtype == torch.float16
         assert maps[row.map].shape == (row.length, row.length)
