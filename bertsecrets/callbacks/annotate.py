@@ -20,14 +20,14 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.labels import read_labels
 from bertsecrets.patterns.likely import likely_patterns
-from bertsecrets.patterns.maps import INITIAL, MapRow, MapSet
+from bertsecrets.patterns.maps import MapRow, MapSet
 from bertsecrets.patterns.page import write_page
 from bertsecrets.patterns.rules import Rules
 from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
 from bertsecrets.patterns.sheets import check_free, write_sheets
 from bertsecrets.patterns.trained import load_classifier
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.run import CHECKPOINT, INITIAL, Run
 
 STAGES = (INITIAL, CHECKPOINT)
 _BATCH = 16

@@ -21,6 +21,7 @@ from bertsecrets.measures.paired import Paired, apart
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.progress import progress_over
@@ -77,7 +78,7 @@ class MeasureHeads(pl.Callback):
         self.evaluation = evaluation
         self.every_n_validations = every_n_validations
         self.wandb_columns = tuple(wandb_columns)
-        self.beside = tuple(name for name in beside if not (name == RANDOM and run.init == "random_normal"))
+        self.beside = tuple(name for name in beside if not (name == RANDOM and run.init == RANDOM_INIT))
         self.random = random
         self.measures: list[Measure] = []
         self.grids: list[HeadGrid] = []

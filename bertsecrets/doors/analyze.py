@@ -29,7 +29,7 @@ from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.locate import INITIAL, find_checkpoint
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
-from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.results.run import Run
 
 
@@ -92,7 +92,7 @@ def _analyze(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
         seed=seed,
     )
     loggers = make_loggers(config, run)
-    untrained = partial(load_model, spec, task, "random_normal", seed)
+    untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
     callbacks = make_callbacks(config.analysis, run=run, reference=reference, random=untrained)
     trainer = make_trainer(config, callbacks, loggers, folder)
     succeeded = False

@@ -45,6 +45,13 @@ class Change:
         """Which heads differ at a false discovery rate of 5 %."""
         return np.nan_to_num(self.p_LH, nan=1.0) <= _LEVEL
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Layer and head that differ most among those that differ."""
+        size_LH = np.where(self.differs_LH, np.abs(self.delta_LH), -1.0)
+        layer, head = np.unravel_index(size_LH.argmax(), size_LH.shape)
+        return int(layer), int(head)
+
 
 def changes(table: HeadTable, measure: str, other: str) -> dict[str, Change]:
     """The columns of a measure that were compared with the ``initial`` or the ``random`` model; empty if none was."""
@@ -110,9 +117,7 @@ def _sentence(moving: dict[str, Change], columns: dict[str, Change], other: str,
     change = moving[most]
     if not change.differs_LH.any():
         return f"Compared with {_OTHERS[other]}, no head's {spoken} differs by more than chance."
-    layer, head = np.unravel_index(
-        np.nanargmax(np.where(change.differs_LH, np.abs(change.delta_LH), np.nan)), change.delta_LH.shape
-    )
+    layer, head = change.largest
     return (
         f"Compared with {_OTHERS[other]}, {spoken} differs most widely for {_name(most)}: in "
         f"{int(change.differs_LH.sum())} of {heads} heads, most in layer {layer} · head {head} "
@@ -162,8 +167,7 @@ def _rows(found: dict[str, dict[str, Change]]) -> list[list[str]]:
 def _largest(change: Change) -> str:
     if not change.differs_LH.any():
         return "–"
-    size_LH = np.where(change.differs_LH, np.abs(change.delta_LH), -1.0)
-    layer, head = np.unravel_index(size_LH.argmax(), size_LH.shape)
+    layer, head = change.largest
     return f"{number(float(change.delta_LH[layer, head]), 3)} (layer {layer} · head {head})"
 
 

@@ -30,7 +30,7 @@ from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.locate import BEST, LAST
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
-from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def _train(config: DictConfig, folder: Path) -> dict[str, dict[str, float]]:
     module = SequenceClassifier(
         model, task, optimizer, data.evaluation_names, record, seed=config.seed, compile_model=config.compile
     )
-    untrained = partial(load_model, spec, task, "random_normal", config.seed)
+    untrained = partial(load_model, spec, task, RANDOM_INIT, config.seed)
     callbacks = [*make_callbacks(config.callbacks, run=run, random=untrained), *_checkpoints(config, module, run)]
     loggers = make_loggers(config, run)
     trainer = make_trainer(config, callbacks, loggers, folder)

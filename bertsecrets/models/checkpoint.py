@@ -12,7 +12,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.models.loading import load_folder, load_model
 from bertsecrets.models.locate import INITIAL
-from bertsecrets.models.spec import ModelSpec
+from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
-    model = load_model(spec, task, "random_normal", seed=0)
+    model = load_model(spec, task, RANDOM_INIT, seed=0)
     prefix = "model."
     weights = {
         key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)

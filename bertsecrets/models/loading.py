@@ -18,7 +18,7 @@ from transformers import (
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.initialisation import random_normal_
-from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 
 
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
@@ -54,7 +54,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
         if task.labels:
             config.id2label = dict(enumerate(task.labels))
             config.label2id = {label: i for i, label in enumerate(task.labels)}
-        if init == "random_normal":
+        if init == RANDOM_INIT:
             model = AutoModelForSequenceClassification.from_config(config)
             random_normal_(model, seed)
             return _ready(model)

@@ -9,8 +9,11 @@ from typing import Any
 
 from bertsecrets.errors import UserError, choices
 
-INITS = ("pretrained", "random_normal")
-"""The weights that fine-tuning may start from; ``random_normal`` is the baseline of Kovaleva et al."""
+RANDOM_INIT = "random_normal"
+"""Weights drawn at random: the baseline of Kovaleva et al. 2019."""
+
+INITS = ("pretrained", RANDOM_INIT)
+"""The weights that fine-tuning may start from."""
 
 
 def check_init(init: str) -> None:

@@ -14,8 +14,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 
 MAPS, TABLE = "maps.safetensors", "maps.csv"
-INITIAL = "initial"
-"""The stage of a map taken before fine-tuning; those of a fine-tuned model have the stage ``checkpoint``."""
 
 ANNOTATED = Path(__file__).parent / "annotated"
 """The annotated maps that come with the package."""

@@ -5,16 +5,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.utilities import rank_zero_warn
-
 from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources.files import SplitFiles
 from bertsecrets.data.task import ConlluLayout, Task
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 
 _NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
 
 
-class ConlluSource:
+class ConlluSource(SplitFiles):
     """A treebank of Universal Dependencies; each sentence is an example.
 
     Args:
@@ -34,24 +33,8 @@ class ConlluSource:
             raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.conllu.folder}.")
         if find_spec("conllu") is None:
             raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
-        self.task = task
+        super().__init__(task, root / task.conllu.folder, task.conllu.files)
         self.layout: ConlluLayout = task.conllu
-        self.root = root
-
-    def path(self, split: str) -> Path:
-        """The file of a split; raises UserError if the layout names none."""
-        if split not in self.layout.files:
-            raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.layout.files)}.")
-        return self.root / self.layout.folder / self.layout.files[split]
-
-    def has(self, split: str) -> bool:
-        path = self.path(split)
-        if not path.is_file():
-            rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
-        return path.is_file()
-
-    def prepare(self) -> None:
-        pass
 
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)

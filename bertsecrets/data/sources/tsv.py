@@ -7,11 +7,12 @@ from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources.base import read_score
+from bertsecrets.data.sources.files import SplitFiles
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 
 
-class TsvSource:
+class TsvSource(SplitFiles):
     """Tab-separated files: quotes are not special, UTF-8 with or without byte order mark.
 
     Args:
@@ -28,25 +29,9 @@ class TsvSource:
             raise UserError(f"Task '{task.name}' has no TSV layout; add a tsv section to conf/task/{task.name}.yaml.")
         if not root.is_dir():
             raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.tsv.folder}.")
-        self.task = task
+        super().__init__(task, root / task.tsv.folder, task.tsv.files)
         self.layout: TsvLayout = task.tsv
-        self.root = root
         self.skip_bad_rows = skip_bad_rows
-
-    def path(self, split: str) -> Path:
-        """The file of a split; raises UserError if the layout names none."""
-        if split not in self.layout.files:
-            raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.layout.files)}.")
-        return self.root / self.layout.folder / self.layout.files[split]
-
-    def has(self, split: str) -> bool:
-        path = self.path(split)
-        if not path.is_file():
-            rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
-        return path.is_file()
-
-    def prepare(self) -> None:
-        pass
 
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)

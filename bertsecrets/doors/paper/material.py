@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from bertsecrets.comparison.conditions import Condition
 from bertsecrets.comparison.published import MODEL
 from bertsecrets.doors.paper.claims import Claim
-
-RANDOM_INIT = "random_normal"
+from bertsecrets.models.spec import RANDOM_INIT
 
 
 @dataclass
