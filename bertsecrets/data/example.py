@@ -1,6 +1,11 @@
 """What every source yields: an example, and the linguistic annotation of its words."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Matching = Literal["offsets", "kovaleva"]
+"""How words are found among tokens: by their characters' offsets, or by spelling, as the original code of Kovaleva et al.
+does."""
 
 
 @dataclass(frozen=True, slots=True)

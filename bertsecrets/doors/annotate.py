@@ -81,7 +81,9 @@ def _print(
     agreement: Agreement,
     differing: Sequence[str],
 ) -> None:
-    console.print(f"Took in {taken} labels; {folder / LABELS} now holds {len(labels)}.", soft_wrap=True)
+    console.print(
+        f"Took in {taken} label{'' if taken == 1 else 's'}; {folder / LABELS} now holds {len(labels)}.", soft_wrap=True
+    )
     for number in sorted({label.number for label in labels}):
         who = sorted({label.annotator for label in labels if label.number == number})
         console.print(f"Pass {number}: {len(of_pass(labels, number))} of {len(maps.rows)} maps, by {', '.join(who)}.")

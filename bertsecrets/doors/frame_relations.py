@@ -44,8 +44,9 @@ class RelationGrids:
     def verdict(self, head: tuple[int, int]) -> str:
         """What a head's weight is due to, by the two tests after Holm's correction.
 
-        ``relation``: neither distance nor the attended word alone explains it. ``word``: the word does, attended to from
-        everywhere. ``position``: the distance does. ``neither``: the links get no more than other places, either way.
+        ``relation``: neither distance nor the attended word alone explains it. ``word``: it goes beyond
+        distance, and is not shown to go beyond the word. ``position``: the other way round. ``neither``: shown to go
+        beyond neither.
         """
         beyond_position = self.value["p_position_holm"][head] < ALPHA
         beyond_word = self.value["p_received_holm"][head] < ALPHA
@@ -92,9 +93,9 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
     value = {column: value_LH[best] for column, value_LH in grids.value.items()}
     explained = {
         RELATION: "which neither distance nor the attended word alone explains",
-        WORD: "but it attends to the same words from other tokens as well",
-        POSITION: "but it attends as much to other tokens at the same distance",
-        NEITHER: "no more than distance or the attended word alone explains",
+        WORD: "not shown to go beyond what the attended words get from other tokens",
+        POSITION: "not shown to go beyond what other tokens at the same distance get",
+        NEITHER: "not shown to go beyond what distance or the attended word alone explains",
     }[verdicts[best]]
     first = (
         f"Over {int(grids.count.max()):,} sentences of {record.source}, {_name(best)} attends most along annotated frame "

@@ -161,9 +161,11 @@ def _movement(
     )
     change_C = share_SC[-1] - share_SC[0]
     most = int(np.abs(change_C).argmax())
-    moved = int((before_LH != after_LH).sum())
+    named_LH = (before_LH >= 0) & (after_LH >= 0)
+    moved = int(((before_LH != after_LH) & named_LH).sum())
     return blocks, (
-        f"Compared with the model {start}, {moved} of {before_LH.size} heads show another pattern; the share that moved "
+        f"Compared with the model {start}, {moved} of the {int(named_LH.sum())} heads that show a pattern both times "
+        f"changed it; the share that moved "
         f"most is {names[most].replace('_', ' + ')}, by {100 * change_C[most]:+.1f} percentage points."
     )
 

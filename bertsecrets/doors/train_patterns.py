@@ -57,7 +57,7 @@ _HELD_OUT: dict[Scheme, str] = {
 def train_patterns(config: DictConfig) -> dict[str, Any]:
     """Trains on generated and annotated maps, in Hydra's output folder; returns what ``evaluation.json`` says.
 
-    Writes ``weights.safetensors`` and ``weights.json`` (a classifier for ``measure.patterns.classifier``),
+    Writes ``weights.safetensors`` and ``weights.json`` (a classifier for ``analysis.patterns.measures.patterns.classifier``),
     ``evaluation.json``, ``predictions.csv`` (what was said of each map while it was held out), figures and a page.
 
     Raises:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
+from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 
 
@@ -23,6 +24,10 @@ class Need(Enum):
     ANNOTATION = "annotation"
 
 
+SHORTEST = 8
+"""The fewest tokens to truncate to; below that, special tokens leave hardly any room for words."""
+
+
 @dataclass(frozen=True)
 class Feed:
     """How a measure wants its examples fed, where that differs from the evaluation's own batches.
@@ -31,12 +36,21 @@ class Feed:
         max_examples: A random sample of this many examples, drawn with ``seed``; None for all.
         max_length: Truncate to this many tokens; None for the task's.
         pad_to: Pad every batch to this many tokens; None for the longest of the batch.
+
+    Raises:
+        UserError: If ``max_examples`` is below 1 or ``max_length`` below 8.
     """
 
     max_examples: int | None = None
     max_length: int | None = None
     pad_to: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"max_examples": (self.max_examples, 1), "max_length": (self.max_length, SHORTEST)}
+        for name, (value, lowest) in least.items():
+            if value is not None and (type(value) is not int or value < lowest):
+                raise UserError(f"{name} of a measure is {value!r}; expected a whole number from {lowest}, or null.")
 
 
 class Measure(Metric):

@@ -8,10 +8,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example
+from bertsecrets.data.example import Example, Matching
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.matching import FeatureTokens, Matching, OffsetMatching, StringMatching
+from bertsecrets.measures.matching import FeatureTokens, OffsetMatching, StringMatching
 from bertsecrets.measures.word_features import Feature, check_occurs, features_from_config
 
 KOVALEVA = "features_kovaleva"

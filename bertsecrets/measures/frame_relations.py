@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Matching
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.links import Direction, Link, Matching, Moved, Pairs, Places, links_of
+from bertsecrets.measures.links import Direction, Link, Moved, Pairs, Places, links_of
 from bertsecrets.statistics.corrections import holm
 
 NAME = "frame_relations"

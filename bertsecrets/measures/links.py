@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Frame
+from bertsecrets.data.example import Frame, Matching
 
 Pairs = Literal["all", "zip"]
 Direction = Literal["element_to_target", "target_to_element", "both"]
-Matching = Literal["offsets", "kovaleva"]
 Moved = Literal["together", "attending"]
 
 Pair = tuple[int, int]

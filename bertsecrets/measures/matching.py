@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,8 +12,6 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.measures.word_features import Feature
-
-Matching = Literal["offsets", "kovaleva"]
 
 _Key = tuple[str, str, str, str, bool]
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example
+from bertsecrets.data.example import Example, Matching
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Feed, Measure, Need
 from bertsecrets.measures.features import Absent, check_matching, feature_tokens, pooled
-from bertsecrets.measures.matching import FeatureTokens, Matching, StringMatching
+from bertsecrets.measures.matching import FeatureTokens, StringMatching
 from bertsecrets.measures.position import EqualDistances
 from bertsecrets.measures.word_features import check_occurs, features_from_config
 from bertsecrets.measures.word_pairs import (

@@ -111,11 +111,18 @@ def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> di
 
 def check_occurs(features: Mapping[str, Feature], examples: Sequence[Example]) -> None:
     """Raises UserError, naming the feature, if one is in none of the examples."""
+    tagged = any(word.tag for example in examples for sentence in example.annotations for word in sentence.words)
     for name, feature in features.items():
         if not any(feature.occurs(example) for example in examples):
+            if feature.tag and not tagged:
+                raise UserError(
+                    f"Feature '{name}' is told by Penn Treebank tags ({', '.join(feature.tag)}), and the words of this "
+                    "annotation have none; take annotation=spacy, or the features of conf/feature/default.yaml."
+                )
             raise UserError(
                 f"Feature '{name}' matches nothing in the {len(examples):,} examples; mend its definition "
-                f"({', '.join(_kinds(feature))}) or leave it out with features.{name}=null."
+                f"({', '.join(_kinds(feature))}) or leave it out with "
+                f"analysis.features.measures.features.features.{name}=null (in train.py callbacks. instead of analysis.)."
             )
 
 

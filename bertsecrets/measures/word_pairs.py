@@ -187,6 +187,7 @@ def check_pairs_occur(pairs: Mapping[str, WordPair], examples: Sequence[Example]
         if pairs[name].link != "entity":
             raise UserError(
                 f"Pair '{name}' matches nothing in the {len(examples):,} examples; mend its definition or leave it out "
-                f"with pairs.{name}=null."
+                f"with analysis.token_to_token.measures.token_to_token.pairs.{name}=null (in train.py callbacks. instead of "
+                "analysis.)."
             )
     return absent

@@ -129,10 +129,11 @@ def of_pass(labels: Iterable[Label], number: int) -> dict[str, str]:
 
 
 def consensus(labels: Sequence[Label]) -> dict[str, str]:
-    """Map -> pattern, for the maps on which passes 1 and 2 agree and those that pass 3 decided."""
+    """Map -> pattern, for the maps on which passes 1 and 2 agree and those of the others those that pass 3 decided."""
     first, second = of_pass(labels, 1), of_pass(labels, 2)
     agreed = {name: pattern for name, pattern in first.items() if second.get(name) == pattern}
-    return {**agreed, **of_pass(labels, ADJUDICATION)}
+    decided = of_pass(labels, ADJUDICATION)
+    return {**{name: pattern for name, pattern in decided.items() if name not in agreed}, **agreed}
 
 
 def disagreements(labels: Sequence[Label]) -> list[str]:

@@ -53,8 +53,8 @@ class Patterns(Measure):
         super().__init__(num_layers, num_heads)
         self.classifier = load_classifier(SHIPPED if classifier is None else Path(classifier))
         if margin is not None:
-            if not 0 <= margin <= 1:
-                raise UserError(f"margin of the patterns measure is {margin}; expected a number from 0 to 1.")
+            if not isinstance(margin, (int, float)) or not 0 <= margin <= 1:
+                raise UserError(f"margin of the patterns measure is {margin!r}; expected a number from 0 to 1.")
             self.classifier.margin = margin
         self.feed = Feed(max_examples=max_examples)
 

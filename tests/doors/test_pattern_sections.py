@@ -50,7 +50,7 @@ def test_a_report_tells_shares_heads_and_movement() -> None:
     assert "Most attention maps are diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
     assert "diagonal 2, vertical 1" in lead[0]
     # One vertical head became diagonal; its vertical share fell by 80 of 400 points, its diagonal share rose by 60.
-    assert "before fine-tuning, 1 of 4 heads show another pattern" in lead[1]
+    assert "before fine-tuning, 1 of the 3 heads that show a pattern both times changed it" in lead[1]
     assert "vertical, by -20.0 percentage points" in lead[1]
     cells = {row[0]: row for row in section.tables[0].rows}
     assert cells["vertical"][2] == "layer 0 · head 0 (80%)"
@@ -68,7 +68,7 @@ def test_a_checkpoint_is_not_followed_by_later_training() -> None:
     )
     lead: list[str] = []
     pattern_sections(table, {}, lead)
-    assert "at step 5, 0 of 1 heads show another pattern" in lead[1]
+    assert "at step 5, 0 of the 1 heads that show a pattern both times changed it" in lead[1]
 
 
 def test_no_patterns_no_section_and_short_maps_say_so() -> None:

@@ -1,7 +1,9 @@
 """Attention to linguistic features against a naive loop and hand-worked sentences."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -230,6 +232,33 @@ def test_a_feature_that_matches_nothing_is_told_before_the_first_batch() -> None
     left_out = Features(1, 1, {**wrong, "interjections": None})
     left_out.prepare(demo_examples(), wordpiece())
     assert "interjections" not in left_out.columns
+
+
+def test_features_by_penn_tags_are_told_where_there_are_none() -> None:
+    untagged = [
+        replace(each, annotations=tuple(_untagged(annotation) for annotation in each.annotations))
+        for each in demo_examples()[:20]
+    ]
+    with pytest.raises(UserError, match=r"told by Penn Treebank tags \(NN, NNS\).*take annotation=spacy"):
+        Features(1, 1, {"nouns": {"tag": ["NN", "NNS"]}}).prepare(untagged, wordpiece())
+
+
+def _untagged(annotation: Annotation) -> Annotation:
+    return replace(annotation, words=tuple(replace(word, tag="") for word in annotation.words))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_examples": 0}, "max_examples of a measure is 0; expected a whole number from 1"),
+        ({"max_examples": -3}, "max_examples of a measure is -3"),
+        ({"max_length": 2}, "max_length of a measure is 2; expected a whole number from 8"),
+        ({"max_length": 9.5}, "max_length of a measure is 9.5"),
+    ],
+)
+def test_no_examples_and_no_room_are_told(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Features(1, 1, ALL, **settings)
 
 
 def test_strings_that_sentences_contain_are_for_the_original_matching_alone() -> None:

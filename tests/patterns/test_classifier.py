@@ -128,5 +128,7 @@ def test_another_classifier_is_told(tmp_path: Path) -> None:
     (tmp_path / CARD).write_text(json.dumps({**card, "bins": 32}))
     with pytest.raises(UserError, match="was made for bins 32"):
         load_classifier(tmp_path)
+    with pytest.raises(UserError, match="margin of the patterns measure is 'wide'"):
+        Patterns(1, 1, margin="wide")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="margin of the patterns measure is 2"):
         Patterns(1, 1, margin=2)

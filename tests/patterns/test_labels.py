@@ -52,6 +52,9 @@ def test_the_third_pass_decides() -> None:
     labels.append(Label("m1", "heterogeneous", "eve", 3, "2026-01-02T00:00:00Z"))
     assert consensus(labels) == {"m0": "vertical", "m1": "heterogeneous", "m2": "diagonal"}
     assert disagreements(labels) == []
+    # What the first two agree on, the third cannot change.
+    labels.append(Label("m0", "block", "eve", 3, "2026-01-02T00:00:00Z"))
+    assert consensus(labels)["m0"] == "vertical"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsecrets.data.annotation import relations
 from bertsecrets.data.annotation.relations import universal
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.errors import UserError, choices
@@ -49,8 +50,10 @@ class SpacyPipeline:
 
     @cached_property
     def identity(self) -> str:
-        """spaCy's version and the content of the pipeline's files."""
+        """spaCy's version, the content of the pipeline's files, and how its labels are read here."""
         digest = hashlib.sha256(version("spacy").encode())
+        for module in (__file__, relations.__file__):
+            digest.update(Path(module).read_bytes())
         for path in sorted(path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
             digest.update(str(path.relative_to(self.folder)).encode())
             with path.open("rb") as file:

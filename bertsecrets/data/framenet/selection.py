@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from bertsecrets.data.example import Example
+from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.framenet.corpus import Exemplar, FrameRoles, Span
 from bertsecrets.data.framenet.sentences import annotated
 from bertsecrets.errors import UserError, choices
 
 Core = Literal["core_set", "core_type", "any"]
-Matching = Literal["offsets", "kovaleva"]
 
 _log = logging.getLogger(__name__)
 
