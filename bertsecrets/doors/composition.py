@@ -195,7 +195,10 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         return f"Unknown {group} '{name}'; {choices(name, loader.get_group_options(group))}."
     if found := re.search(r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text):
         key = found.group(1)
-        valid = _keys(compose(invocation.config_name, overrides=[]))
+        # The sections that were chosen bring keys of their own.
+        loader = GlobalHydra.instance().config_loader()
+        chosen = [each for each in overrides if loader.get_group_options(each.split("=")[0])]
+        valid = _keys(compose(invocation.config_name, overrides=chosen))
         return f"Unknown config key '{key}'; {_near(key, valid)}."
     if found := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or found.group(1)

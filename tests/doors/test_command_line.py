@@ -32,6 +32,10 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
         (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
         (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),
+        (
+            ["callbacks=dark_secrets", "framenet.roott=x"],
+            "Unknown config key 'framenet.roott'; did you mean 'framenet.root'",
+        ),
         (["-m", "task=mrpc,rtee", "seed=1,2"], r"Unknown task 'rtee'; did you mean 'rte'.*task=rtee seed=1"),
         (["-m", "init=pretrained,random"], r"Unknown init 'random'; did you mean 'random_normal'.*init=random"),
         (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
