@@ -34,7 +34,11 @@ def section(material: Material) -> Section | None:
         record = RelationRecord.read(run.folder)
         if example is None and record is not None:
             example = record.initial
-        name = material.name(condition)
+        name = material.name(condition) if record is None else record.source
+        name = f"{condition.factors['model']} · {name}" if "model" in material.varying else name
+        # On FrameNet's own sentences every task's run begins with the same model and has the same numbers.
+        if any(panel.title == name and np.allclose(panel.value_LH, weight_LH, equal_nan=True) for panel in panels):
+            continue
         names.append(name)
         counts.append(count)
         panels.append(HeadPanel(name, weight_LH))
@@ -43,7 +47,6 @@ def section(material: Material) -> Section | None:
         rows.append(
             [
                 name,
-                "–" if record is None else record.source,
                 str(count),
                 "; ".join(f"layer {layer} · head {head}: {weight_LH[layer, head]:.3f}" for layer, head in highest),
                 f"{excess_LH[highest[0]]:+.3f}",
@@ -73,7 +76,7 @@ def section(material: Material) -> Section | None:
         material.figures["paper_figure3_maps"] = maps
         caption = f"Figure 3, one sentence: {example.text.strip()} Linked: {linked(example)} (attending → attended to)."
         blocks.append(FigureBlock(maps, caption, "Attention maps of the highest heads."))
-    header = ["sentences of", "source", "sentences", "highest heads", "highest beyond position", "mean", "paper"]
+    header = ["source", "sentences", "highest heads", "highest beyond position", "mean", "paper"]
     return Section(
         "Section 4.2, figure 3: do heads attend along frame relations?",
         ["The paper takes 473 sentences of FrameNet 1.7; give framenet.root to take those of a release at hand."],
