@@ -63,7 +63,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_pipeline(tmp_path_factory.mktemp("pipeline"))
 
 
-def write_qnli(treebank: Path, folder: Path) -> None:
+def write_qnli(treebank: Path, path: Path) -> None:
     """A treebank's questions in QNLI's layout, each with the sentence after it and with one from elsewhere."""
     lines = treebank.read_text("utf-8").splitlines()
     texts = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")]
@@ -74,9 +74,8 @@ def write_qnli(treebank: Path, folder: Path) -> None:
         if question.endswith("?")
         for row in ((question, following, "entailment"), (question, draw.choice(texts), "not_entailment"))
     ]
-    folder.mkdir()
     content = [f"{index}\t{question}\t{sentence}\t{label}\n" for index, (question, sentence, label) in enumerate(rows)]
-    (folder / "dev.tsv").write_text("index\tquestion\tsentence\tlabel\n" + "".join(content), "utf-8")
+    path.write_text("index\tquestion\tsentence\tlabel\n" + "".join(content), "utf-8")
 
 
 def naive(rows: Iterator[tuple[str, ...]], pipeline: Path) -> tuple[dict[str, np.ndarray], dict[str, int]]:
@@ -125,11 +124,13 @@ def test_features_of_real_sentences_equal_a_naive_loop(
     folder, *names = COLUMNS[task]
     root = glue
     if task == "qnli":
-        treebank = glue.parent / "ud" / "UD_English-EWT" / "en_ewt-ud-dev.conllu"
-        if not treebank.is_file():
+        treebank = glue.parent / "ud" / "UD_English-EWT"
+        if not treebank.is_dir():
             pytest.skip(f"{treebank.name} is not there")
         root = tmp_path
-        write_qnli(treebank, root / folder)
+        (root / folder).mkdir()
+        for split in ("train", "dev"):
+            write_qnli(treebank / f"en_ewt-ud-{split}.conllu", root / folder / f"{split}.tsv")
     result = door(
         "analyze",
         f"task={task}",
