@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from bertsecrets.measures.base import Feed
 from bertsecrets.measures.frame_relations import FrameRelations
 from bertsecrets.measures.links import fixed_offsets, links_of
 from bertsecrets.results.relations import FILE, HeadMap, RelationExample, RelationRecord
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import INITIAL, Run
 
 _SHOWN = 3
 _BATCH = 64
@@ -70,6 +71,7 @@ class MeasureFrameRelations(MeasureHeads):
         self.required = required
         self._selection: Selection | None = None
         self._encoded: EncodedSplit | None = None
+        self._example_at = 0
         self._visible = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -112,6 +114,19 @@ class MeasureFrameRelations(MeasureHeads):
                 self.run.write_json(self.run.folder / FILE, record.as_dict())
         return grids
 
+    def _compare(self, trainer: pl.Trainer, model: nn.Module, other: str, stage: str, step: int) -> list[HeadGrid]:
+        """Beside the numbers, the sentence as the model before fine-tuning attends in it."""
+        grids = super()._compare(trainer, model, other, stage, step)
+        if other == INITIAL and self.run.writes:
+            assert isinstance(self.reference, nn.Module)
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            for measure, grid in zip(self.measures, grids, strict=True):
+                record = RelationRecord.read(self.run.folder)
+                if isinstance(measure, FrameRelations) and record is not None:
+                    example = self._shown(data, measure, grid, self.reference, self._example_at)
+                    self.run.write_json(self.run.folder / FILE, replace(record, initial=example).as_dict())
+        return grids
+
     def _record(self, data: TaskData, measure: FrameRelations, grid: HeadGrid, model: nn.Module) -> RelationRecord:
         dataset = self.dataset(data)
         offsets: Counter[int] = Counter()
@@ -129,6 +144,7 @@ class MeasureFrameRelations(MeasureHeads):
                 "No sentence has a frame with an element to link to its target; name annotated sentences with "
                 "framenet.root=<folder of FrameNet> or take a demo task."
             )
+        self._example_at = shown
         settings = {
             "pairs": measure.pairs,
             "direction": measure.direction,

@@ -170,15 +170,18 @@ class MeasureHeads(pl.Callback):
         """The grids of all measures."""
         return self._pass(trainer, model, self.measures, self.reference, "heads")
 
-    def _compare(self, trainer: pl.Trainer, model: nn.Module, other: str, stage: str, step: int) -> None:
-        """Adds the numbers of another model, and those of the differences, to the head table."""
+    def _compare(self, trainer: pl.Trainer, model: nn.Module, other: str, stage: str, step: int) -> list[HeadGrid]:
+        """Adds the numbers of another model, and those of the differences, to the head table; returns the former."""
         measures = [Paired(measure) for measure in self.measures if Need.REFERENCE not in measure.needs]
         reference = self.reference if other == INITIAL else self._random(trainer, model)
+        found = []
         for grid in self._pass(trainer, model, measures, reference, f"heads beside the {other} model's"):
             _, theirs, difference = apart(grid)
             self.run.add(
                 self.run.rows(theirs, other, 0), self.run.rows(difference, difference_stage(stage, other), step)
             )
+            found.append(theirs)
+        return found
 
     def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:
         assert self.random is not None

@@ -231,13 +231,14 @@ def _figures(
         ),
     ]
     if record.example is not None:
-        figures["frame_relations_maps"] = _maps(record.example)
-        caption = f"{record.example.text.strip()} — linked: {_linked(record.example)} (attending → attended to)."
+        figures["frame_relations_maps"] = relation_maps(record.example)
+        caption = f"{record.example.text.strip()} — linked: {linked(record.example)} (attending → attended to)."
         blocks.append(FigureBlock(figures["frame_relations_maps"], caption, "Attention maps of the highest heads."))
     return blocks
 
 
-def _maps(example: RelationExample) -> Figure:
+def relation_maps(example: RelationExample) -> Figure:
+    """A sentence's maps in the heads with the most attention along relations."""
     panels = [
         MapPanel("highest heads", _name((each.layer, each.head)), each.attention, example.tokens)
         for each in example.maps
@@ -245,7 +246,8 @@ def _maps(example: RelationExample) -> Figure:
     return gallery(panels, title="One sentence in the heads with the most attention along relations")
 
 
-def _linked(example: RelationExample) -> str:
+def linked(example: RelationExample) -> str:
+    """Its linked tokens, the first few by name."""
     pairs = [f"{example.tokens[query]} → {example.tokens[key]}" for query, key in example.pairs]
     more = len(pairs) - _PAIRS
     return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])

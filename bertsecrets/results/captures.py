@@ -11,6 +11,9 @@ from torch import Tensor
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 
+FOLDER = "captures"
+"""Where in a run's folder they are."""
+
 EXAMPLES = "examples.json"
 
 

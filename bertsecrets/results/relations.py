@@ -37,7 +37,8 @@ class RelationRecord:
         remaining: Sentences left after each filter, all of them first; empty where none were applied.
         links: How many links there are.
         offsets: Signed distance in tokens (attended to minus attending) -> links with a pair of that distance.
-        example: The sentence that is shown.
+        example: The sentence that is shown, in the heads of the measured model with the most attention.
+        initial: The same in the heads of the model before its fine-tuning; None if it was not compared.
     """
 
     source: str
@@ -46,6 +47,7 @@ class RelationRecord:
     links: int
     offsets: dict[int, int]
     example: RelationExample | None = field(default=None)
+    initial: RelationExample | None = field(default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -58,10 +60,14 @@ class RelationRecord:
         if not path.is_file():
             return None
         content = json.loads(path.read_text("utf-8"))
-        shown = content.pop("example")
         offsets = {int(offset): count for offset, count in content.pop("offsets").items()}
-        if shown is not None:
-            pairs = [(int(query), int(key)) for query, key in shown["pairs"]]
-            maps = [HeadMap(**each) for each in shown["maps"]]
-            shown = RelationExample(shown["text"], shown["tokens"], pairs, maps)
-        return cls(**content, offsets=offsets, example=shown)
+        example, initial = _example(content.pop("example")), _example(content.pop("initial", None))
+        return cls(**content, offsets=offsets, example=example, initial=initial)
+
+
+def _example(shown: dict[str, Any] | None) -> RelationExample | None:
+    if shown is None:
+        return None
+    pairs = [(int(query), int(key)) for query, key in shown["pairs"]]
+    maps = [HeadMap(**each) for each in shown["maps"]]
+    return RelationExample(shown["text"], shown["tokens"], pairs, maps)

@@ -8,6 +8,7 @@ from typing import Any
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.captures import FOLDER
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
 
@@ -54,7 +55,7 @@ class Run:
 
     @property
     def captures(self) -> Path:
-        return self.folder / "captures"
+        return self.folder / FOLDER
 
     @property
     def scores_path(self) -> Path:

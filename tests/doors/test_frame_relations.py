@@ -53,6 +53,8 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     assert record.example is not None
     assert record.example.tokens[:3] == ["[CLS]", "he", "slowly"]
     assert record.example.pairs == [(1, 5)]
+    # What was measured is the model before its fine-tuning itself.
+    assert record.initial == record.example
     report = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "Relation-specific heads" in report
     assert "sentences of FrameNet 1.5" in report

@@ -1,15 +1,25 @@
 """The page that follows the paper, against numbers put into the runs by hand."""
 
+import json
 from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from comparison.runs import make_run
 
+from bertsecrets.comparison.conditions import find_conditions
 from bertsecrets.comparison.runs import find_runs
+from bertsecrets.doors.paper import patterns, relations, token_to_token
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
+from bertsecrets.doors.paper.material import Material
 from bertsecrets.doors.paper.page import write_paper
+from bertsecrets.grid import HeadGrid
+from bertsecrets.patterns.measure import Patterns
+from bertsecrets.results.captures import FOLDER, step_name, write_maps
+from bertsecrets.results.relations import FILE, HeadMap, RelationExample, RelationRecord
+from bertsecrets.results.table import HeadTable
 
 
 @pytest.fixture
@@ -66,3 +76,99 @@ def test_how_often_a_claim_holds_is_said_with_its_exceptions() -> None:
     assert held(["a"], ["a", "b", "c"]) == "in 1 of 3 (not for b, c)"
     rows = claims_table([Claim("x", "y", True), Claim("x", "y", False), Claim("x", "y", None)]).rows
     assert [row[2] for row in rows] == ["agrees", "does not agree", "cannot be told"]
+
+
+def filled(folder: Path, task: str, measures: dict[str, dict[str, np.ndarray]]) -> None:
+    """A run's folder with ``[layers, heads]`` numbers of any measures, those of relations before fine-tuning."""
+    make_run(folder, task=task)
+    tables = []
+    for measure, columns in measures.items():
+        value_LHC = torch.tensor(np.stack(list(columns.values()), -1))
+        count_LHC = torch.where(value_LHC.isnan(), 0, 50)
+        grid = HeadGrid(measure, tuple(columns), value_LHC, torch.full_like(value_LHC, 0.01), count_LHC)
+        stage = "initial" if measure == "frame_relations" else "training"
+        identity = {"run": folder.name, "model": "minilm", "task": task, "init": "pretrained"}
+        tables.append(HeadTable.from_grid(grid, **identity, stage=stage, step=0))
+    HeadTable.concat(tables).write(folder / "heads.parquet")
+
+
+def material_of(folder: Path) -> Material:
+    return Material(*find_conditions(find_runs([str(folder)])[0]))
+
+
+def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> None:
+    length, ahead = 16, torch.diag(torch.ones(15), 1)
+    ahead[-1, -1] = 1
+    first = torch.zeros(length, length)
+    first[:, 0] = 1
+    even = torch.full((length, length), 1 / length)
+    blocks = torch.zeros(length, length)
+    blocks[:8, :8] = blocks[8:, 8:] = 1 / 8
+    noise = torch.rand(length, length, generator=torch.Generator().manual_seed(0)) ** 6
+    drawn = {
+        "vertical": (0, 2, 0.8 * first + 0.2 * even),
+        "diagonal": (1, 0, 0.9 * ahead + 0.1 * even),
+        "vertical + diagonal": (1, 1, 0.49 * first + 0.49 * ahead + 0.02 * even),
+        "block": (0, 0, blocks),
+        "heterogeneous": (1, 2, noise / noise.sum(-1, keepdim=True)),
+    }
+    # A softer vertical map beside: the classifier is less certain of it.
+    map_LHQK = (0.5 * first + 0.5 * even).expand(2, 3, length, length).clone()
+    for layer, head, map_QK in drawn.values():
+        map_LHQK[layer, head] = map_QK
+    shares = {"patterns": {name: np.full((2, 3), 0.2) for name in Patterns.columns}}
+    filled(tmp_path / "a", "mrpc", shares)
+    write_maps(tmp_path / "a" / FOLDER, step_name(0), {3: even.expand(2, 3, length, length)})
+    write_maps(tmp_path / "a" / FOLDER, step_name(9), {3: map_LHQK})
+    # No maps were kept of this one.
+    filled(tmp_path / "b", "rte", shares)
+    material = material_of(tmp_path)
+    assert patterns.section(material) is not None
+    titles = [axes.get_title().split("\n") for axes in material.figures["paper_figure1"].axes]
+    assert {title[0].split(" (")[0]: title[1] for title in titles} == {
+        name: f"mrpc, layer {layer} · head {head}" for name, (layer, head, _) in drawn.items()
+    }
+
+
+def test_without_kept_maps_the_first_figure_is_left_out(tmp_path: Path) -> None:
+    filled(tmp_path / "a", "mrpc", {"patterns": {name: np.full((2, 3), 0.2) for name in Patterns.columns}})
+    material = material_of(tmp_path)
+    assert patterns.section(material) is not None
+    assert set(material.figures) == {"paper_figure2"}
+
+
+def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) -> None:
+    weight_LH = np.array([[0.1, 0.3], [0.2, 0.1]])
+    for task, source, more in (("mrpc", "FrameNet 1.5", 0.0), ("rte", "FrameNet 1.5", 0.0), ("qqp", "its own", 0.1)):
+        filled(
+            tmp_path / task,
+            task,
+            {"frame_relations": {"weight": weight_LH + more, "over_position": weight_LH - 0.25}},
+        )
+        example = RelationExample("he left .", ["he", "left", "."], [(0, 1)], [HeadMap(0, 1, np.eye(3).tolist())])
+        record = RelationRecord(source, {}, {}, 1, {1: 1}, None, example)
+        (tmp_path / task / FILE).write_text(json.dumps(record.as_dict()))
+    material = material_of(tmp_path)
+    section = relations.section(material)
+    assert section is not None
+    assert [row[0] for row in section.tables[1].rows] == ["FrameNet 1.5", "its own"]
+    assert section.tables[1].rows[0][2].startswith("layer 0 · head 1: 0.300")
+    assert set(material.figures) == {"paper_figure3", "paper_figure3_maps"}
+    assert "he → left" in section.figures[1].caption
+
+
+def test_what_the_first_token_attends_to_is_the_last_layer_by_task(tmp_path: Path) -> None:
+    columns = {f"cls_to_{name}": np.full((2, 3), 0.1) for name in ("nouns", "cls", "sep", "sep_total")}
+    columns["cls_to_sep"] = np.array([[0.9, 0.9, 0.9], [0.2, 0.4, 0.6]])
+    columns["cls_to_negation"] = np.full((2, 3), np.nan)
+    filled(tmp_path / "a", "mrpc", {"token_to_token": columns})
+    filled(tmp_path / "b", "rte", {"token_to_token": {**columns, "cls_to_negation": np.full((2, 3), 0.3)}})
+    material = material_of(tmp_path)
+    assert token_to_token.section(material) is not None
+    figure = material.figures["paper_figure7"]
+    left, right = figure.axes[:2]
+    assert [label.get_text() for label in left.get_yticklabels()] == ["[SEP]", "[CLS]", "nouns", "negation"]
+    shown = left.collections[0].get_array()
+    assert shown is not None
+    np.testing.assert_allclose(shown.filled(-1), [[0.2, 0.4, 0.6], [0.1] * 3, [0.1] * 3, [-1] * 3])
+    assert not np.ma.getmaskarray(right.collections[0].get_array()).any()

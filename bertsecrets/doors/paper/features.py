@@ -7,6 +7,7 @@ import numpy as np
 from bertsecrets.comparison import published
 from bertsecrets.comparison.conditions import Condition
 from bertsecrets.doors.beside import Change, changes
+from bertsecrets.doors.feature_columns import shown
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
 from bertsecrets.doors.paper.material import Material, listed
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -85,8 +86,8 @@ def _special_table(material: Material, having: list[Condition]) -> Table:
             mean_L = material.layer_means(condition, _MEASURE, column)
             theirs = material.published(condition, _PUBLISHED[column])
             if mean_L is not None:
-                shown = "–" if theirs is None else listed(theirs)
-                rows.append([token, material.name(condition), listed(mean_L), shown])
+                in_theirs = "–" if theirs is None else listed(theirs)
+                rows.append([token, material.name(condition), listed(mean_L), in_theirs])
     return Table(
         ["token", "task", "mean by layer, here", "in their figure"],
         rows,
@@ -134,7 +135,9 @@ def _word_tables(having: list[Condition], names: list[str]) -> list[Table]:
         for column, each in _before_and_after(condition).items():
             before, after = (float(np.nanmean([getattr(c, part) for c in each])) for part in ("other_LH", "own_LH"))
             up, down = (np.mean([(c.differs_LH & (sign * c.delta_LH > 0)).sum() for c in each]) for sign in (1, -1))
-            rows.append([name, column.replace("_", " "), f"{before:.3f}", f"{after:.3f}", f"{up:.0f}", f"{down:.0f}"])
-    header = ["task", "words", "before", "after", "heads up", "heads down"]
+            uniform = condition.grids(_MEASURE, f"{column}_uniform")
+            even = "–" if uniform is None else f"{np.nanmean(uniform[0]):.3f}"
+            rows.append([name, shown(column), f"{before:.3f}", f"{after:.3f}", even, f"{up:.0f}", f"{down:.0f}"])
+    header = ["task", "words", "before", "after", "uniform attention", "heads up", "heads down"]
     caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly (mean over seeds)"
     return [Table(header, rows, caption)] if rows else []

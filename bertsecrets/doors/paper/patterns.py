@@ -1,4 +1,4 @@
-"""Section 4.1 and figure 2: which patterns the maps show, task by task."""
+"""Section 4.1, figures 1 and 2: which patterns the maps show, task by task."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from bertsecrets.comparison import published
 from bertsecrets.doors.comparison_patterns import over_seeds
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
 from bertsecrets.doors.paper.material import Material
+from bertsecrets.doors.paper.typical_maps import typical_maps
 from bertsecrets.patterns.measure import PATTERN_MEASURE, Patterns
 from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.results.figures.style import sample_size
@@ -43,10 +44,15 @@ def section(material: Material) -> Section | None:
         unit="share of attention maps",
     )
     material.figures["paper_figure2"] = figure
+    blocks = [FigureBlock(figure, "Figure 2, by task.", "Stacked bars of the shares of patterns.")]
+    examples = typical_maps(material)
+    if examples is not None:
+        material.figures["paper_figure1"] = examples
+        blocks.insert(0, FigureBlock(examples, "Figure 1: a map of each pattern.", "Five attention maps."))
     claims = _claims(bars, names)
     material.claims += claims
     return Section(
-        "Section 4.1, figure 2: which patterns do the heads show?",
+        "Section 4.1, figures 1 and 2: which patterns do the heads show?",
         [
             "Shares of patterns belong to the classifier as well as to the model: the same annotated maps and nearly the "
             "same network gave Prasanna et al. 2020 shares that differ from these authors' by up to 30 percentage points."
@@ -59,7 +65,7 @@ def section(material: Material) -> Section | None:
                 "Share of attention maps in percent, here / in their figure",
             ),
         ],
-        [FigureBlock(figure, "Figure 2, by task.", "Stacked bars of the shares of patterns.")],
+        blocks,
     )
 
 

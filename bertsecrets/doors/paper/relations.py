@@ -6,11 +6,12 @@ from numpy.typing import NDArray
 from bertsecrets.comparison import published
 from bertsecrets.comparison.conditions import Condition
 from bertsecrets.comparison.runs import FinishedRun
+from bertsecrets.doors.frame_relations import linked, relation_maps
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
 from bertsecrets.doors.paper.material import Material
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.relations import RelationRecord
+from bertsecrets.results.relations import RelationExample, RelationRecord
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
 
@@ -23,6 +24,7 @@ Array = NDArray[np.float64]
 def section(material: Material) -> Section | None:
     """The heads' weights on annotated relations, one panel for each set of sentences; None where none was measured."""
     panels, rows, counts, names, beyond = [], [], [], [], []
+    example: RelationExample | None = None
     for condition in material.trained:
         run = _measured(condition)
         if run is None:
@@ -30,7 +32,13 @@ def section(material: Material) -> Section | None:
         weight_LH, count = _initial(run, "weight")
         excess_LH, _ = _initial(run, "over_position")
         record = RelationRecord.read(run.folder)
-        name = material.name(condition)
+        if example is None and record is not None:
+            example = record.initial
+        name = material.name(condition) if record is None else record.source
+        name = f"{condition.factors['model']} · {name}" if "model" in material.varying else name
+        # On FrameNet's own sentences every task's run begins with the same model and has the same numbers.
+        if any(panel.title == name and np.allclose(panel.value_LH, weight_LH, equal_nan=True) for panel in panels):
+            continue
         names.append(name)
         counts.append(count)
         panels.append(HeadPanel(name, weight_LH))
@@ -39,7 +47,6 @@ def section(material: Material) -> Section | None:
         rows.append(
             [
                 name,
-                "–" if record is None else record.source,
                 str(count),
                 "; ".join(f"layer {layer} · head {head}: {weight_LH[layer, head]:.3f}" for layer, head in highest),
                 f"{excess_LH[highest[0]]:+.3f}",
@@ -63,12 +70,18 @@ def section(material: Material) -> Section | None:
         note=sample_size(counts),
     )
     material.figures["paper_figure3"] = figure
-    header = ["sentences of", "source", "sentences", "highest heads", "highest beyond position", "mean", "paper"]
+    blocks = [FigureBlock(figure, "Figure 3.", "Heatmaps of relation weights by layer and head.")]
+    if example is not None:
+        maps = relation_maps(example)
+        material.figures["paper_figure3_maps"] = maps
+        caption = f"Figure 3, one sentence: {example.text.strip()} Linked: {linked(example)} (attending → attended to)."
+        blocks.append(FigureBlock(maps, caption, "Attention maps of the highest heads."))
+    header = ["source", "sentences", "highest heads", "highest beyond position", "mean", "paper"]
     return Section(
         "Section 4.2, figure 3: do heads attend along frame relations?",
         ["The paper takes 473 sentences of FrameNet 1.7; give framenet.root to take those of a release at hand."],
         [claims_table([claim]), Table(header, rows, "Heads by their weight on annotated relations")],
-        [FigureBlock(figure, "Figure 3.", "Heatmaps of relation weights by layer and head.")],
+        blocks,
     )
 
 

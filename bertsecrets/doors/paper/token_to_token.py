@@ -1,17 +1,24 @@
 """Section 4.5, figure 7: attention from token to token, and from [CLS] in the last layer."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from matplotlib.figure import Figure
 
 from bertsecrets.comparison.conditions import Condition
+from bertsecrets.doors.feature_columns import shown
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
 from bertsecrets.doors.paper.material import Material
 from bertsecrets.measures.token_to_token import BEYOND, CLS_TO
-from bertsecrets.results.figures.panels import LayerPanel, layer_panels
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 
 _MEASURE = "token_to_token"
-_SEPARATOR = "sep"
-_NO_WORDS = ("cls", "sep_total")
+_SEPARATOR, _FIRST = "sep", "cls"
+_NO_WORDS = (_FIRST, "sep_total")
+_THEIR_SCALE = 0.5
+"""Where the colours of their figure end."""
 _MOST_BEYOND = 0.5
 """Share of the highest head's attention that must be left without position, for it not to be a matter of position."""
 
@@ -27,7 +34,7 @@ def section(material: Material) -> Section | None:
         means = _last_layer(condition)
         if _SEPARATOR in means:
             to_separator += [name] if max(means, key=lambda kind: means[kind]) == _SEPARATOR else []
-        cls_rows.append([name, ", ".join(f"{_shown(kind)} {value:.3f}" for kind, value in _ordered(means))])
+        cls_rows.append([name, ", ".join(f"{shown(kind)} {value:.3f}" for kind, value in _ordered(means))])
         for pair, (weight, beyond, place) in _pairs(condition).items():
             compared += 1
             positional += [pair] if beyond < _MOST_BEYOND * weight else []
@@ -52,15 +59,7 @@ def section(material: Material) -> Section | None:
             )
         )
     material.claims += claims
-    panels = [
-        LayerPanel(name, _separator_RL(each), np.ones(_separator_RL(each).shape[1], bool)) for name, each in having
-    ]
-    figure = layer_panels(
-        panels,
-        title="Attention from [CLS] to [SEP]",
-        unit="attention, mean over heads",
-        note="dots: seeds; bars: their mean",
-    )
+    figure = _from_cls(having)
     material.figures["paper_figure7"] = figure
     tables = [
         claims_table(claims),
@@ -73,7 +72,11 @@ def section(material: Material) -> Section | None:
         "Section 4.5, figure 7: attention from token to token",
         [],
         tables,
-        [FigureBlock(figure, "Attention from [CLS] to [SEP] by layer.", "Bar charts by layer.")],
+        [
+            FigureBlock(
+                figure, "Figure 7: what [CLS] attends to in the last layer, by task.", "Heatmaps of kinds by head."
+            )
+        ],
     )
 
 
@@ -119,11 +122,22 @@ def _pairs(condition: Condition) -> dict[str, tuple[float, float, tuple[int, int
     return found
 
 
-def _separator_RL(condition: Condition) -> np.ndarray:
-    found = condition.grids(_MEASURE, CLS_TO + _SEPARATOR)
-    assert found is not None
-    return np.asarray(np.nanmean(found[0], axis=2))
-
-
-def _shown(kind: str) -> str:
-    return "[SEP]" if kind == _SEPARATOR else kind.replace("_", " ")
+def _from_cls(having: Sequence[tuple[str, Condition]]) -> Figure:
+    """Every head of the last layer, a panel for each task; kinds of tokens that no example of a task has are hatched."""
+    kinds = list(dict.fromkeys(kind for _, each in having for kind in (_SEPARATOR, _FIRST, *_last_layer(each))))
+    panels, counts = [], []
+    for name, condition in having:
+        found = [condition.grids(_MEASURE, CLS_TO + kind) for kind in kinds]
+        heads = next(each[0].shape[2] for each in found if each is not None)
+        rows = [np.full(heads, np.nan) if each is None else each[0][:, -1].mean(axis=0) for each in found]
+        panels.append(HeadPanel(name, np.stack(rows)))
+        counts += [each[2] for each in found if each is not None]
+    largest = max(float(np.nanmax(panel.value_LH)) for panel in panels)
+    return head_panels(
+        panels,
+        title="What [CLS] attends to in the last layer",
+        unit="largest attention from [CLS]",
+        note=f"mean over seeds, {sample_size([count for count in counts if count])} that have such a token; hatched: none has",
+        limits=(0.0, max(_THEIR_SCALE, largest)),
+        rows=[shown(kind) for kind in kinds],
+    )

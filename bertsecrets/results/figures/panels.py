@@ -41,6 +41,7 @@ def head_panels(
     limits: tuple[float, float] | None = None,
     signed: bool | None = None,
     ticks: Mapping[float, str] | None = None,
+    rows: Sequence[str] | None = None,
 ) -> Figure:
     """Small heatmaps of ``[layers, heads]`` values, layer 0 in the top row, all on the same colour scale.
 
@@ -52,6 +53,7 @@ def head_panels(
         limits: Ends of the scale; None for the range of all values that count.
         signed: Whether zero is the middle of the scale; None decides by the values.
         ticks: Values to label on the colour bar, and their labels; those outside the scale are left out.
+        rows: Names of the rows, where they are not layers.
     """
     values = [np.asarray(panel.value_LH, np.float64) for panel in panels]
     certain = [
@@ -62,7 +64,7 @@ def head_panels(
     ]
     counting = np.concatenate([value_LH[keep_LH] for value_LH, keep_LH in zip(values, certain, strict=True)])
     columns = min(_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
+    down = -(-len(panels) // columns)
     layers, heads = values[0].shape
     side = (PAGE_WIDTH - 1.2) / columns
     # A letter of 8 pt is about 0.068 inches wide.
@@ -70,20 +72,22 @@ def head_panels(
     lines = max(text.count("\n") + 1 for text in titles)
     height = max(1.1, min(2.4, side / heads * layers)) + 0.25 + 0.17 * lines
     with house_style():
-        figure = new_figure(max(4.2, side * columns + 1.2), rows * height + 1.3, title)
+        figure = new_figure(max(4.2, side * columns + 1.2), down * height + 1.3, title)
         norm, colours = scale(
             counting if counting.size else np.concatenate([v.ravel() for v in values]), limits, signed=signed
         )
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        grid = figure.subplots(down, columns, squeeze=False, sharex=True, sharey=True)
         for axes, text, value_LH, certain_LH in zip(grid.flat, titles, values, certain, strict=False):
             _draw(axes, text, value_LH, certain_LH, norm, colours)
+            if rows is not None:
+                axes.set_yticks(np.arange(layers) + 0.5, list(rows))
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for place, axes in enumerate(grid.flat[: len(panels)]):
             axes.tick_params(labelbottom=place + columns >= len(panels), labelleft=place % columns == 0, length=0)
             if place + columns >= len(panels):
                 axes.set_xlabel("head")
-            if place % columns == 0:
+            if place % columns == 0 and rows is None:
                 axes.set_ylabel("layer")
         mappable = mpl.cm.ScalarMappable(norm, colours)
         bar = figure.colorbar(mappable, ax=list(grid.flat), aspect=30, pad=0.02)
@@ -94,7 +98,8 @@ def head_panels(
             bar.set_ticks(inside, labels=[ticks[value] for value in inside])
             bar.minorticks_off()
         bar.outline.set_linewidth(0.4)
-        footnote(figure, f"{note}; layers and heads count from 0, layer 0 at the top, next to the input")
+        counted = "layers and heads count from 0, layer 0 at the top, next to the input"
+        footnote(figure, f"{note}; {counted if rows is None else 'heads count from 0'}")
     return figure
 
 
