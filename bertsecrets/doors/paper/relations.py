@@ -23,7 +23,8 @@ Array = NDArray[np.float64]
 
 def section(material: Material) -> Section | None:
     """The heads' weights on annotated relations, one panel for each set of sentences; None where none was measured."""
-    panels, rows, counts, names, beyond = [], [], [], [], []
+    panels: list[HeadPanel] = []
+    rows, counts, names, beyond = [], [], [], []
     example: RelationExample | None = None
     for condition in material.trained:
         run = _measured(condition)
