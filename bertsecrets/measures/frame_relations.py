@@ -1,7 +1,7 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -32,20 +32,22 @@ class _Batch:
     places: dict[str, Places]
 
     def draw(self, permutations: int, seed: int) -> dict[str, Tensor]:
-        """What each link counts in its example's mean, ``[R, N, P]``, at the place that drawing r draws for it."""
+        """What each place counts in each drawing's sum over examples, sparse ``[R, M]``: one place of every link."""
         rows = Counter(link.row for link in self.links)
-        drawing_R = torch.arange(permutations)
         drawn = {}
         for name, places in self.places.items():
             generators = {
                 row: torch.Generator().manual_seed((seed << 32) + int(self.batch.index_B[row])) for row in rows
             }
-            drawn_RNP = torch.zeros((permutations, *places.used_NPJ.shape[:2]), dtype=torch.float64)
-            for number, (link, count) in enumerate(zip(self.links, places.count_N.tolist(), strict=True)):
-                place_R = torch.randint(count, (permutations,), generator=generators[link.row])
-                drawn_RNP[drawing_R, number, place_R] = 1 / rows[link.row]
-            device = places.row_N.device
-            drawn[name] = drawn_RNP.to(_wide(device)).to(device)
+            place_NR = torch.stack(
+                [
+                    torch.randint(count, (permutations,), generator=generators[link.row])
+                    for link, count in zip(self.links, places.count_N.tolist(), strict=True)
+                ]
+            )
+            place_RN = place_NR.T.to(places.first_N.device) + places.first_N
+            share_N = torch.tensor([1 / rows[link.row] for link in self.links], dtype=torch.float64)
+            drawn[name] = _one_of_each(place_RN, share_N.to(place_RN.device), len(places.link_M))
         return drawn
 
 
@@ -82,7 +84,7 @@ class FrameRelations(Measure):
     columns = ("weight", "position", "received", "over_position", "over_received", "uniform")
     needs = frozenset({Need.ANNOTATION})
 
-    drawn_LHTR: Tensor
+    drawn_LTRH: Tensor
 
     def __init__(
         self,
@@ -113,8 +115,8 @@ class FrameRelations(Measure):
         self.permutations = permutations
         self.seed = seed
         self.feed = Feed(max_examples=max_examples)
-        shape = (num_layers, num_heads, len(BASELINES), permutations)
-        self.add_state("drawn_LHTR", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        shape = (num_layers, len(BASELINES), permutations, num_heads)
+        self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         # The same for every layer of a batch.
         self._known: _Batch | None = None
         self._drawn: tuple[Batch, dict[str, Tensor]] | None = None
@@ -124,7 +126,7 @@ class FrameRelations(Measure):
         shape = (batch.size, attention_BHQK.shape[1], len(self.columns))
         if not known.places:
             return attention_BHQK.new_full(shape, torch.nan)
-        number_NHC = _numbers(self._weights(attention_BHQK, known), known.places, batch)
+        number_NHC = _numbers(known, attention_BHQK)
         row_N = next(iter(known.places.values())).row_N
         total_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, number_NHC.nan_to_num(0.0))
         count_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, (~number_NHC.isnan()).to(number_NHC))
@@ -137,22 +139,20 @@ class FrameRelations(Measure):
         known = self._prepared(batch)
         if self._drawn is None or self._drawn[0] is not batch:
             self._drawn = batch, known.draw(self.permutations, self.seed)
-        weights = self._weights(attention_BHQK, known)
-        for test, name in enumerate(known.places):
+        for test, (name, places) in enumerate(known.places.items()):
             # One matrix product for all drawings: several times faster than looking each of them up.
-            drawn_HR = torch.einsum("nhp,rnp->hr", weights[name].nan_to_num(0.0), self._drawn[1][name])
-            self.drawn_LHTR[layer, :, test] += drawn_HR.to(self.drawn_LHTR)
+            self.drawn_LTRH[layer, test].addmm_(self._drawn[1][name], places.weights(attention_BHQK))
 
     def compute(self) -> HeadGrid:
         """Means, standard errors and counts, reduced over all processes, with the tests' p-values as further columns."""
         grid = super().compute()
         count_LH = grid.count_LHC[:, :, 0]
-        observed_LH11 = self.total_LHC[:, :, :1, None].cpu()
-        reached_LHT = (self.drawn_LHTR.cpu() >= observed_LH11 - _TOLERANCE * count_LH[:, :, None, None]).sum(-1)
-        p_LHT = (1 + reached_LHT.double()) / (1 + self.permutations)
+        observed_LH = self.total_LHC[:, :, 0].cpu() - _TOLERANCE * count_LH
+        reached_LTH = (self.drawn_LTRH.cpu() >= observed_LH[:, None, None]).sum(2)
+        p_LTH = (1 + reached_LTH.double()) / (1 + self.permutations)
         columns, values = [], []
         for test, name in enumerate(BASELINES):
-            p_LH = p_LHT[:, :, test]
+            p_LH = p_LTH[:, test]
             columns += [f"p_{name}", f"p_{name}_holm"]
             values += [p_LH, torch.from_numpy(holm(p_LH.flatten().numpy())).reshape(p_LH.shape)]
         p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
@@ -172,31 +172,34 @@ class FrameRelations(Measure):
     def _prepared(self, batch: Batch) -> _Batch:
         if self._known is None or self._known.batch is not batch:
             links = links_of(batch, self.pairs, self.direction, self.matching)
-            device = batch.input_ids_BS.device
+            # Where the state is: MPS has no float64, and sums of thousands of drawings should not depend on their order.
+            device = self.total_LHC.device
             places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
             self._known = _Batch(batch, links, places)
         return self._known
 
-    @staticmethod
-    def _weights(attention_BHQK: Tensor, known: _Batch) -> dict[str, Tensor]:
-        wide = _wide(attention_BHQK.device)
-        return {name: places.weights(attention_BHQK).to(wide) for name, places in known.places.items()}
+
+def _one_of_each(place_RN: Tensor, share_N: Tensor, count: int) -> Tensor:
+    """A sparse matrix ``[R, count]`` that holds ``share_N`` in the columns ``place_RN`` of its rows."""
+    drawings, links = place_RN.shape
+    start_R = torch.arange(0, place_RN.numel() + 1, links, dtype=torch.int32, device=place_RN.device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            start_R, place_RN.flatten().int(), share_N.repeat(drawings), (drawings, count), check_invariants=False
+        )
 
 
-def _wide(device: torch.device) -> torch.dtype:
-    """Sums of thousands of drawings should not depend on their order; MPS has no float64."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _numbers(weights: Mapping[str, Tensor], places: Mapping[str, Places], batch: Batch) -> Tensor:
+def _numbers(known: _Batch, attention_BHQK: Tensor) -> Tensor:
     """The columns for each link, ``[N, H, C]``."""
-    weight_NH = next(iter(weights.values()))[:, :, 0]
-    elsewhere = {}
-    for name, weight_NHP in weights.items():
-        others_N1 = places[name].count_N[:, None] - 1
-        mean_NH = weight_NHP[:, :, 1:].nansum(-1) / others_N1.clamp(min=1)
-        elsewhere[name] = mean_NH.masked_fill(others_N1 == 0, torch.nan)
-    row_N = next(iter(places.values())).row_N
-    uniform_NH = (1 / batch.lengths_B[row_N, None].to(weight_NH)).expand_as(weight_NH)
-    over = [weight_NH - mean_NH for mean_NH in elsewhere.values()]
-    return torch.stack((weight_NH, *elsewhere.values(), *over, uniform_NH), -1)
+    elsewhere = []
+    for places in known.places.values():
+        weight_MH = places.weights(attention_BHQK)
+        weight_NH = weight_MH[places.first_N]
+        others_MH = weight_MH.index_fill(0, places.first_N, 0.0)
+        total_NH = torch.zeros_like(weight_NH).index_add_(0, places.link_M, others_MH)
+        # 0 / 0: a link that fits nowhere else has no such mean.
+        elsewhere.append(total_NH / (places.count_N[:, None] - 1))
+    length_N1 = known.batch.lengths_B.to(weight_NH.device)[places.row_N, None]
+    uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
+    return torch.stack((weight_NH, *elsewhere, *(weight_NH - mean_NH for mean_NH in elsewhere), uniform_NH), -1)

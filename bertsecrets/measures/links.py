@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -106,15 +107,23 @@ def _stretch(place: int, special: list[bool], real: list[bool]) -> range:
 
 @dataclass(frozen=True)
 class Places:
-    """Where links stand, their own place first, and where else their pairs would fit, as tensors.
+    """Where links stand, and where else their pairs would fit: M places, and J pairs, of N links.
 
-    Link n in place p has pair j at ``[row_N[n], query_NPJ[n, p, j], key_NPJ[n, p, j]]`` where ``used_NPJ``.
+    The places of a link follow one another, its own first.
+
+    Args:
+        row_N: Each link's example, as its row in the batch.
+        link_M: The link that each place is of.
+        row_J, query_J, key_J: Where each pair stands.
+        place_J: The place that it is of.
     """
 
     row_N: Tensor
-    query_NPJ: Tensor
-    key_NPJ: Tensor
-    used_NPJ: Tensor
+    link_M: Tensor
+    row_J: Tensor
+    query_J: Tensor
+    key_J: Tensor
+    place_J: Tensor
 
     @classmethod
     def of(cls, links: Sequence[Link], moved: Moved, device: torch.device | str = "cpu") -> "Places":
@@ -125,29 +134,32 @@ class Places:
             moved: ``together`` moves attending and attended tokens alike, so that all signed distances stay.
                 ``attending`` moves the attending tokens alone, so that the tokens attended to stay.
         """
-        placed = [_places(link, moved) for link in links]
-        shape = (len(links), max(map(len, placed)), max(len(link.pairs) for link in links))
-        pair_NPJ2 = torch.zeros((*shape, 2), dtype=torch.long)
-        used_NPJ = torch.zeros(shape, dtype=torch.bool)
-        for number, places in enumerate(placed):
-            pair_PJ2 = torch.tensor(places)
-            pair_NPJ2[number, : pair_PJ2.shape[0], : pair_PJ2.shape[1]] = pair_PJ2
-            used_NPJ[number, : pair_PJ2.shape[0], : pair_PJ2.shape[1]] = True
+        link_of: list[int] = []
+        pairs_of: list[tuple[int, int, int, int]] = []
+        for number, link in enumerate(links):
+            for pairs in _places(link, moved):
+                pairs_of += [(link.row, query, key, len(link_of)) for query, key in pairs]
+                link_of.append(number)
         row_N = torch.tensor([link.row for link in links])
-        tensors = (row_N, pair_NPJ2[..., 0], pair_NPJ2[..., 1], used_NPJ)
+        tensors = (row_N, torch.tensor(link_of), *torch.tensor(pairs_of).unbind(-1))
         return cls(*(tensor.to(device) for tensor in tensors))
 
-    @property
+    @cached_property
     def count_N(self) -> Tensor:
         """How many places each link has, its own among them."""
-        return self.used_NPJ[:, :, 0].sum(-1)
+        return torch.bincount(self.link_M)
+
+    @cached_property
+    def first_N(self) -> Tensor:
+        """Each link's own place."""
+        return self.count_N.cumsum(0) - self.count_N
 
     def weights(self, attention_BHQK: Tensor) -> Tensor:
-        """The largest weight over each link's pairs, in every place, ``[N, H, P]``; NaN beyond a link's last place."""
-        row_N11 = self.row_N[:, None, None]
-        weight_NPJH = attention_BHQK.permute(0, 2, 3, 1)[row_N11, self.query_NPJ, self.key_NPJ]
-        weight_NPH = weight_NPJH.masked_fill(~self.used_NPJ[..., None], -torch.inf).amax(2)
-        return weight_NPH.masked_fill(weight_NPH.isinf(), torch.nan).transpose(1, 2)
+        """The largest weight over the pairs of each place, ``[M, H]`` float64, on the device of the places."""
+        weight_JH = attention_BHQK[self.row_J, :, self.query_J, self.key_J].to(self.place_J.device).double()
+        weight_MH = weight_JH.new_empty((len(self.link_M), weight_JH.shape[1]))
+        place_JH = self.place_J[:, None].expand_as(weight_JH)
+        return weight_MH.scatter_reduce_(0, place_JH, weight_JH, "amax", include_self=False)
 
 
 def _places(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:

@@ -45,15 +45,18 @@ class PatternNetwork(nn.Module):
         half = width // 2
         self.picture = nn.Sequential(
             nn.Conv2d(2, half, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(half, width, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(width, width, 3),
             nn.ReLU(),
             nn.Flatten(),
         )
+        # The largest of rectified numbers is the rectified largest: pooled first, there is a quarter to rectify. On the
+        # CPU, pooling is eight times faster with the channels last.
+        nn.utils.convert_conv2d_weight_memory_format(self.picture, torch.channels_last)
         self.strips = nn.Sequential(
             nn.Conv1d(3 * STRIPS, 2 * width, 3, padding=1),
             nn.ReLU(),

@@ -75,7 +75,8 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor) -> Views:
     rows_BHPK = torch.cat((pool_BPS, mean_B1S), dim=1)[:, None] @ attention_BHQK
     rows_BHPK, received_BHK = rows_BHPK[:, :, :-1], rows_BHPK[:, :, -1]
     along_BSP = pool_BPS.transpose(1, 2)
-    picture_BHPP = rows_BHPK @ along_BSP[:, None]
+    # All heads of an example in one product: only the examples differ in their bins.
+    picture_BHPP = (rows_BHPK.flatten(1, 2) @ along_BSP).unflatten(1, (heads, BINS))
 
     # A padded query attends as a real one does, but its weight in every bin is 0; a padded key receives nothing.
     diagonals = attention_BHQK.new_zeros(batch, heads, len(OFFSETS), size)
