@@ -89,9 +89,11 @@ class Measure(Metric):
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Adds one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider."""
+        self._add(layer, self.per_example(attention_BHQK, batch, reference_BHQK))
+
+    def _add(self, layer: int, values_BHC: Tensor) -> None:
         # The device first: MPS has no float64, and there the state stays on the CPU.
-        values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK).to(self.total_LHC.device)
-        values_BHC = values_BHC.to(torch.float64)
+        values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
         self.squares_LHC[layer] += values_BHC.square().nansum(0)
         self.count_LHC[layer] += values_BHC.isnan().logical_not().sum(0)

@@ -1,7 +1,6 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
-import warnings
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -13,6 +12,7 @@ from bertsecrets.data.example import Matching
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.drawings import drawings
 from bertsecrets.measures.links import Direction, Link, Moved, Pairs, Places, links_of
 from bertsecrets.statistics.corrections import holm
 
@@ -24,31 +24,31 @@ _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _Links:
     """What is known of a batch before its first map: its links, and their places by baseline."""
 
     batch: Batch
     links: list[Link]
     places: dict[str, Places]
 
-    def draw(self, permutations: int, seed: int) -> dict[str, Tensor]:
-        """What each place counts in each drawing's sum over examples, sparse ``[R, M]``: one place of every link."""
-        rows = Counter(link.row for link in self.links)
-        drawn = {}
-        for name, places in self.places.items():
-            generators = {
-                row: torch.Generator().manual_seed((seed << 32) + int(self.batch.index_B[row])) for row in rows
-            }
-            place_NR = torch.stack(
-                [
-                    torch.randint(count, (permutations,), generator=generators[link.row])
-                    for link, count in zip(self.links, places.count_N.tolist(), strict=True)
-                ]
-            )
-            place_RN = place_NR.T.to(places.first_N.device) + places.first_N
-            share_N = torch.tensor([1 / rows[link.row] for link in self.links], dtype=torch.float64)
-            drawn[name] = _one_of_each(place_RN, share_N.to(place_RN.device), len(places.link_M))
-        return drawn
+    def weights(self, attention_BHQK: Tensor) -> dict[str, Tensor]:
+        """The weight of every place, ``[M, H]`` float64, by baseline."""
+        return {name: places.weights(attention_BHQK) for name, places in self.places.items()}
+
+    def per_example(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The columns for each example from the weights of all places, ``[B, H, C]``."""
+        elsewhere = [places.mean_elsewhere(weights[name]) for name, places in self.places.items()]
+        # A link's own place is the same whatever is moved.
+        name, places = next(iter(self.places.items()))
+        weight_NH = weights[name][places.first_N]
+        length_N1 = self.batch.lengths_B.to(weight_NH.device)[places.row_N, None]
+        uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
+        over = [weight_NH - mean_NH for mean_NH in elsewhere]
+        number_NHC = torch.stack((weight_NH, *elsewhere, *over, uniform_NH), -1)
+        total_BHC = number_NHC.new_zeros((self.batch.size, *number_NHC.shape[1:]))
+        count_BHC = total_BHC.index_add(0, places.row_N, (~number_NHC.isnan()).to(number_NHC))
+        # 0 / 0: examples without a link do not count.
+        return total_BHC.index_add(0, places.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
 
 
 class FrameRelations(Measure):
@@ -118,30 +118,25 @@ class FrameRelations(Measure):
         shape = (num_layers, len(BASELINES), permutations, num_heads)
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         # The same for every layer of a batch.
-        self._known: _Batch | None = None
-        self._drawn: tuple[Batch, dict[str, Tensor]] | None = None
+        self._found: _Links | None = None
+        self._drawn: tuple[Batch, list[Tensor]] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        known = self._prepared(batch)
-        shape = (batch.size, attention_BHQK.shape[1], len(self.columns))
-        if not known.places:
-            return attention_BHQK.new_full(shape, torch.nan)
-        number_NHC = _numbers(known, attention_BHQK)
-        row_N = next(iter(known.places.values())).row_N
-        total_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, number_NHC.nan_to_num(0.0))
-        count_BHC = number_NHC.new_zeros(shape).index_add_(0, row_N, (~number_NHC.isnan()).to(number_NHC))
-        # 0 / 0: examples without a link do not count.
-        return total_BHC / count_BHC
+        found = self._find(batch)
+        if not found.links:
+            return attention_BHQK.new_full((batch.size, attention_BHQK.shape[1], len(self.columns)), torch.nan)
+        return found.per_example(found.weights(attention_BHQK))
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Adds one layer's maps of one batch, and the drawings of its links."""
-        super().update(layer, attention_BHQK, batch, reference_BHQK)
-        known = self._prepared(batch)
-        if self._drawn is None or self._drawn[0] is not batch:
-            self._drawn = batch, known.draw(self.permutations, self.seed)
-        for test, (name, places) in enumerate(known.places.items()):
-            # One matrix product for all drawings: several times faster than looking each of them up.
-            self.drawn_LTRH[layer, test].addmm_(self._drawn[1][name], places.weights(attention_BHQK))
+        found = self._find(batch)
+        if not found.links:
+            return
+        weights = found.weights(attention_BHQK)
+        self._add(layer, found.per_example(weights))
+        for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(found), weights.values(), strict=True)):
+            # A sparse product for all drawings: many times faster than looking each of them up.
+            self.drawn_LTRH[layer, test].addmm_(drawn_RM, weight_MH)
 
     def compute(self) -> HeadGrid:
         """Means, standard errors and counts, reduced over all processes, with the tests' p-values as further columns."""
@@ -167,39 +162,24 @@ class FrameRelations(Measure):
     def reset(self) -> None:
         """Back to no examples."""
         super().reset()
-        self._known = self._drawn = None
+        self._found = self._drawn = None
 
-    def _prepared(self, batch: Batch) -> _Batch:
-        if self._known is None or self._known.batch is not batch:
+    def _find(self, batch: Batch) -> _Links:
+        if self._found is None or self._found.batch is not batch:
             links = links_of(batch, self.pairs, self.direction, self.matching)
             # Where the state is: MPS has no float64, and sums of thousands of drawings should not depend on their order.
             device = self.total_LHC.device
             places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
-            self._known = _Batch(batch, links, places)
-        return self._known
+            self._found = _Links(batch, links, places)
+        return self._found
 
-
-def _one_of_each(place_RN: Tensor, share_N: Tensor, count: int) -> Tensor:
-    """A sparse matrix ``[R, count]`` that holds ``share_N`` in the columns ``place_RN`` of its rows."""
-    drawings, links = place_RN.shape
-    start_R = torch.arange(0, place_RN.numel() + 1, links, dtype=torch.int32, device=place_RN.device)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            start_R, place_RN.flatten().int(), share_N.repeat(drawings), (drawings, count), check_invariants=False
-        )
-
-
-def _numbers(known: _Batch, attention_BHQK: Tensor) -> Tensor:
-    """The columns for each link, ``[N, H, C]``."""
-    elsewhere = []
-    for places in known.places.values():
-        weight_MH = places.weights(attention_BHQK)
-        weight_NH = weight_MH[places.first_N]
-        others_MH = weight_MH.index_fill(0, places.first_N, 0.0)
-        total_NH = torch.zeros_like(weight_NH).index_add_(0, places.link_M, others_MH)
-        # 0 / 0: a link that fits nowhere else has no such mean.
-        elsewhere.append(total_NH / (places.count_N[:, None] - 1))
-    length_N1 = known.batch.lengths_B.to(weight_NH.device)[places.row_N, None]
-    uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
-    return torch.stack((weight_NH, *elsewhere, *(weight_NH - mean_NH for mean_NH in elsewhere), uniform_NH), -1)
+    def _draw(self, found: _Links) -> list[Tensor]:
+        if self._drawn is None or self._drawn[0] is not found.batch:
+            self._drawn = (
+                found.batch,
+                [
+                    drawings(found.links, places, found.batch.index_B, self.permutations, self.seed)
+                    for places in found.places.values()
+                ],
+            )
+        return self._drawn[1]

@@ -161,6 +161,12 @@ class Places:
         place_JH = self.place_J[:, None].expand_as(weight_JH)
         return weight_MH.scatter_reduce_(0, place_JH, weight_JH, "amax", include_self=False)
 
+    def mean_elsewhere(self, weight_MH: Tensor) -> Tensor:
+        """The mean over each link's other places, ``[N, H]``; NaN for a link that fits nowhere else."""
+        others_MH = weight_MH.index_fill(0, self.first_N, 0.0)
+        total_NH = weight_MH.new_zeros((len(self.row_N), weight_MH.shape[1])).index_add_(0, self.link_M, others_MH)
+        return total_NH / (self.count_N[:, None] - 1)
+
 
 def _places(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
     positions = [place for query, key in link.pairs for place in ((query, key) if moved == "together" else (query,))]

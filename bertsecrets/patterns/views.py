@@ -76,7 +76,7 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor) -> Views:
     rows_BHPK, received_BHK = rows_BHPK[:, :, :-1], rows_BHPK[:, :, -1]
     along_BSP = pool_BPS.transpose(1, 2)
     # All heads of an example in one product: only the examples differ in their bins.
-    picture_BHPP = (rows_BHPK.flatten(1, 2) @ along_BSP).unflatten(1, (heads, BINS))
+    picture_BHPP = (rows_BHPK.flatten(1, 2) @ along_BSP).unflatten(1, (heads, -1))
 
     # A padded query attends as a real one does, but its weight in every bin is 0; a padded key receives nothing.
     diagonals = attention_BHQK.new_zeros(batch, heads, len(OFFSETS), size)
@@ -86,7 +86,8 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor) -> Views:
             diagonals[:, :, place, first:last] = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1)
     largest_BHQ, best_BHQ = attention_BHQK.max(-1)
     norm_BHQ = torch.linalg.vector_norm(attention_BHQK, dim=-1)
-    by_query = torch.cat((diagonals, largest_BHQ[:, :, None], norm_BHQ[:, :, None]), dim=2) @ along_BSP[:, None]
+    by_query = torch.cat((diagonals, largest_BHQ[:, :, None], norm_BHQ[:, :, None]), dim=2)
+    by_query = (by_query.flatten(1, 2) @ along_BSP).unflatten(1, (heads, -1))
 
     kept = min(COLUMNS, size)
     most_BHC = received_BHK.topk(kept, dim=-1).indices
@@ -129,8 +130,8 @@ def _summary(
     seen_most_BHC = pad(seen_BHK.topk(kept, dim=-1).values, (0, COLUMNS - kept))
     weight_BHQ = mean_BQ[:, None].expand_as(best_BHQ)
     commonest_BH = torch.zeros_like(seen_BHK).scatter_add(-1, best_BHQ, weight_BHQ).amax(-1)
-    apart_BHQ = best_BHQ - torch.arange(size, device=best_BHQ.device)
-    aligned = torch.stack([((apart_BHQ == offset) * weight_BHQ).sum(-1) for offset in range(-2, 3)], dim=-1)
+    apart_BHQ = (best_BHQ - torch.arange(size, device=best_BHQ.device)).clamp(-3, 3) + 3
+    aligned = weight_BHQ.new_zeros((*apart_BHQ.shape[:2], 7)).scatter_add(-1, apart_BHQ, weight_BHQ)[..., 1:-1]
     return torch.cat(
         (
             columns_BHC.cumsum(-1),
