@@ -25,12 +25,12 @@ def drawings(links: Sequence[Link], places: Places, index_B: Tensor, permutation
     generators = {row: torch.Generator().manual_seed((seed << 32) + int(index_B[row])) for row in rows}
     drawn_NR = torch.stack(
         [
-            torch.randint(count, (permutations,), generator=generators[link.row])
+            torch.randint(count, (permutations,), generator=generators[link.row], dtype=torch.int32)
             for link, count in zip(links, places.count_N.tolist(), strict=True)
         ]
     )
     device = places.link_M.device
-    place_RN = drawn_NR.T.to(device) + places.first_N
+    place_RN = drawn_NR.T.to(device) + places.first_N.int()
     share_N = torch.tensor([1 / rows[link.row] for link in links], dtype=torch.float64, device=device)
     # The matrix by rows, each as long as the other. Every other place counts 0: dense, nearly all of it would be zeros.
     start_R = torch.arange(0, place_RN.numel() + 1, len(links), dtype=torch.int32, device=device)
@@ -38,7 +38,7 @@ def drawings(links: Sequence[Link], places: Places, index_B: Tensor, permutation
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
             start_R,
-            place_RN.flatten().int(),
+            place_RN.flatten(),
             share_N.repeat(permutations),
             (permutations, len(places.link_M)),
             check_invariants=False,

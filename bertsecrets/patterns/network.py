@@ -46,22 +46,22 @@ class PatternNetwork(nn.Module):
         self.picture = nn.Sequential(
             nn.Conv2d(2, half, 3, padding=1),
             nn.MaxPool2d(2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(half, width, 3, padding=1),
             nn.MaxPool2d(2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(width, width, 3),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Flatten(),
         )
-        # The largest of rectified numbers is the rectified largest: pooled first, there is a quarter to rectify. On the
-        # CPU, pooling is eight times faster with the channels last.
+        # Pooled first, a quarter is left to rectify, with the same result. With the channels last, pooling takes a CPU an
+        # eighth of the time.
         nn.utils.convert_conv2d_weight_memory_format(self.picture, torch.channels_last)
         self.strips = nn.Sequential(
             nn.Conv1d(3 * STRIPS, 2 * width, 3, padding=1),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv1d(2 * width, width, 3, padding=1),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
         )
         self.register_buffer("mean_M", torch.zeros(SUMMARY))
         self.register_buffer("deviation_M", torch.ones(SUMMARY))

@@ -130,6 +130,7 @@ def _summary(
     seen_most_BHC = pad(seen_BHK.topk(kept, dim=-1).values, (0, COLUMNS - kept))
     weight_BHQ = mean_BQ[:, None].expand_as(best_BHQ)
     commonest_BH = torch.zeros_like(seen_BHK).scatter_add(-1, best_BHQ, weight_BHQ).amax(-1)
+    # Offsets up to two, and a place at each end for all that are farther.
     apart_BHQ = (best_BHQ - torch.arange(size, device=best_BHQ.device)).clamp(-3, 3) + 3
     aligned = weight_BHQ.new_zeros((*apart_BHQ.shape[:2], 7)).scatter_add(-1, apart_BHQ, weight_BHQ)[..., 1:-1]
     return torch.cat(

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from bertsecrets.data.framenet.published import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
+from bertsecrets.measures.drawings import drawings
 from bertsecrets.measures.frame_relations import FrameRelations
-from bertsecrets.measures.links import fixed_offsets, links_of
+from bertsecrets.measures.links import Link, Moved, Places, fixed_offsets, links_of
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
@@ -285,6 +287,37 @@ def test_p_values_are_those_of_all_drawings() -> None:
         own = sum(attention_BHQK[link.row, 0, link.pairs[0][0], link.pairs[0][1]].item() for link in links)
         sums = np.array([sum(drawn) for drawn in itertools.product(*options)])
         assert found[column][0] == pytest.approx(float(np.mean(sums >= own - 1e-9)), abs=0.012)
+
+
+@pytest.mark.parametrize("moved", ["together", "attending"])
+def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
+    batch = random_batch(8, rows=6)
+    batch.index_B = torch.tensor([4, 0, 17, 3, 5, 9])
+    links = links_of(batch, "all", "element_to_target", "offsets")
+    assert max(Counter(link.row for link in links).values()) > 1
+    attention_BHQK = random_maps(batch, 2, 8)
+    places = Places.of(links, moved)
+    found_RH = drawings(links, places, batch.index_B, 30, seed=2) @ places.weights(attention_BHQK)
+
+    def at(link: Link, shift: int) -> list[tuple[int, int]]:
+        return [(query + shift, key + shift * (moved == "together")) for query, key in link.pairs]
+
+    def fits(link: Link, shift: int) -> bool:
+        tokens = {place for pair in at(link, shift) for place in (pair if moved == "together" else pair[:1])}
+        return tokens <= set(link.words) and all(query != key for query, key in at(link, shift))
+
+    expected_RH = np.zeros((30, 2))
+    for row in {link.row for link in links}:
+        generator = torch.Generator().manual_seed((2 << 32) + int(batch.index_B[row]))
+        own = [link for link in links if link.row == row]
+        for link in own:
+            # Its own place is number 0.
+            shifts = [0, *(shift for shift in range(-30, 30) if shift and fits(link, shift))]
+            for number, drawn in enumerate(torch.randint(len(shifts), (30,), generator=generator).tolist()):
+                for head in range(2):
+                    weights = [attention_BHQK[row, head, query, key].item() for query, key in at(link, shifts[drawn])]
+                    expected_RH[number, head] += max(weights) / len(own)
+    assert np.allclose(found_RH.numpy(), expected_RH, atol=1e-12)
 
 
 def test_p_values_of_heads_without_a_relation_are_uniform() -> None:

@@ -20,6 +20,7 @@ from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.measure import UNCERTAIN, Patterns
 from bertsecrets.patterns.network import judge
 from bertsecrets.patterns.trained import CARD, SHIPPED, WEIGHTS, load_classifier, save_classifier
+from bertsecrets.patterns.views import BINS
 
 COLUMNS = (*PATTERNS, UNCERTAIN)
 
@@ -55,6 +56,22 @@ def test_a_tie_is_uncertain() -> None:
     logits = torch.tensor([[0.52, 0.48, 0, 0, 0], [0.6, 0.4, 0, 0, 0]]).log()
     assert judge(logits, 0.1).uncertain.tolist() == [True, False]
     assert judge(logits, 0.3).uncertain.tolist() == [True, True]
+
+
+def test_the_picture_is_rectified_and_pooled_as_by_definition() -> None:
+    """The network pools first and keeps its channels last; here in float64, windows cut out one by one."""
+    layers = [layer.double() for layer in load_classifier().network.picture if isinstance(layer, torch.nn.Conv2d)]
+    weights = [(layer.weight.detach().contiguous(), layer.bias.detach()) for layer in layers]
+    picture = torch.rand(3, 2, BINS, BINS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = picture
+    for (weight, bias), padding in zip(weights, (1, 1, 0), strict=True):
+        windows = torch.nn.functional.pad(values, (padding,) * 4).unfold(2, 3, 1).unfold(3, 3, 1)
+        values = torch.einsum("nchwij,dcij->ndhw", windows, weight) + bias[:, None, None]
+        values = values.clamp(min=0)
+        if padding:
+            values = values.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1))
+    found = load_classifier().network.picture(picture.float())
+    assert torch.allclose(found.double(), values.flatten(1), atol=1e-5)
 
 
 @pytest.mark.parametrize("left", [False, True])
