@@ -82,35 +82,38 @@ def main() -> None:
 
     singles = {name: measures_of((name,)) for name in MEASURES}
     passes = {"none": [], "all": measures_of(MEASURES), **singles}
-    seconds: dict[str, list[float]] = {name: [] for name in ("eager", *passes)}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ("eager", *passes)}
     for repeat in range(given.repeats + 1):
         for batch in batches:
-            taken = {"eager": _timed(partial(eager_pass, batch))}
+            now = {"eager": _timed(partial(eager_pass, batch))}
             for name, measures in passes.items():
-                taken[name] = _timed(partial(measure_pass, model, measures, [batch]))
+                now[name] = _timed(partial(measure_pass, model, measures, [batch]))
             if repeat:
-                for name, value in taken.items():
-                    seconds[name].append(value)
-    ratios = {
-        name: statistics.median(a / b for a, b in zip(values, seconds["eager"], strict=True))
-        for name, values in seconds.items()
-    }
+                for name, seconds in now.items():
+                    taken[name].append(seconds)
+
+    def ratios(clock: int) -> dict[str, float]:
+        pairs = {name: zip(taken[name], taken["eager"], strict=True) for name in passes}
+        return {name: round(statistics.median(a[clock] / b[clock] for a, b in each), 3) for name, each in pairs.items()}
+
     result = {
         "threads": given.threads,
         "batches": len(batches),
         "batch_size": given.size,
         "tokens_in_a_row": [batch.input_ids_BS.shape[1] for batch in batches],
-        "eager_seconds_for_a_batch": statistics.median(seconds["eager"]),
-        "times_an_eager_pass": {name: round(value, 3) for name, value in ratios.items() if name != "eager"},
+        "eager_seconds_for_a_batch": statistics.median(seconds for seconds, _ in taken["eager"]),
+        "times_an_eager_pass": ratios(0),
+        "times_an_eager_pass_of_processor_time": ratios(1),
     }
     print(json.dumps(result, indent=1))
     given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of this process on all cores: others on the machine lengthen the first alone."""
+    started, used = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - used
 
 
 if __name__ == "__main__":
