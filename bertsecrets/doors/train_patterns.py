@@ -93,7 +93,6 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
         "patterns": dict(
             zip(PATTERNS, np.bincount(annotated.pattern_N, minlength=len(PATTERNS)).tolist(), strict=True)
         ),
-        "judged": [name for name, judged in zip(PATTERNS, _judged(annotated), strict=True) if judged],
         "annotators": _annotators(source, annotated),
         "temperature": temperature,
         "generated": _generated_scores(network, start, unseen, unseen_N, annotated),
@@ -160,7 +159,7 @@ def _generated_scores(
         "maps": len(unseen),
         "macro_f1": float(macro_f1(confusion(unseen_N, network(views).argmax(-1).numpy()))),
         "macro_f1_of_annotated_without_learning_from_them": float(
-            macro_f1(confusion(annotated.pattern_N, found_N), _judged(annotated))
+            macro_f1(confusion(annotated.pattern_N, found_N), _judged(annotated.pattern_N))
         ),
     }
 
@@ -171,17 +170,29 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
     uncertain_N = judge(torch.from_numpy(answer.probability_NP).log(), margin).uncertain.numpy()
     bins = reliability(answer.probability_NP, label_N)
     plain = torch.from_numpy(answer.logit_NP).softmax(-1).numpy()
-    everywhere = np.ones(len(label_N), np.bool_)
+    everywhere, agreed_N = np.ones(len(label_N), np.bool_), annotated.agreed_N
+    sought_N = np.array([bool(row.sought) for row in annotated.rows])
+    # Maps sought for rare patterns are those that a classifier may well get wrong; the others are as heads have them.
+    parts = {
+        "where_both_passes_agree": agreed_N,
+        "taken_whatever_they_show": ~sought_N,
+        "taken_whatever_they_show_where_both_passes_agree": ~sought_N & agreed_N,
+        "sought": sought_N,
+    }
     return {
         **_against_rules(annotated, answer, everywhere, resamples, seed),
-        "where_both_passes_agree": _against_rules(annotated, answer, annotated.agreed_N, resamples, seed),
+        **{
+            name: _against_rules(annotated, answer, chosen_N, resamples, seed)
+            for name, chosen_N in parts.items()
+            if chosen_N.any()
+        },
         "macro_f1_of_all_patterns": float(macro_f1(table_PP)),
         "f1": _by_pattern(table_PP),
         "f1_rules": _by_pattern(confusion(label_N, answer.rules_N)),
         "confusion": table_PP.astype(int).tolist(),
         "uncertain": float(uncertain_N.mean()),
         "macro_f1_of_the_certain": float(
-            macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]), _judged(annotated))
+            macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]), _judged(annotated.pattern_N))
         ),
         "calibration_error": calibration_error(bins),
         "calibration_error_before_temperature": calibration_error(reliability(plain, label_N)),
@@ -192,15 +203,17 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
 def _against_rules(
     annotated: AnnotatedMaps, answer: HeldOut, chosen_N: NDArray[np.bool_], resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Network and rules on some of the maps."""
+    """Network and rules on some of the maps, over the patterns of which there are enough among them."""
     label_N, found_N = annotated.pattern_N[chosen_N], answer.probability_NP.argmax(1)[chosen_N]
     rules_N = answer.rules_N[chosen_N]
     heads = [head for head, chosen in zip(annotated.heads, chosen_N, strict=True) if chosen]
+    judged_P = _judged(label_N)
     network, rules, difference = bootstrap_f1(
-        label_N, [found_N, rules_N], heads, _judged(annotated), resamples=resamples, seed=seed
+        label_N, [found_N, rules_N], heads, judged_P, resamples=resamples, seed=seed
     )
     return {
         "maps": len(label_N),
+        "judged": [name for name, judged in zip(PATTERNS, judged_P, strict=True) if judged],
         "macro_f1": asdict(network),
         "macro_f1_rules": asdict(rules),
         "macro_f1_difference": asdict(difference),
@@ -209,9 +222,9 @@ def _against_rules(
     }
 
 
-def _judged(annotated: AnnotatedMaps) -> NDArray[np.bool_]:
+def _judged(pattern_N: NDArray[np.int64]) -> NDArray[np.bool_]:
     """The patterns of which there are maps enough for an F1 to mean something."""
-    return np.bincount(annotated.pattern_N, minlength=len(PATTERNS)) >= _FEWEST
+    return np.bincount(pattern_N, minlength=len(PATTERNS)) >= _FEWEST
 
 
 def _annotators(folder: Path, annotated: AnnotatedMaps) -> dict[str, dict[str, float]]:
@@ -222,7 +235,7 @@ def _annotators(folder: Path, annotated: AnnotatedMaps) -> dict[str, dict[str, f
     for annotator in sorted({label.annotator for label in labels}):
         own = {label.map: label.pattern for label in labels if label.annotator == annotator and label.map in decided}
         table_PP = confusion([decided[name] for name in own], [PATTERNS.index(pattern) for pattern in own.values()])
-        found[annotator] = {"maps": len(own), "macro_f1": float(macro_f1(table_PP, _judged(annotated)))}
+        found[annotator] = {"maps": len(own), "macro_f1": float(macro_f1(table_PP, _judged(annotated.pattern_N)))}
     return found
 
 
