@@ -17,7 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.paired import Paired, apart
+from bertsecrets.measures.paired import Paired
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
@@ -175,8 +175,9 @@ class MeasureHeads(pl.Callback):
         measures = [Paired(measure) for measure in self.measures if Need.REFERENCE not in measure.needs]
         reference = self.reference if other == INITIAL else self._random(trainer, model)
         found = []
-        for grid in self._pass(trainer, model, measures, reference, f"heads beside the {other} model's"):
-            _, theirs, difference = apart(grid)
+        grids = self._pass(trainer, model, measures, reference, f"heads beside the {other} model's")
+        for measure, grid in zip(measures, grids, strict=True):
+            theirs, difference = measure.apart(grid)
             self.run.add(
                 self.run.rows(theirs, other, 0), self.run.rows(difference, difference_stage(stage, other), step)
             )

@@ -46,6 +46,11 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     # Beside itself before fine-tuning, which it is, nothing differs; beside random weights there are numbers.
     assert not table.grid("frame_relations", "weight", "checkpoint-initial", 0)[0].any()
     assert table.grid("frame_relations", "weight", "checkpoint-random", 0)[0].any()
+    for column in ("p_position_holm", "p_received_holm"):
+        own_LH, initial_LH = (table.grid("frame_relations", column, stage, 0)[0] for stage in ("checkpoint", "initial"))
+        assert np.array_equal(own_LH, initial_LH)
+        assert np.isfinite(table.grid("frame_relations", column, "random", 0)[0]).all()
+        assert not table.steps("frame_relations", column, "checkpoint-initial")
     record = RelationRecord.read(tmp_path / "run")
     assert record is not None
     assert (record.source, record.links) == ("FrameNet 1.5", 4)
