@@ -17,6 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.columns import is_p_value
 from bertsecrets.measures.paired import Paired
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
@@ -121,6 +122,7 @@ class MeasureHeads(pl.Callback):
             f"{grid.measure}/{column}/mean": grid.column(column).nanmean().item()
             for grid in self.grids
             for column in grid.columns
+            if not is_p_value(column)
         }
         for logger in trainer.loggers:
             logger.log_metrics(means, step=step)

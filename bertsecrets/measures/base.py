@@ -56,7 +56,8 @@ class Feed:
 class Measure(Metric):
     """Mean over examples of numbers computed from each example's maps; every example weighs the same.
 
-    A subclass names its ``columns``, says what it ``needs`` and computes ``per_example``; an example whose number is NaN
+    A subclass names its ``columns`` (``p_*`` for p-values and ``*uniform`` for what uniform attention gives, which are not
+    averaged or compared between models), says what it ``needs`` and computes ``per_example``; an example whose number is NaN
     does not count. The state is three sums, so that any number of processes gives the grid that one process gives.
 
     Args:

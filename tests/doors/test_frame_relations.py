@@ -51,6 +51,10 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
         assert np.array_equal(own_LH, initial_LH)
         assert np.isfinite(table.grid("frame_relations", column, "random", 0)[0]).all()
         assert not table.steps("frame_relations", column, "checkpoint-initial")
+    [logged] = (tmp_path / "run" / "csv").glob("*/metrics.csv")
+    header = logged.read_text().splitlines()[0].split(",")
+    assert "frame_relations/weight/mean" in header
+    assert not [name for name in header if "/p_" in name]
     record = RelationRecord.read(tmp_path / "run")
     assert record is not None
     assert (record.source, record.links) == ("FrameNet 1.5", 4)
