@@ -31,17 +31,19 @@ class Columns:
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
         self.step = max(pc.unique(self.rows.select(stage=self.stage).table["step"]).to_pylist())
         names = pc.unique(self.rows.select(stage=self.stage, step=self.step).table["column"]).to_pylist()
-        self.names = [name for name in names if self.count(name) and not self._doubles(name)]
+        self.names = [name for name in names if self.count(name) and not self._doubles(name, names)]
         """Columns that at least one example has, without those that say again what another says."""
 
     def count(self, name: str) -> int:
         """How many examples stand behind a column."""
         return int(self._grid(name)[2].max())
 
-    def _doubles(self, name: str) -> bool:
-        """Whether all separators together are the one that there is."""
+    def _doubles(self, name: str, names: Sequence[str]) -> bool:
+        """Whether all separators together are the one that there is, and that one is a column too."""
         single = name.replace("sep_total", "sep")
-        return single != name and np.array_equal(self.value(name), self.value(single), equal_nan=True)
+        return (
+            single != name and single in names and np.array_equal(self.value(name), self.value(single), equal_nan=True)
+        )
 
     def value(self, name: str) -> Array:
         """Values ``[layers, heads]``."""

@@ -73,6 +73,18 @@ def test_features_of_words_alone_make_no_figure_of_special_tokens() -> None:
     assert len(lead) == 1
 
 
+def test_all_separators_together_without_the_highest_of_them() -> None:
+    values = {name.replace("sep", "sep_total"): value for name, value in FEATURES.items()}
+    section, figures, _ = features(values)
+    assert [row[0] for row in section.tables[0].rows] == ["nouns", "[CLS]", "all [SEP] together"]
+    assert set(figures) == {"features_special", "features_special_heads", "features_words"}
+    figures, lead = {}, []
+    without = {name: value for name, value in PAIRS.items() if not name.startswith(("cls_to_sep", "coreferent"))}
+    without |= {"cls_to_sep_total": PAIRS["cls_to_sep_total"]}
+    token_to_token_section(Columns(table_of("token_to_token", without, {}), "token_to_token"), figures, lead)
+    assert "[CLS] attends most to all [SEP] together (0.600" in lead[0]
+
+
 PAIRS = {
     "cls_to_nouns": np.array([[0.9, 0.9], [0.2, 0.4]]),
     "cls_to_sep": np.array([[0.1, 0.1], [0.5, 0.7]]),
