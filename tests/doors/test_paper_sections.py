@@ -104,9 +104,9 @@ def test_a_head_attends_along_relations_if_its_tests_say_so(
     assert claim.holds is (verdict == "relation")
     [row] = section.tables[1].rows
     highest = f"layer 0 · head 1: 0.700 ({verdict}); layer 1 · head 1: 0.300 (relation)"
-    assert row[3].startswith(highest)
-    assert row[5] == f"{count} of 4"
-    assert row[7] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
+    assert row[2].startswith(highest)
+    assert row[4] == f"{count} of 4"
+    assert row[6] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
 
 
 def test_relations_without_tests_cannot_be_told(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_special_tokens_and_words_are_judged_each_by_itself(tmp_path: Path) -> N
     layers, words = (table.rows for table in section.tables[1:])
     assert [row[:3] for row in layers] == [["[CLS]", "qqp", ".40 .10 .10"], ["[SEP]", "qqp", ".10 .20 .50"]]
     # The authors' notebook on QQP has nouns at 0.031 before and 0.052 after fine-tuning.
-    assert ["qqp", "nouns", "0.020", "0.040", "6", "0", "0.031 → 0.052"] in words
+    assert ["qqp", "nouns", "0.020", "0.040", "0.050", "6", "0", "0.031 → 0.052"] in words
     assert {row[1] for row in words} == {"[CLS]", "[SEP]", "nouns"}
     falling = material(tmp_path / "falling", feature_run(["cls", "nouns"], rise=-0.02))
     features.section(falling)
@@ -205,10 +205,10 @@ def test_figure_7_is_what_cls_attends_to_in_the_last_layer(tmp_path: Path) -> No
     ]
     panels = [axes for axes in made.figures["paper_figure7"].axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["qqp", "rte"]
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["nouns", "[SEP]"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["[SEP]", "nouns"]
     drawn = panels[0].collections[0].get_array()
     assert drawn is not None
-    assert np.allclose(np.asarray(drawn).reshape(2, 2), [[0.05, 0.15], [0.4, 0.2]])
+    assert np.allclose(np.asarray(drawn).reshape(2, 2), [[0.4, 0.2], [0.05, 0.15]])
 
 
 def test_what_is_left_without_position_is_part_of_the_same_mean(tmp_path: Path) -> None:

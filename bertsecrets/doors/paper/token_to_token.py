@@ -87,7 +87,9 @@ def _last_layer(condition: Condition) -> dict[str, _Row]:
 
 def _means(rows: Mapping[str, _Row]) -> dict[str, float]:
     """Means over heads, the highest first; other than [CLS] itself and what [SEP] is in already."""
-    means = {kind: float(np.nanmean(row.value_H)) for kind, row in rows.items() if kind not in (_FIRST, _ALL_SEPARATORS)}
+    means = {
+        kind: float(np.nanmean(row.value_H)) for kind, row in rows.items() if kind not in (_FIRST, _ALL_SEPARATORS)
+    }
     return dict(sorted(means.items(), key=lambda each: -each[1]))
 
 
