@@ -89,6 +89,23 @@ def test_a_task_that_is_annotated_needs_no_framenet(tiny_bert: Path, tmp_path: P
     assert content["links"] >= 24
 
 
+@pytest.mark.slow
+def test_two_processes_give_the_other_models_the_tests_of_one(tiny_bert: Path, tmp_path: Path) -> None:
+    tables = []
+    for devices in (1, 2):
+        given = arguments(tiny_bert, tmp_path / str(devices), trainer="ddp_cpu", **{"trainer.devices": devices})
+        result = door("analyze", *given)
+        assert result.returncode == 0, result.stderr[-2000:]
+        tables.append(HeadTable.read(tmp_path / str(devices) / "heads.parquet"))
+    one, two = tables
+    for stage in ("checkpoint", "initial", "random", "checkpoint-random"):
+        columns = set(one.select(measure="frame_relations", stage=stage).table["column"].to_pylist())
+        assert ("p_position_holm" in columns) == (stage != "checkpoint-random")
+        for column in columns:
+            for a, b in zip(*(each.grid("frame_relations", column, stage, 0) for each in (one, two)), strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 def test_a_wrong_folder_is_told_before_a_model_is_loaded(tmp_path: Path) -> None:
     result = door("analyze", *arguments(tmp_path / "no model", tmp_path / "run", framenet__root=tmp_path / "fn"))
     assert result.returncode == 1
