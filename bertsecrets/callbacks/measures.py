@@ -17,7 +17,8 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.paired import Paired, apart
+from bertsecrets.measures.columns import is_p_value
+from bertsecrets.measures.paired import Paired
 from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
@@ -121,6 +122,7 @@ class MeasureHeads(pl.Callback):
             f"{grid.measure}/{column}/mean": grid.column(column).nanmean().item()
             for grid in self.grids
             for column in grid.columns
+            if not is_p_value(column)
         }
         for logger in trainer.loggers:
             logger.log_metrics(means, step=step)
@@ -175,8 +177,9 @@ class MeasureHeads(pl.Callback):
         measures = [Paired(measure) for measure in self.measures if Need.REFERENCE not in measure.needs]
         reference = self.reference if other == INITIAL else self._random(trainer, model)
         found = []
-        for grid in self._pass(trainer, model, measures, reference, f"heads beside the {other} model's"):
-            _, theirs, difference = apart(grid)
+        grids = self._pass(trainer, model, measures, reference, f"heads beside the {other} model's")
+        for measure, grid in zip(measures, grids, strict=True):
+            theirs, difference = measure.apart(grid)
             self.run.add(
                 self.run.rows(theirs, other, 0), self.run.rows(difference, difference_stage(stage, other), step)
             )

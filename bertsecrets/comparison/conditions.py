@@ -53,6 +53,12 @@ class Condition:
         """The values of some factors, for axes and tables."""
         return " · ".join(_value(name, self.factors[name]) for name in varying) or self.factors["model"]
 
+    def columns(self, measure: str) -> list[str]:
+        """Columns of a measure that some run has, by name."""
+        return sorted(
+            {name for run in self.runs for name in run.heads.select(measure=measure).table["column"].to_pylist()}
+        )
+
     def grids(self, measure: str, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64], int] | None:
         """Values and standard errors ``[replicates, layers, heads]`` at the last step, and examples; None without any."""
         found = []

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.doors.wording import described
+from bertsecrets.measures.columns import is_comparable
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import number, sample_size
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -21,6 +22,7 @@ Array = NDArray[np.float64]
 _LEVEL = 0.05
 _MOST_PANELS = 12
 _OTHERS = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
+_MODELS = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,10 @@ class Change:
 
 
 def changes(table: HeadTable, measure: str, other: str) -> dict[str, Change]:
-    """The columns of a measure that were compared with the ``initial`` or the ``random`` model; empty if none was."""
+    """The columns of a measure that were compared with the ``initial`` or the ``random`` model; empty if none was.
+
+    What no model can change, such as what uniform attention gives, is left out.
+    """
     rows = table.select(measure=measure)
     for stage in (CHECKPOINT, TRAINING):
         compared = rows.select(stage=difference_stage(stage, other)).table
@@ -63,6 +68,7 @@ def changes(table: HeadTable, measure: str, other: str) -> dict[str, Change]:
             return {
                 column: _change(rows, measure, column, stage, other, step)
                 for column in pc.unique(compared["column"]).to_pylist()
+                if is_comparable(column)
             }
     return {}
 
@@ -92,7 +98,6 @@ def _section(table: HeadTable, measure: str, figures: dict[str, Figure], lead: l
     spoken = f"{title[0].lower()}{title[1:]}"
     words, blocks = [], []
     for other, columns in found.items():
-        # A column that no model can change, such as what uniform attention gives, has nothing to show.
         moving = {name: each for name, each in columns.items() if np.nanmax(np.abs(each.delta_LH), initial=0) > 0}
         words.append(_sentence(moving, columns, other, spoken))
         if moving:
@@ -112,14 +117,14 @@ def _section(table: HeadTable, measure: str, figures: dict[str, Figure], lead: l
 def _sentence(moving: dict[str, Change], columns: dict[str, Change], other: str, spoken: str) -> str:
     heads = next(iter(columns.values())).delta_LH.size
     if not moving:
-        return f"Compared with {_OTHERS[other]}, {spoken} differs in no head at all."
+        return f"Compared with {_MODELS[other]}, no head differs at all in {spoken}."
     most = max(moving, key=lambda name: int(moving[name].differs_LH.sum()))
     change = moving[most]
     if not change.differs_LH.any():
-        return f"Compared with {_OTHERS[other]}, no head's {spoken} differs by more than chance."
+        return f"Compared with {_MODELS[other]}, no head differs by more than chance in {spoken}."
     layer, head = change.largest
     return (
-        f"Compared with {_OTHERS[other]}, {spoken} differs most widely for {_name(most)}: in "
+        f"Compared with {_MODELS[other]}, the widest difference in {spoken} is that of {_name(most)}: in "
         f"{int(change.differs_LH.sum())} of {heads} heads, most in layer {layer} · head {head} "
         f"({change.other_LH[layer, head]:.3f} there, {change.own_LH[layer, head]:.3f} here)."
     )
@@ -151,7 +156,7 @@ def _header(found: dict[str, dict[str, Change]]) -> list[str]:
 def _rows(found: dict[str, dict[str, Change]]) -> list[list[str]]:
     rows = []
     for name, own in next(iter(found.values())).items():
-        # What no model can change, such as what uniform attention gives, is no row either.
+        # What is the same in both models is no row.
         if not any(np.nanmax(np.abs(columns[name].delta_LH), initial=0) > 0 for columns in found.values()):
             continue
         row = [_name(name), _mean(own.own_LH)]

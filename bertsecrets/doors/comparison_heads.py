@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bertsecrets.comparison.conditions import Condition, contrasts
 from bertsecrets.comparison.effects import effects
 from bertsecrets.doors.wording import described
+from bertsecrets.measures.columns import is_comparable
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import number, sample_size
@@ -38,7 +39,7 @@ def measure_sections(
             table = run.heads.table
             for measure, column, head in zip(table["measure"], table["column"], table["head"], strict=True):
                 columns = names.setdefault(measure.as_py(), [])
-                if head.as_py() is not None and column.as_py() not in columns:
+                if head.as_py() is not None and column.as_py() not in columns and is_comparable(column.as_py()):
                     columns.append(column.as_py())
     return [
         _measure_section(measure, columns, conditions, varying, figures, lead, rows)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from bertsecrets.results.figures.style import number
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_exceeds_zero
 
 Array = NDArray[np.float64]
 
@@ -31,17 +31,19 @@ class Columns:
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
         self.step = max(pc.unique(self.rows.select(stage=self.stage).table["step"]).to_pylist())
         names = pc.unique(self.rows.select(stage=self.stage, step=self.step).table["column"]).to_pylist()
-        self.names = [name for name in names if self.count(name) and not self._doubles(name)]
+        self.names = [name for name in names if self.count(name) and not self._doubles(name, names)]
         """Columns that at least one example has, without those that say again what another says."""
 
     def count(self, name: str) -> int:
         """How many examples stand behind a column."""
         return int(self._grid(name)[2].max())
 
-    def _doubles(self, name: str) -> bool:
-        """Whether all separators together are the one that there is."""
+    def _doubles(self, name: str, names: Sequence[str]) -> bool:
+        """Whether all separators together are the one that there is, and that one is a column too."""
         single = name.replace("sep_total", "sep")
-        return single != name and np.array_equal(self.value(name), self.value(single), equal_nan=True)
+        return (
+            single != name and single in names and np.array_equal(self.value(name), self.value(single), equal_nan=True)
+        )
 
     def value(self, name: str) -> Array:
         """Values ``[layers, heads]``."""
@@ -51,19 +53,18 @@ class Columns:
         """Standard errors ``[layers, heads]``."""
         return self._grid(name)[1]
 
+    def above_zero(self, names: Sequence[str]) -> list[NDArray[np.bool_]]:
+        """Which heads' means over examples lie above 0: one-sided t tests, at a false discovery rate over all of them.
+
+        Args:
+            names: Columns; a head with fewer than two examples is not above.
+        """
+        p = [mean_exceeds_zero(*self._grid(name)) for name in names]
+        # No number is at most the rate where there is none: what could not be tested is not above.
+        return list(corrected(np.stack(p)) <= RATE)
+
     def _grid(self, name: str) -> tuple[Array, Array, NDArray[np.int64]]:
         return self.rows.grid(self.measure, name, self.stage, self.step)
-
-
-def above(values: Sequence[Array], levels: Sequence[Array], stderrs: Sequence[Array]) -> list[NDArray[np.bool_]]:
-    """Which values lie above their levels: one-sided normal tests, at a false discovery rate over all of them together.
-
-    Args:
-        values, levels, stderrs: Each ``[layers, heads]``; what has no value or no standard error is not above.
-    """
-    z = (np.stack(values) - np.stack(levels)) / np.maximum(np.stack(stderrs), 1e-12)
-    # No number is at most the rate where there is none: what could not be tested is not above.
-    return list(corrected(norm.sf(np.where(np.isfinite(z), z, np.nan))) <= RATE)
 
 
 def shown(feature: str) -> str:

@@ -10,14 +10,13 @@ from bertsecrets.doors.feature_columns import (
     SPECIAL,
     Array,
     Columns,
-    above,
     counted,
     highest,
     shown,
     strongest,
 )
 from bertsecrets.doors.wording import FEATURES
-from bertsecrets.measures.features import UNIFORM
+from bertsecrets.measures.features import OVER_UNIFORM, UNIFORM
 from bertsecrets.results.figures.layer_means import LayerLine, layer_means
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -48,7 +47,8 @@ def features_section(columns: Columns, figures: dict[str, Figure], lead: list[st
             "Each number is the largest mean attention that a token with the feature receives, averaged over the examples "
             "that have such a token (Kovaleva et al. 2019, section 4.4). Uniform attention gives every token 1/L. The "
             "largest of several tokens is above that even where a head does not know the feature: the fair comparison is "
-            "with a random model (beside=[initial,random]). Heads are counted as above uniform attention at a false "
+            f"with a random model (analysis={columns.measure} analysis.{columns.measure}.beside=[initial,random]). Heads are "
+            "counted as above uniform attention by a one-sided t test of the differences from it over examples, at a false "
             f"discovery rate of {RATE:.0%} over all heads and features.",
         ],
         tables=[_table(columns, names)],
@@ -112,7 +112,7 @@ def _most_attended(columns: Columns, words: Sequence[str]) -> str:
 
 
 def _table(columns: Columns, names: Sequence[str]) -> Table:
-    certain = above([columns.value(name) for name in names], *_uniform(columns, names))
+    certain = columns.above_zero([name + OVER_UNIFORM for name in names])
     header = ["feature", "examples", "mean of heads", "uniform", "heads above it", "highest head ± standard error"]
     rows = [
         [
@@ -126,15 +126,6 @@ def _table(columns: Columns, names: Sequence[str]) -> Table:
         for name, certain_LH in zip(names, certain, strict=True)
     ]
     return Table(header, rows, "Features, over all heads, beside what uniform attention gives")
-
-
-def _uniform(columns: Columns, names: Sequence[str]) -> tuple[list[Array], list[Array]]:
-    """What uniform attention gives, and the standard errors of the values' distances from it."""
-    uniform = [name + UNIFORM for name in names]
-    stderrs = [
-        np.hypot(columns.stderr(name), columns.stderr(level)) for name, level in zip(names, uniform, strict=True)
-    ]
-    return [columns.value(level) for level in uniform], stderrs
 
 
 def _ratio(columns: Columns, name: str) -> Array:

@@ -35,6 +35,11 @@ class RelationGrids:
     count: NDArray[np.int64]
 
     @property
+    def tested(self) -> bool:
+        """Whether the model has p-values."""
+        return "p_position_holm" in self.value
+
+    @property
     def heads(self) -> list[tuple[int, int]]:
         """All heads, by falling weight."""
         weight_LH = self.value["weight"]
@@ -62,7 +67,8 @@ def relation_sections(
     rows = table.select(measure=MEASURE)
     if not rows.table.num_rows or record is None:
         return []
-    grids = _latest(rows)
+    stages = pc.unique(rows.table["stage"]).to_pylist()
+    grids = relation_grids(table, CHECKPOINT if CHECKPOINT in stages else TRAINING)
     verdicts = {head: grids.verdict(head) for head in grids.heads}
     sentences = _findings(grids, verdicts, record)
     lead.append(sentences[0])
@@ -79,9 +85,10 @@ def relation_sections(
     ]
 
 
-def _latest(rows: HeadTable) -> RelationGrids:
-    stage = CHECKPOINT if CHECKPOINT in pc.unique(rows.table["stage"]).to_pylist() else TRAINING
-    step = rows.steps(MEASURE, "weight", stage)[-1]
+def relation_grids(table: HeadTable, stage: str) -> RelationGrids:
+    """All that the measure gave a model, at the last step of a stage that has it."""
+    step = table.steps(MEASURE, "weight", stage)[-1]
+    rows = table.select(measure=MEASURE, stage=stage, step=step)
     value, error = {}, {}
     for column in pc.unique(rows.table["column"]).to_pylist():
         value[column], error[column], _ = rows.grid(MEASURE, column, stage, step)

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bertsecrets.doors.feature_columns import RATE, Columns, above, counted, highest, shown, strongest
+from bertsecrets.doors.feature_columns import RATE, Columns, counted, highest, shown, strongest
 from bertsecrets.doors.wording import TOKEN_TO_TOKEN
-from bertsecrets.measures.token_to_token import BEYOND, CLS_TO, FAR, UNIFORM
+from bertsecrets.measures.token_to_token import BEYOND, CLS_TO, FAR, MEAN, UNIFORM
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import number, sample_size
@@ -26,10 +26,7 @@ def token_to_token_section(columns: Columns, figures: dict[str, Figure], lead: l
         blocks.append(_cls_figure(columns, from_cls, figures))
         sentences.append(_cls_finding(columns, from_cls))
     if pairs:
-        beyond = [columns.value(name + BEYOND) for name in pairs]
-        certain = above(
-            beyond, [np.zeros_like(each) for each in beyond], [columns.stderr(name + BEYOND) for name in pairs]
-        )
+        certain = columns.above_zero([name + BEYOND for name in pairs])
         blocks += _pair_figures(columns, pairs, certain, figures)
         tables.append(_pair_table(columns, pairs, certain))
         sentences.append(_beyond_finding(columns, pairs, certain))
@@ -40,8 +37,10 @@ def token_to_token_section(columns: Columns, figures: dict[str, Figure], lead: l
             *sentences,
             "The largest attention between two linked words says little of syntax where they stand side by side: a head "
             "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the same). "
-            "“Beyond position” takes off the mean attention between other words of the same sentences at the same signed "
-            "distance, so that 0 is expected of a head that goes by position alone.",
+            "“Beyond position” is what is left of the mean attention over all such pairs of tokens once the mean attention "
+            "between other words of the same sentences at the same signed distance is taken off, so that 0 is expected of a "
+            f"head that goes by position alone. Heads are counted as beyond it by a one-sided t test over examples, at a "
+            f"false discovery rate of {RATE:.0%} over all heads and kinds of words.",
         ],
         tables=tables,
         figures=blocks,
@@ -114,7 +113,14 @@ def _pair_name(name: str) -> str:
 
 
 def _pair_table(columns: Columns, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> Table:
-    header = ["words", "examples", "highest head ± standard error", "it beyond position", "it far apart"]
+    header = [
+        "words",
+        "examples",
+        "highest head ± standard error",
+        "its mean",
+        "of that beyond position",
+        "it far apart",
+    ]
     header += ["heads beyond position", "furthest beyond it ± standard error"]
     rows = []
     for name, certain_LH in zip(pairs, certain, strict=True):
@@ -125,13 +131,15 @@ def _pair_table(columns: Columns, pairs: Sequence[str], certain: Sequence[NDArra
                 _pair_name(name),
                 f"{columns.count(name):,}",
                 strongest(columns, name),
+                f"{columns.value(name + MEAN)[place]:.3f}",
                 number(columns.value(name + BEYOND)[place], 3),
                 f"{far:.3f}" if np.isfinite(far) else "–",
                 f"{int(certain_LH.sum())} of {certain_LH.size}",
                 strongest(columns, name + BEYOND),
             ]
         )
-    return Table(header, rows, "Linked words, and what is left of the highest head's attention without position")
+    caption = "Linked words, and how much of the highest head's mean attention to them is left without position"
+    return Table(header, rows, caption)
 
 
 def _beyond_finding(columns: Columns, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> str:

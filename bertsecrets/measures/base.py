@@ -56,7 +56,8 @@ class Feed:
 class Measure(Metric):
     """Mean over examples of numbers computed from each example's maps; every example weighs the same.
 
-    A subclass names its ``columns``, says what it ``needs`` and computes ``per_example``; an example whose number is NaN
+    A subclass names its ``columns`` (``p_*`` for p-values and ``*uniform`` for what uniform attention gives, which are not
+    averaged or compared between models), says what it ``needs`` and computes ``per_example``; an example whose number is NaN
     does not count. The state is three sums, so that any number of processes gives the grid that one process gives.
 
     Args:
@@ -72,6 +73,9 @@ class Measure(Metric):
     total_LHC: Tensor
     squares_LHC: Tensor
     count_LHC: Tensor
+
+    added_BHC: Tensor | None = None
+    """The numbers that were added last, example by example: what a paired comparison takes its differences from."""
 
     def __init__(self, num_layers: int, num_heads: int) -> None:
         super().__init__()
@@ -92,6 +96,7 @@ class Measure(Metric):
         self._add(layer, self.per_example(attention_BHQK, batch, reference_BHQK))
 
     def _add(self, layer: int, values_BHC: Tensor) -> None:
+        self.added_BHC = values_BHC
         # The device first: MPS has no float64, and there the state stays on the CPU.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
@@ -101,3 +106,8 @@ class Measure(Metric):
     def compute(self) -> HeadGrid:
         """Mean, standard error and count, reduced over all processes."""
         return HeadGrid.from_sums(self.name, self.columns, self.total_LHC, self.squares_LHC, self.count_LHC)
+
+    def reset(self) -> None:
+        """Back to no examples."""
+        super().reset()
+        self.added_BHC = None

@@ -19,8 +19,8 @@ KOVALEVA = "features_kovaleva"
 
 Absent = Literal["exclude", "kovaleva"]
 
-UNIFORM = "_uniform"
-"""Ends the names of the columns that say what uniform attention would give."""
+UNIFORM, OVER_UNIFORM = "_uniform", "_over_uniform"
+"""End the names of the columns that say what uniform attention would give, and what is beyond that."""
 
 
 def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
@@ -46,6 +46,7 @@ class Features(Measure):
         ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special
             tokens included, in 0..1; with ``pool: sum``, the sum over j.
         ``<feature>_uniform``: what uniform attention would give on the same examples: 1/L for each token.
+        ``<feature>_over_uniform``: ``<feature>`` minus that, example by example; -1..1.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -79,7 +80,7 @@ class Features(Measure):
         if matching == "kovaleva":
             # So that both definitions stand side by side in one table.
             self.name = KOVALEVA  # type: ignore[misc]
-        self.columns = (*self.features, *(name + UNIFORM for name in self.features))
+        self.columns = tuple(name + kind for kind in ("", UNIFORM, OVER_UNIFORM) for name in self.features)
         super().__init__(num_layers, num_heads)
         if any(feature.needs_annotation for feature in self.features.values()):
             self.needs = frozenset({Need.ANNOTATION})
@@ -105,8 +106,9 @@ class Features(Measure):
             pooled(values_BHS, mask_BFS, self.features.values())
             for values_BHS in (attention_received(attention_BHQK, real_BS), uniform_B1S)
         )
-        values_BHC = torch.cat((received_BHF, uniform_B1F.expand_as(received_BHF)), dim=-1)
-        as_zero_C = self._as_zero_F.repeat(2).to(values_BHC.device)
+        uniform_BHF = uniform_B1F.expand_as(received_BHF)
+        values_BHC = torch.cat((received_BHF, uniform_BHF, received_BHF - uniform_BHF), dim=-1)
+        as_zero_C = self._as_zero_F.repeat(3).to(values_BHC.device)
         return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
 
     def _masks(self, batch: Batch) -> Tensor:

@@ -30,7 +30,7 @@ KOVALEVA = "token_to_token_kovaleva"
 """Name of the measure with ``matching=kovaleva``."""
 
 CLS_TO = "cls_to_"
-BEYOND, FAR = "_beyond_position", "_far"
+MEAN, BEYOND, FAR = "_mean", "_beyond_position", "_far"
 UNIFORM = "uniform"
 
 
@@ -52,9 +52,10 @@ class TokenToToken(Measure):
         ``cls_to_<feature>``: the most that the first token ([CLS]) attends to a token with the feature, in 0..1; with
             ``pool: sum``, to all of them together. The paper looks at the last layer.
         ``<pair>``: the largest attention from a token of a first word to a token of its second word, in 0..1.
-        ``<pair>_beyond_position``: mean over these pairs of tokens of their attention less the mean attention of the
-            other pairs of tokens at the same signed distance, between the same sentences of the same example, special
-            tokens apart. 0 is expected of a head that attends by position alone; -1..1.
+        ``<pair>_mean``: mean attention over those of these pairs of tokens that are not the only ones at their signed
+            distance, between the same sentences of the same example, special tokens apart; in 0..1.
+        ``<pair>_beyond_position``: how much of that mean is left once each pair's attention is taken less the mean of the
+            others at its distance. 0 is expected of a head that attends by position alone; -1..1.
         ``<pair>_far``: as ``<pair>``, among tokens at least ``far`` apart.
         ``uniform``: 1/L, what uniform attention gives to each of the L tokens.
 
@@ -103,7 +104,7 @@ class TokenToToken(Measure):
             self.name = KOVALEVA  # type: ignore[misc]
         self.columns = (
             *(CLS_TO + name for name in self.features),
-            *(name + kind for kind in ("", BEYOND, FAR) for name in self.pairs),
+            *(name + kind for kind in ("", MEAN, BEYOND, FAR) for name in self.pairs),
             UNIFORM,
         )
         for column in self.columns:
@@ -150,6 +151,7 @@ class TokenToToken(Measure):
             most_BHP = self._pooled(values_NH, pairs, size, "amax")
             columns += [
                 most_BHP if self.absent == "exclude" else most_BHP.nan_to_num(0.0),
+                self._pooled(values_NH.masked_fill(beyond_NH.isnan(), torch.nan), pairs, size, "mean"),
                 self._pooled(beyond_NH, pairs, size, "mean"),
                 self._pooled(values_NH.masked_fill(~found.far_N[:, None], torch.nan), pairs, size, "amax"),
             ]

@@ -7,6 +7,12 @@ from scipy import stats
 Array = NDArray[np.float64]
 
 
+def mean_exceeds_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
+    """One-sided p-values of a mean of ``count`` numbers being 0 or less; NaN as for :func:`mean_differs_from_zero`."""
+    half = mean_differs_from_zero(mean, stderr, count) / 2
+    return np.where(np.asarray(mean) > 0, half, 1 - half)
+
+
 def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
     """Two-sided p-values of a mean of ``count`` numbers being 0; NaN with fewer than two, or where it is undefined.
 

@@ -46,6 +46,15 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     # Beside itself before fine-tuning, which it is, nothing differs; beside random weights there are numbers.
     assert not table.grid("frame_relations", "weight", "checkpoint-initial", 0)[0].any()
     assert table.grid("frame_relations", "weight", "checkpoint-random", 0)[0].any()
+    for column in ("p_position_holm", "p_received_holm"):
+        own_LH, initial_LH = (table.grid("frame_relations", column, stage, 0)[0] for stage in ("checkpoint", "initial"))
+        assert np.array_equal(own_LH, initial_LH)
+        assert np.isfinite(table.grid("frame_relations", column, "random", 0)[0]).all()
+        assert not table.steps("frame_relations", column, "checkpoint-initial")
+    [logged] = (tmp_path / "run" / "csv").glob("*/metrics.csv")
+    header = logged.read_text().splitlines()[0].split(",")
+    assert "frame_relations/weight/mean" in header
+    assert not [name for name in header if "/p_" in name]
     record = RelationRecord.read(tmp_path / "run")
     assert record is not None
     assert (record.source, record.links) == ("FrameNet 1.5", 4)
@@ -78,6 +87,23 @@ def test_a_task_that_is_annotated_needs_no_framenet(tiny_bert: Path, tmp_path: P
     assert content["source"] == "the annotation of task demo_paraphrase"
     assert (content["settings"]["pairs"], content["settings"]["matching"]) == ("zip", "kovaleva")
     assert content["links"] >= 24
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_other_models_the_tests_of_one(tiny_bert: Path, tmp_path: Path) -> None:
+    tables = []
+    for devices in (1, 2):
+        given = arguments(tiny_bert, tmp_path / str(devices), trainer="ddp_cpu", **{"trainer.devices": devices})
+        result = door("analyze", *given)
+        assert result.returncode == 0, result.stderr[-2000:]
+        tables.append(HeadTable.read(tmp_path / str(devices) / "heads.parquet"))
+    one, two = tables
+    for stage in ("checkpoint", "initial", "random", "checkpoint-random"):
+        columns = set(one.select(measure="frame_relations", stage=stage).table["column"].to_pylist())
+        assert ("p_position_holm" in columns) == (stage != "checkpoint-random")
+        for column in columns:
+            for a, b in zip(*(each.grid("frame_relations", column, stage, 0) for each in (one, two)), strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_a_wrong_folder_is_told_before_a_model_is_loaded(tmp_path: Path) -> None:

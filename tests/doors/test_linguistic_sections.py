@@ -9,9 +9,9 @@ import torch
 from doors.runs import door, small
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy.stats import false_discovery_control, norm
+from scipy import stats
 
-from bertsecrets.doors.feature_columns import Columns, above
+from bertsecrets.doors.feature_columns import Columns
 from bertsecrets.doors.features_section import features_section
 from bertsecrets.doors.token_to_token_section import token_to_token_section
 from bertsecrets.grid import HeadGrid
@@ -21,10 +21,10 @@ from bertsecrets.results.table import HeadTable
 Array = NDArray[np.float64]
 
 
-def table_of(measure: str, values: dict[str, Array], counts: dict[str, int]) -> HeadTable:
+def table_of(measure: str, values: dict[str, Array], counts: dict[str, int], stderr: float = 0.01) -> HeadTable:
     value_LHC = torch.tensor(np.stack(list(values.values()), -1))
     count_LHC = torch.tensor([counts.get(name, 50) for name in values]).expand(value_LHC.shape)
-    grid = HeadGrid(measure, tuple(values), value_LHC, torch.full_like(value_LHC, 0.01), count_LHC)
+    grid = HeadGrid(measure, tuple(values), value_LHC, torch.full_like(value_LHC, stderr), count_LHC)
     return HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=3)
 
 
@@ -40,10 +40,13 @@ FEATURES = {
 }
 
 
+FEATURES |= {f"{name}_over_uniform": FEATURES[name] - 0.05 for name in ("nouns", "negation", "cls", "sep")}
+
+
 def features(values: dict[str, Array]) -> tuple[Section, dict[str, Figure], list[str]]:
     figures: dict[str, Figure] = {}
     lead: list[str] = []
-    rows = table_of("features", values, {"negation": 0, "negation_uniform": 0})
+    rows = table_of("features", values, {name: 0 for name in values if name.startswith("negation")})
     return features_section(Columns(rows, "features"), figures, lead), figures, lead
 
 
@@ -65,9 +68,21 @@ def test_features_are_told_where_they_are_attended_to_most() -> None:
 
 
 def test_features_of_words_alone_make_no_figure_of_special_tokens() -> None:
-    _, figures, lead = features({name: FEATURES[name] for name in ("nouns", "nouns_uniform")})
+    _, figures, lead = features({name: FEATURES[name] for name in FEATURES if name.startswith("nouns")})
     assert set(figures) == {"features_words"}
     assert len(lead) == 1
+
+
+def test_all_separators_together_without_the_highest_of_them() -> None:
+    values = {name.replace("sep", "sep_total"): value for name, value in FEATURES.items()}
+    section, figures, _ = features(values)
+    assert [row[0] for row in section.tables[0].rows] == ["nouns", "[CLS]", "all [SEP] together"]
+    assert set(figures) == {"features_special", "features_special_heads", "features_words"}
+    figures, lead = {}, []
+    without = {name: value for name, value in PAIRS.items() if not name.startswith(("cls_to_sep", "coreferent"))}
+    without |= {"cls_to_sep_total": PAIRS["cls_to_sep_total"]}
+    token_to_token_section(Columns(table_of("token_to_token", without, {}), "token_to_token"), figures, lead)
+    assert "[CLS] attends most to all [SEP] together (0.600" in lead[0]
 
 
 PAIRS = {
@@ -75,9 +90,11 @@ PAIRS = {
     "cls_to_sep": np.array([[0.1, 0.1], [0.5, 0.7]]),
     "cls_to_sep_total": np.array([[0.1, 0.1], [0.5, 0.7]]),
     "subject_to_verb": np.array([[0.9, 0.1], [0.2, 0.5]]),
+    "subject_to_verb_mean": np.array([[0.6, 0.1], [0.2, 0.3]]),
     "subject_to_verb_beyond_position": np.array([[0.0, -0.1], [0.001, 0.2]]),
     "subject_to_verb_far": np.array([[0.02, 0.1], [0.2, 0.4]]),
     "coreferent": np.full((2, 2), math.nan),
+    "coreferent_mean": np.full((2, 2), math.nan),
     "coreferent_beyond_position": np.full((2, 2), math.nan),
     "coreferent_far": np.full((2, 2), math.nan),
     "uniform": np.full((2, 2), 0.05),
@@ -102,6 +119,7 @@ def test_a_head_that_goes_by_position_is_told_from_one_that_goes_beyond() -> Non
             "subject → verb",
             "50",
             "layer 0 · head 0: 0.900 ± 0.010",
+            "0.600",
             "0.000",
             "0.020",
             "1 of 4",
@@ -111,18 +129,40 @@ def test_a_head_that_goes_by_position_is_told_from_one_that_goes_beyond() -> Non
     assert set(figures) == {"token_to_token_cls", "token_to_token_pairs", "token_to_token_beyond_position"}
 
 
-def test_heads_above_their_level_equal_an_independent_correction() -> None:
+def test_heads_above_uniform_are_those_of_scipys_test_on_the_examples_themselves() -> None:
     rng = np.random.default_rng(0)
-    values = [rng.normal(0.05, 0.05, (4, 6)) for _ in range(3)]
-    levels, stderrs = [np.full((4, 6), 0.05)] * 3, [rng.uniform(0.005, 0.03, (4, 6)) for _ in range(3)]
-    values[1][2, 3] = math.nan
-    found = np.stack(above(values, levels, stderrs))
-    z = (np.stack(values) - 0.05) / np.stack(stderrs)
-    expected = np.zeros_like(found)
-    tested = np.isfinite(z)
-    expected[tested] = false_discovery_control(norm.sf(z[tested])) <= 0.05
-    assert (found == expected).all()
-    assert 0 < found.sum() < found.size
+    # Few examples whose lengths, and with them what uniform attention gives, differ widely.
+    uniform_N = 1 / rng.integers(5, 60, 7)
+    over_NLHC = rng.normal(rng.uniform(-0.02, 0.05, (3, 4, 2)), 0.03, (7, 3, 4, 2))
+    batch_values = {
+        "nouns": uniform_N[:, None, None] + over_NLHC[..., 0],
+        "verbs": uniform_N[:, None, None] + over_NLHC[..., 1],
+        "nouns_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
+        "verbs_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
+        "nouns_over_uniform": over_NLHC[..., 0],
+        "verbs_over_uniform": over_NLHC[..., 1],
+    }
+    value_NLHC = torch.tensor(np.stack(list(batch_values.values()), -1))
+    count_LHC = torch.full(value_NLHC.shape[1:], 7)
+    grid = HeadGrid.from_sums("features", tuple(batch_values), value_NLHC.sum(0), value_NLHC.square().sum(0), count_LHC)
+    rows = HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=3)
+    [table] = features_section(Columns(rows, "features"), {}, []).tables
+    related = [
+        stats.ttest_rel(batch_values[name], batch_values[f"{name}_uniform"], axis=0, alternative="greater").pvalue
+        for name in ("nouns", "verbs")
+    ]
+    expected_CN = stats.false_discovery_control(np.stack(related).ravel()).reshape(2, 12) <= 0.05
+    assert 0 < expected_CN.sum() < expected_CN.size
+    assert [row[4] for row in table.rows] == [f"{each.sum()} of 12" for each in expected_CN]
+    # A normal test that takes the two for samples of their own counts others.
+    spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(uniform_N)) for name in ("nouns", "verbs")]
+    p_CN = stats.norm.sf(np.moveaxis(over_NLHC.mean(0), -1, 0) / np.stack(spreads)).ravel()
+    assert (stats.false_discovery_control(p_CN).reshape(2, 12) <= 0.05).sum() != expected_CN.sum()
+
+
+def test_the_hint_is_a_key_that_can_be_typed() -> None:
+    section, _, _ = features(FEATURES)
+    assert "analysis=features analysis.features.beside=[initial,random]" in section.paragraphs[-1]
 
 
 @pytest.mark.slow

@@ -118,7 +118,12 @@ def test_the_measure_equals_a_naive_loop(seed: int) -> None:
                     elif absent == "kovaleva" and name != "negation":
                         values.append(0.0)
                         uniform.append(0.0)
-                for column, expected in ((name, values), (f"{name}_uniform", uniform)):
+                over = [value - level for value, level in zip(values, uniform, strict=True)]
+                for column, expected in (
+                    (name, values),
+                    (f"{name}_uniform", uniform),
+                    (f"{name}_over_uniform", over),
+                ):
                     assert grid.column(column)[0, head].item() == pytest.approx(np.mean(expected), abs=1e-12)
                     assert grid.count_LHC[0, head, grid.columns.index(column)].item() == len(expected)
 

@@ -1,4 +1,4 @@
-"""A measure on two models: against the two taken by themselves, and differences against scipy's paired test."""
+"""A measure on two models: against the other taken by itself, and differences against scipy's paired test."""
 
 from copy import deepcopy
 
@@ -10,9 +10,11 @@ from scipy import stats
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.paired import Paired, apart
+from bertsecrets.measures.frame_relations import FrameRelations
+from bertsecrets.measures.paired import Paired
 from bertsecrets.measures.runner import measure_pass
 
 
@@ -64,13 +66,13 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
     model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
     a_NLH, b_NLH = by_hand(model), by_hand(other)
     long_N = np.array([11, 7, 4, 9, 9, 3, 6]) >= 5
-    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), other)
-    own, theirs, difference = apart(grid)
-    assert own.columns == theirs.columns == difference.columns == ("all", "long")
+    paired = Paired(Focus(LAYERS, HEADS))
+    (grid,) = measure_pass(model, [paired], batches(), other)
+    theirs, difference = paired.apart(grid)
+    assert theirs.columns == difference.columns == ("all", "long")
     for keep_N, column in ((np.ones(7, bool), "all"), (long_N, "long")):
         a, b = a_NLH[keep_N], b_NLH[keep_N]
         place = difference.columns.index(column)
-        assert np.allclose(own.column(column), a.mean(0), atol=1e-12)
         assert np.allclose(theirs.column(column), b.mean(0), atol=1e-12)
         assert np.allclose(difference.column(column), (a - b).mean(0), atol=1e-12)
         assert (difference.count_LHC[:, :, place] == keep_N.sum()).all()
@@ -80,11 +82,51 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
 
 def test_a_model_does_not_differ_from_itself() -> None:
     model = tiny_model("bert").double()
-    (grid,) = measure_pass(model, [Paired(Focus(LAYERS, HEADS))], batches(), deepcopy(model))
-    own, theirs, difference = apart(grid)
-    assert torch.equal(own.value_LHC, theirs.value_LHC)
+    paired = Paired(Focus(LAYERS, HEADS))
+    (grid,) = measure_pass(model, [paired], batches(), deepcopy(model))
+    _, difference = paired.apart(grid)
     assert (difference.value_LHC == 0).all()
     assert (difference.stderr_LHC == 0).all()
+
+
+def framed() -> list[Batch]:
+    """Batches whose sentences hold one frame each; none in the last of them."""
+    found = []
+    for place, batch in enumerate([*batches(), batches()[0]]):
+        size = batch.input_ids_BS.shape[1]
+        words = tuple(Word("w", 2 * word, 2 * word + 1, "X", -1, "root") for word in range(size))
+        frames = (Frame("F", 2, (FrameElement("A", 0, 0),)),) if place < 2 else ()
+        found.append(
+            Batch(
+                input_ids_BS=batch.input_ids_BS,
+                attention_mask_BS=batch.attention_mask_BS,
+                token_type_ids_BS=None,
+                special_BS=batch.special_BS,
+                word_BS=torch.arange(size).expand_as(batch.word_BS).masked_fill(~batch.attention_mask_BS.bool(), -1),
+                index_B=torch.arange(10 * place, 10 * place + batch.size),
+                label_B=None,
+                annotations=((Annotation(words, frames),),) * batch.size,
+            )
+        )
+    return found
+
+
+def test_the_other_model_has_the_tests_that_the_measure_gives_it_by_itself() -> None:
+    model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
+    paired = Paired(FrameRelations(LAYERS, HEADS, permutations=50))
+    theirs, difference = paired.apart(measure_pass(model, [paired], framed(), other)[0])
+    (alone,) = measure_pass(other, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
+    assert theirs.columns == alone.columns
+    assert {"p_position_holm", "p_received_holm"} <= set(theirs.columns)
+    assert torch.allclose(theirs.value_LHC, alone.value_LHC, equal_nan=True, atol=1e-12)
+    assert torch.equal(theirs.count_LHC, alone.count_LHC)
+    assert theirs.column("p_position").unique().numel() > 1
+    # A p-value of a difference of two weights is none of the difference's numbers.
+    assert difference.columns == FrameRelations.columns
+    (own,) = measure_pass(model, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
+    expected_LH = own.column("weight") - alone.column("weight")
+    assert torch.allclose(difference.column("weight"), expected_LH, atol=1e-12)
+    assert (difference.count_LHC[:, :, 0] == 7).all()
 
 
 def test_a_models_autocast_does_not_round_its_measures() -> None:

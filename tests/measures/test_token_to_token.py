@@ -61,9 +61,9 @@ def naive_pairs(example: Plain, section: dict[str, Any]) -> list[tuple[int, int]
     ]
 
 
-def naive_beyond(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[int, int]]) -> float:
-    """The pairs' attention less that of others like them, looked for in the whole map."""
-    differences = []
+def naive_beyond(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[int, int]]) -> tuple[float, float]:
+    """The mean of the pairs that have others like them, looked for in the whole map, and how far it is above those."""
+    weights, differences = [], []
     for query, key in pairs:
         others = [
             map_SS[i, j]
@@ -74,8 +74,9 @@ def naive_beyond(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[
             and (example.sentences[i], example.sentences[j]) == (example.sentences[query], example.sentences[key])
         ]
         if others:
+            weights.append(map_SS[query, key])
             differences.append(map_SS[query, key] - np.mean(others))
-    return float(np.mean(differences)) if differences else float("nan")
+    return (float(np.mean(weights)), float(np.mean(differences))) if weights else (float("nan"), float("nan"))
 
 
 def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
@@ -85,7 +86,7 @@ def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
         far = [(query, key) for query, key in pairs if abs(query - key) >= 3]
         values[name] = max((map_SS[pair] for pair in pairs), default=float("nan"))
         values[f"{name}_far"] = max((map_SS[pair] for pair in far), default=float("nan"))
-        values[f"{name}_beyond_position"] = naive_beyond(example, map_SS, pairs)
+        values[f"{name}_mean"], values[f"{name}_beyond_position"] = naive_beyond(example, map_SS, pairs)
     for name, section in FEATURES.items():
         kinds = {kind: values for kind, values in section.items() if kind != "pool"}
         if "special" in section:
@@ -170,6 +171,7 @@ def test_a_sentence_worked_by_hand() -> None:
     attention[0, 0, 2, 0] = 0.9
     values = one(attention)
     assert values["verb_to_subject"] == pytest.approx(0.7)
+    assert values["verb_to_subject_mean"] == pytest.approx((0.3 + 0.7) / 2)
     assert values["subject_to_verb"] == pytest.approx(0.25)
     # Six pairs of word tokens stand at distance -1; each of the two is compared with the other five.
     others = [(0.7 + 0.1 + 0.2) / 5, (0.3 + 0.1 + 0.2) / 5]

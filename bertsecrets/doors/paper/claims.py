@@ -35,6 +35,8 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 def held(names: Sequence[str], of: Sequence[str]) -> str:
     """For how many of some conditions a statement holds, and for which it does not."""
     missing = [name for name in of if name not in names]
+    if len(missing) == len(of):
+        return "nowhere"
     if not missing:
         return f"in all {len(of)}" if len(of) > 1 else f"for {of[0]}"
     return f"in {len(names)} of {len(of)} (not for {', '.join(missing)})"

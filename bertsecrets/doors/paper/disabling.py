@@ -39,12 +39,12 @@ def heads_section(material: Material) -> Section | None:
         Claim(
             "On every task the score rises when some one head is disabled.",
             f"The best head's mean change is above 0 {held(helpful, names)}; as the best of many heads it may be chance, "
-            f"and a gain that is significant in most seeds is there {held(proven, names) if proven else 'nowhere'}.",
+            f"and a gain that is significant in most seeds is there {held(proven, names)}.",
             len(helpful) == len(names),
         ),
         Claim(
             "On some tasks (MRPC, RTE) disabling a random head helps on average.",
-            f"The mean change over all heads is above 0 {held(on_average, names) if on_average else 'nowhere'}.",
+            f"The mean change over all heads is above 0 {held(on_average, names)}.",
             bool(on_average),
         ),
     ]
@@ -98,7 +98,7 @@ def layers_section(material: Material) -> Section | None:
     claims = [
         Claim(
             "Disabling a whole layer can raise the score (RTE, layer 0 here: +3.2 points, 9 of 277 examples).",
-            f"Some layer's mean change is above 0 {held(helpful, names) if helpful else 'nowhere'}.",
+            f"Some layer's mean change is above 0 {held(helpful, names)}.",
             bool(helpful),
         )
     ]

@@ -18,7 +18,7 @@ _CONSTANT_IN_THE_PAPER = ("mrpc", "qqp", "rte")
 def section(material: Material) -> Section | None:
     """Table 1, per task, with the published one beside it; None without labelled runs."""
     rows, drawn = [], []
-    above, constant_like, compared, of_the_three = [], [], [], []
+    above, constant_like, compared, of_the_three, undefined = [], [], [], [], []
     for condition in material.trained:
         name = material.name(condition)
         other = next((each for each in material.untrained if material.name(each) == name), None)
@@ -39,6 +39,9 @@ def section(material: Material) -> Section | None:
                 drawn.append(_drawn(f"{name} · pre-trained", ours, constant))
                 if theirs:
                     drawn.append(_drawn(f"{name} · random weights", theirs, constant))
+                if theirs and not np.isfinite([*ours, *theirs]).all():
+                    undefined.append(name)
+                elif theirs:
                     compared.append(name)
                     above += [name] if np.mean(ours) > np.mean(theirs) else []
                     floor = 0.0 if constant is None else float(constant)
@@ -47,16 +50,18 @@ def section(material: Material) -> Section | None:
     if not rows:
         return None
     claims = []
-    if compared:
+    if compared or undefined:
+        left_out = f" Left out, for the score of some seed is undefined: {', '.join(undefined)}." if undefined else ""
         claims = [
             Claim(
                 "Fine-tuned pre-trained weights beat fine-tuned random weights on every task.",
-                f"The mean score is higher {held(above, compared)}.",
-                len(above) == len(compared),
+                f"{f'The mean score is higher {held(above, compared)}.' if compared else ''}{left_out}".strip(),
+                len(above) == len(compared) if compared else None,
             ),
             Claim(
                 "Random weights learn nothing of MRPC, QQP and RTE: they end as the constant answer (our reading of table 1).",
-                f"Within a point of a constant answer, or below it, {held(constant_like, compared) if constant_like else 'nowhere'}.",
+                f"{f'Within a point of a constant answer, or below it, {held(constant_like, compared)}.' if compared else ''}"
+                f"{left_out}".strip(),
                 all(name in constant_like for name in of_the_three) if of_the_three else None,
             ),
         ]
@@ -67,8 +72,9 @@ def section(material: Material) -> Section | None:
     return Section(
         "Section 3, table 1: does pre-training matter?",
         [
-            "Scores in percent, mean over seeds with half of a 95 % interval. The paper's column has its pre-trained and, "
-            "after the stroke, its randomly initialised model; it gives one run each and no intervals."
+            "Scores in percent, mean over seeds with half of a 95 % interval. The paper's column has three models: pre-trained "
+            "and fine-tuned, random and fine-tuned, and pre-trained without fine-tuning, whose classifier has learned "
+            "nothing; it gives one run each and no intervals."
         ],
         [Table(header, rows, "Table 1"), *([claims_table(claims)] if claims else [])],
         [FigureBlock(figure, "Every seed's score, by task and initialisation.", "Dot chart of scores.")],
@@ -104,4 +110,4 @@ def _percent(value: float | None) -> str:
 
 def _published(material: Material, condition: Condition, metric: str) -> str:
     known = (material.published(condition, published.SCORES) or {}).get(metric)
-    return "–" if known is None else f"{known[2]:.1f} / {known[1]:.1f}"
+    return "–" if known is None else " / ".join(f"{value:.1f}" for value in reversed(known))
