@@ -28,6 +28,7 @@ def heads_section(material: Material) -> Section | None:
             [
                 name,
                 each.what,
+                f"{each.count:,}",
                 f"{each.baseline_R.mean():.3f}",
                 f"{np.nanmin(score_LH):.3f} to {np.nanmax(score_LH):.3f}",
                 f"{100 * np.nanmean(delta_LH):+.2f}",
@@ -60,6 +61,7 @@ def heads_section(material: Material) -> Section | None:
     header = [
         "task",
         "metric (mode)",
+        "examples",
         "score",
         "lowest and highest, one head disabled",
         "mean change, points",
@@ -87,6 +89,7 @@ def layers_section(material: Material) -> Section | None:
         rows.append(
             [
                 name,
+                f"{each.count:,}",
                 f"{each.baseline_R.mean():.3f}",
                 " ".join(f"{100 * value:+.1f}" for value in delta_L),
                 "–"
@@ -110,7 +113,7 @@ def layers_section(material: Material) -> Section | None:
         note="dots: seeds; bars: their mean, pale where significant in at most half of them",
     )
     material.figures["paper_figure9"] = figure
-    header = ["task", "score", "change by layer here, points", "in their figure"]
+    header = ["task", "examples", "score", "change by layer here, points", "in their figure"]
     return Section(
         "Section 4.6, figure 9: what happens when a layer is disabled?",
         [],

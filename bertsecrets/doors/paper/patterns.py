@@ -87,7 +87,7 @@ def _claims(bars: Sequence[ShareBar], names: Sequence[str]) -> list[Claim]:
     return [
         Claim(
             "Maps that could be informative (heterogeneous and block) are 32% to 61% of all, by task.",
-            f"They are {min(informative.values()):.0%} to {max(informative.values()):.0%}; within 5 points of that range "
+            f"They are {_range(list(informative.values()))}; within 5 points of that range "
             f"{held(within, tasks)}.",
             len(within) == len(tasks),
         ),
@@ -102,3 +102,8 @@ def _claims(bars: Sequence[ShareBar], names: Sequence[str]) -> list[Claim]:
             sum(value >= 1 / 3 for value in vertical.values()) > len(tasks) / 2,
         ),
     ]
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"
