@@ -19,7 +19,7 @@ from bertsecrets.results.table import HeadTable
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed; pip install 'bertsecrets[annotate]'")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NEGATIONS = {
     "cannot",
@@ -107,8 +107,8 @@ def naive(rows: Iterator[tuple[str, ...]], pipeline: Path) -> tuple[dict[str, np
         received_LHS = np.zeros((len(maps), maps[0].shape[1], length))
         for layer, map_BHQK in enumerate(maps):
             for head in range(map_BHQK.shape[1]):
-                for key in range(length):
-                    received_LHS[layer, head, key] = sum(map_BHQK[0, head, :, key].tolist()) / length
+                columns = zip(*map_BHQK[0, head].tolist(), strict=True)
+                received_LHS[layer, head] = [sum(column) / length for column in columns]
         for name, chosen in {**positions, "cls": [0], "sep": separators}.items():
             if chosen:
                 found.setdefault(name, []).append(received_LHS[..., chosen].max(-1))
