@@ -66,12 +66,13 @@ def _figure(material: Material, having: Sequence[Condition], column: str) -> lis
     found = {material.name(each): grids for each in having if (grids := each.grids(_MEASURE, column)) is not None}
     if not found:
         return []
+    panels = [HeadPanel(name, value_RLH.mean(axis=0)) for name, (value_RLH, _, _) in found.items()]
     figure = head_panels(
-        [HeadPanel(name, value_RLH.mean(axis=0)) for name, (value_RLH, _, _) in found.items()],
+        panels,
         title=f"Attention to {_SPECIAL[column]}",
         unit="mean attention received",
         note=f"mean over seeds, {sample_size([count for _, _, count in found.values()])} for each",
-        limits=(0.0, 1.0),
+        limits=(0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels)),
     )
     material.figures[f"paper_figure6_{column}"] = figure
     return [FigureBlock(figure, f"Figure 6: attention to {_SPECIAL[column]}, by task.", "Heatmaps by layer and head.")]

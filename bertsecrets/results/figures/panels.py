@@ -63,7 +63,7 @@ def head_panels(
         for panel, value_LH in zip(panels, values, strict=True)
     ]
     counting = np.concatenate([value_LH[keep_LH] for value_LH, keep_LH in zip(values, certain, strict=True)])
-    columns = min(_COLUMNS, len(panels))
+    columns = _across(len(panels))
     down = -(-len(panels) // columns)
     layers, heads = values[0].shape
     side = (PAGE_WIDTH - 1.2) / columns
@@ -101,6 +101,11 @@ def head_panels(
         counted = "layers and heads count from 0, layer 0 at the top, next to the input"
         footnote(figure, f"{note}; {counted if rows is None else 'heads count from 0'}")
     return figure
+
+
+def _across(panels: int) -> int:
+    """Panels in a row: four make a square."""
+    return 2 if panels == 4 else min(_COLUMNS, panels)
 
 
 def _draw(
@@ -141,7 +146,7 @@ class LayerPanel:
 
 def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: str) -> Figure:
     """A bar for each layer's mean with its replicates as dots, one panel each, all on the same axes."""
-    columns = min(_COLUMNS, len(panels))
+    columns = _across(len(panels))
     rows = -(-len(panels) // columns)
     with house_style():
         figure = new_figure(max(4.2, PAGE_WIDTH * columns / _COLUMNS), rows * 1.7 + 1.2, title)
