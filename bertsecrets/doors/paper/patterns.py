@@ -87,8 +87,7 @@ def _claims(bars: Sequence[ShareBar], names: Sequence[str]) -> list[Claim]:
     return [
         Claim(
             "Maps that could be informative (heterogeneous and block) are 32% to 61% of all, by task.",
-            f"They are {_range(list(informative.values()))}; within 5 points of that range "
-            f"{held(within, tasks)}.",
+            f"They are {_range(list(informative.values()))}; within 5 points of that range {held(within, tasks)}.",
             len(within) == len(tasks),
         ),
         Claim(
