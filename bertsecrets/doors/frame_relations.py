@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from bertsecrets.measures.frame_relations import LEVEL
 from bertsecrets.results.figures.gallery import MapPanel, gallery
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.replicates import ScatterPanel, head_scatter
@@ -16,7 +17,6 @@ from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.table import HeadTable
 
 MEASURE = "frame_relations"
-ALPHA = 0.05
 _LISTED = 10
 _OUTLINED = 5
 _PAIRS = 4
@@ -53,8 +53,8 @@ class RelationGrids:
         distance, and is not shown to go beyond the word. ``position``: the other way round. ``neither``: shown to go
         beyond neither.
         """
-        beyond_position = self.value["p_position_holm"][head] < ALPHA
-        beyond_word = self.value["p_received_holm"][head] < ALPHA
+        beyond_position = self.value["p_position_holm"][head] < LEVEL
+        beyond_word = self.value["p_received_holm"][head] < LEVEL
         if beyond_position:
             return RELATION if beyond_word else WORD
         return POSITION if beyond_word else NEITHER
@@ -111,7 +111,7 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
     )
     of = {each: sum(verdict == each for verdict in verdicts.values()) for each in (RELATION, WORD, POSITION, NEITHER)}
     second = (
-        f"Of {len(verdicts)} heads, by both permutation tests (Holm-corrected p < {ALPHA:g}): relation {of[RELATION]} "
+        f"Of {len(verdicts)} heads, by both permutation tests (Holm-corrected p < {LEVEL:g}): relation {of[RELATION]} "
         f"(neither distance nor the attended word alone explains the weight), word {of[WORD]} (such words are attended to "
         f"from everywhere), position {of[POSITION]} (such distances are), neither {of[NEITHER]}."
     )
@@ -214,7 +214,7 @@ def _figures(
         title="Relation, distance or word?",
         x_label="weight elsewhere",
         y_label="link minus elsewhere",
-        note=f"one dot a head; filled: relation, both p < {ALPHA:g} after Holm's correction; "
+        note=f"one dot a head; filled: relation, both p < {LEVEL:g} after Holm's correction; "
         f"n = {int(grids.count.max()):,} sentences",
     )
     outlined = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
@@ -20,6 +21,10 @@ NAME = "frame_relations"
 BASELINES: dict[str, Moved] = {"position": "together", "received": "attending"}
 """What a head's weight may be due to, and what is moved to find out."""
 
+LEVEL = 0.05
+"""Of the tests, after Holm's correction."""
+
+_LEAST_DRAWINGS, _DRAWINGS_A_HEAD = 5_000, 40
 _TOLERANCE = 1e-9
 
 
@@ -72,7 +77,9 @@ class FrameRelations(Measure):
     Args:
         num_layers, num_heads: Size of the grid.
         pairs, direction, matching: See :func:`bertsecrets.measures.links.links_of`.
-        permutations: Drawings of each test, the same for every head; the smallest p-value is 1 / (permutations + 1).
+        permutations: Drawings of each test, the same for every head; the smallest p-value is 1 / (permutations + 1), before
+            Holm's correction multiplies it by the number of heads. None for 40 a head, so that a head can pass, and at
+            least 5,000; fewer than can make any head significant are told in a warning.
         max_examples: A random sample of this many examples; None for all.
         seed: Of the drawings; each example draws with its own index, so that batches and processes change nothing.
 
@@ -93,7 +100,7 @@ class FrameRelations(Measure):
         pairs: Pairs = "all",
         direction: Direction = "element_to_target",
         matching: Matching = "offsets",
-        permutations: int = 5_000,
+        permutations: int | None = None,
         max_examples: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -106,9 +113,16 @@ class FrameRelations(Measure):
                 raise UserError(
                     f"Unknown {key} '{value}' of the frame_relations measure; {choices(str(value), valid)}."
                 )
+        heads = num_layers * num_heads
+        permutations = max(_LEAST_DRAWINGS, _DRAWINGS_A_HEAD * heads) if permutations is None else permutations
         if type(permutations) is not int or permutations < 1:
             raise UserError(
                 f"permutations of the frame_relations measure is {permutations!r}; expected a number from 1."
+            )
+        if heads > LEVEL * (permutations + 1):
+            rank_zero_warn(
+                f"{permutations} permutations of the frame_relations measure cannot make any of {heads} heads significant at "
+                f"{LEVEL:g} after Holm's correction; leave them to the default."
             )
         super().__init__(num_layers, num_heads)
         self.pairs, self.direction, self.matching = pairs, direction, matching

@@ -6,7 +6,6 @@ from bertsecrets.comparison import published
 from bertsecrets.comparison.conditions import Condition
 from bertsecrets.comparison.runs import FinishedRun
 from bertsecrets.doors.frame_relations import (
-    ALPHA,
     MEASURE,
     RELATION,
     RelationGrids,
@@ -16,6 +15,7 @@ from bertsecrets.doors.frame_relations import (
 )
 from bertsecrets.doors.paper.claims import Claim, claims_table, held
 from bertsecrets.doors.paper.material import Material
+from bertsecrets.measures.frame_relations import LEVEL
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.relations import RelationExample, RelationRecord
@@ -66,7 +66,7 @@ def section(material: Material) -> Section | None:
     claim = Claim(
         "A few heads of the pre-trained model attend along frame relations.",
         f"The highest head's weight goes beyond what position and what the attended word alone give it "
-        f"{held(relation, tested)} (both permutation tests, Holm-corrected p < {ALPHA:g}); the table says what each of the "
+        f"{held(relation, tested)} (both permutation tests, Holm-corrected p < {LEVEL:g}); the table says what each of the "
         "highest heads goes by."
         if tested
         else "These runs have no tests of the model before fine-tuning; run them again with this version.",
