@@ -67,7 +67,7 @@ def test_every_group_of_the_configuration_composes() -> None:
         for path in sorted((CONF / group).glob("*.yaml")):
             # Neither weights nor a spaCy pipeline need be there for that.
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
-            extra = ["annotation.pipeline=null"] if path.stem == "dark_secrets" else extra
+            extra = ["annotation.pipeline=null"] if path.stem in ("dark_secrets", "dark_secrets_minilm") else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
             if path.stem == "ud_ewt" or "override /analysis" in path.read_text("utf-8"):
                 checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
