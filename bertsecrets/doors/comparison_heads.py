@@ -66,6 +66,9 @@ def _measure_section(
         }
         for label, (value_RLH, stderr_RLH, _) in found.items():
             rows += _long(label, measure, column, value_RLH, stderr_RLH)
+        # Words that no example has, coreferent ones as a rule, make an empty picture.
+        if not any(np.isfinite(value_RLH).any() for value_RLH, _, _ in found.values()):
+            continue
         panels = [HeadPanel(label, value_RLH.mean(axis=0)) for label, (value_RLH, _, _) in found.items()]
         title, unit = described(measure, column)
         counts = [count for _, _, count in found.values()]

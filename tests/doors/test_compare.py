@@ -84,6 +84,7 @@ def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Pa
 def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(tmp_path: Path) -> None:
     columns = {name: np.full((2, 2), 0.1) for name in ("weight", "p_position", "p_position_holm", "uniform")}
     features = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform", "nouns_over_uniform")}
+    features["negation"] = np.full((2, 2), np.nan)
     measured = [("training", "frame_relations", columns), ("training", "features", features)]
     for seed in (1, 2):
         make_run(tmp_path / str(seed), seed=seed, measured=measured)
@@ -91,7 +92,7 @@ def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(t
     drawn = {path.stem for path in (tmp_path / "page" / "figures").glob("*.png")}
     assert drawn == {"scores", "frame_relations_weight", "features_nouns"}
     numbers = pq.read_table(tmp_path / "page" / "comparison.parquet")
-    assert set(numbers["column"].to_pylist()) == {"weight", "nouns"}
+    assert set(numbers["column"].to_pylist()) == {"weight", "nouns", "negation"}
 
 
 def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_path: Path) -> None:
