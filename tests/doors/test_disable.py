@@ -126,6 +126,7 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
     assert (tmp_path / "merged" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [a for a in analysis(tiny_bert, tmp_path / "two", trained) if a != "trainer.accelerator=cpu"]
     result = door("analyze", *arguments, "analysis=disable_heads", "trainer=ddp_cpu", "trainer.devices=2")

@@ -112,6 +112,7 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
     assert "it is a sweep of train.py, not of analyze.py" in result.stderr
 
 
+@pytest.mark.slow
 def test_two_sweeps_over_one_folder_at_once_do_each_job_once(tiny_bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     first = start(sweep_arguments(tiny_bert, folder, "seed=1,2"))
@@ -129,6 +130,7 @@ def test_two_sweeps_over_one_folder_at_once_do_each_job_once(tiny_bert: Path, tm
         assert (job / "finished.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_leaves_no_process_and_goes_on(tiny_bert: Path, tmp_path: Path) -> None:
     killed_and_resumed(tiny_bert, tmp_path, times=1)
 
