@@ -236,7 +236,11 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
         pytest.param({"trainer__precision": "bf16-mixed"}, marks=pytest.mark.slow),
         pytest.param({"trainer__precision": "bf16-true"}, marks=pytest.mark.slow),
         pytest.param(
-            {"trainer__accumulate_grad_batches": 3, "optimizer__layer_decay": 0.8, "optimizer__freeze": "[embeddings,0]"},
+            {
+                "trainer__accumulate_grad_batches": 3,
+                "optimizer__layer_decay": 0.8,
+                "optimizer__freeze": "[embeddings,0]",
+            },
             marks=pytest.mark.slow,
         ),
         pytest.param({"init": "random_normal", "callbacks": "none", "task": "demo_similarity"}, marks=pytest.mark.slow),
