@@ -138,9 +138,12 @@ def _differences(
     else:
         differing = each.delta_LH[each.p_LH <= _LEVEL]
         by = f", those by {differing.mean():+.3f} on average" if differing.size else ""
+        heads = f"{counts[most]} of {each.delta_LH.size}"
+        contrast = _contrast_name(first, second, factor, varying)
         sentence = (
-            f"Of {len(shown)} comparison{'s' * (len(shown) > 1)} of {what} the one with most differing heads is "
-            f"{_contrast_name(first, second, factor, varying)}: {counts[most]} of {each.delta_LH.size}{by}."
+            f"{contrast}: {what} differs in {heads} heads{by}."
+            if len(shown) == 1
+            else f"Of {len(shown)} comparisons of {what} the one with most differing heads is {contrast}: {heads}{by}."
         )
     return [FigureBlock(figure, f"{title}; only what is significant is coloured.", f"Heatmaps of {title}.")], [sentence]
 
@@ -363,9 +366,10 @@ def drift_against_ablation(
     words = []
     if known_rhos:
         low, high = min(known_rhos, key=lambda each: each[1]), max(known_rhos, key=lambda each: each[1])
+        span = f"runs from {_shown(low[1])} ({low[0]}) to {_shown(high[1])} ({high[0]})"
         words.append(
             "The rank correlation of a head's drift and the change of score without it (negative: what changed more "
-            f"matters more) runs from {_shown(low[1])} ({low[0]}) to {_shown(high[1])} ({high[0]})."
+            f"matters more) {span if len(known_rhos) > 1 else f'is {_shown(low[1])} ({low[0]})'}."
         )
         lead.append(words[0])
     block = FigureBlock(figures["drift_against_ablation"], "Drift against effect of disabling.", "Scatter of heads.")
