@@ -149,6 +149,7 @@ def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: P
     assert [row["heads"] for row in rows] == ["0-1 2-3", "0-0 0-1 0-2 0-3 2-0 2-1 2-2 2-3"]
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
     for extra, message in (
         (["analysis=disable_heads", "ablation.layer=7"], "Layer 7 does not exist: the model has layers 0 to 2"),

@@ -219,6 +219,7 @@ exec "$@"
 """
 
 
+@pytest.mark.slow
 def test_slurm_gets_an_array_whose_tasks_run_the_jobs(
     tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
