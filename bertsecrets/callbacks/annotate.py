@@ -73,10 +73,10 @@ class SampleMaps(pl.Callback):
         examples: int = 100,
         seed: int = 0,
     ) -> None:
-        counts = {"maps": (maps, 1), "min_length": (min_length, 1), "passes": (passes, 1), "examples": (examples, 1)}
-        for name, (value, least) in counts.items():
-            if type(value) is not int or value < least:
-                raise UserError(f"labelling.{name} is {value!r}; expected a whole number from {least}.")
+        counts = {"maps": maps, "min_length": min_length, "passes": passes, "examples": examples}
+        for name, value in counts.items():
+            if type(value) is not int or value < 1:
+                raise UserError(f"labelling.{name} is {value!r}; expected a whole number from 1.")
         if type(max_length) is not int or max_length < min_length:
             raise UserError(f"labelling.max_length is {max_length!r}; expected a whole number from {min_length}.")
         if not stages:
@@ -154,30 +154,32 @@ class SampleMaps(pl.Callback):
         """Maps that may show some patterns, out of all heads and ``examples`` examples."""
         classifier, rules, taken = load_classifier(), Rules(), set(known.names)
         count = min(self.examples, len(dataset.lengths))
-        positions = choose_examples(count, dataset.lengths, self.min_length, self.max_length, self.seed)
+        # Examples repeat where fewer are as long; each is searched once.
+        chosen = choose_examples(count, dataset.lengths, self.min_length, self.max_length, self.seed)
+        positions = list(dict.fromkeys(chosen))
         found: list[tuple[MapRow, Tensor, set[str]]] = []
         with progress_over(len(self.stages), "stages searched", visible=visible) as advance:
-            for stage in self.stages:
-                for i, all_LHQQ, batch, place in self._captured(module, dataset, stage, range(count), positions):
+            for stage in dict.fromkeys(self.stages):
+                for i, all_LHQQ, batch, place in self._captured(
+                    module, dataset, stage, range(len(positions)), positions
+                ):
                     likely = likely_patterns(classifier, rules, all_LHQQ.flatten(0, 1))
                     for n, shown in enumerate(likely):
                         if shown & set(patterns):
                             head = divmod(n, all_LHQQ.shape[1])
                             row = self._row(stage, *head, batch, place, len(dataset.examples[positions[i]].texts))
-                            found.append((row, all_LHQQ[head].half(), shown))
+                            if row.map not in taken:
+                                found.append((row, all_LHQQ[head].half(), shown))
                 advance()
-        unknown = {row.map: (row, map_QQ, shown) for row, map_QQ, shown in found if row.map not in taken}
-        new = list(unknown.values())
-        chosen = choose_likely(
-            self.maps, [((row.layer, row.head), shown) for row, _, shown in new], patterns, self.seed
-        )
-        rows = [replace(new[n][0], sought=pattern) for n, pattern in chosen]
+        candidates = [((row.layer, row.head), shown) for row, _, shown in found]
+        sought = choose_likely(self.maps, candidates, patterns, self.seed)
+        rows = [replace(found[n][0], sought=pattern) for n, pattern in sought]
         if len(rows) < self.maps:
             _log.warning(
-                f"Only {len(rows)} of the {self.maps} maps asked for were found in {count} examples; search more with "
+                f"Only {len(rows)} of the {self.maps} maps asked for were found in {len(positions)} examples; search more with "
                 "labelling.examples, or other tasks."
             )
-        return rows, {new[n][0].map: new[n][1] for n, _ in chosen}
+        return rows, {found[n][0].map: found[n][1] for n, _ in sought}
 
     def _captured(
         self,

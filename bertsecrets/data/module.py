@@ -21,7 +21,7 @@ from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, 
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.base import TRAIN
 from bertsecrets.data.task import Task
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import SHORTEST, EncodedSplit
 from bertsecrets.errors import UserError, choices
 
 
@@ -54,7 +54,7 @@ class TaskData(pl.LightningDataModule):
         annotator: Annotator | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, 8)):
+        for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, SHORTEST)):
             if type(value) is not int or value < least:
                 raise UserError(f"task.training.{name} is {value!r}; expected a whole number from {least}.")
         self.task = task

@@ -15,6 +15,9 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 
+SHORTEST = 8
+"""The fewest tokens to truncate to; below that, special tokens leave hardly any room for words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

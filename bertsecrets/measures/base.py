@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
+from bertsecrets.data.tokenization import SHORTEST
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 
@@ -22,10 +23,6 @@ class Need(Enum):
 
     REFERENCE = "reference"
     ANNOTATION = "annotation"
-
-
-SHORTEST = 8
-"""The fewest tokens to truncate to; below that, special tokens leave hardly any room for words."""
 
 
 @dataclass(frozen=True)

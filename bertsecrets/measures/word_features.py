@@ -111,10 +111,11 @@ def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> di
 
 def check_occurs(features: Mapping[str, Feature], examples: Sequence[Example]) -> None:
     """Raises UserError, naming the feature, if one is in none of the examples."""
-    tagged = any(word.tag for example in examples for sentence in example.annotations for word in sentence.words)
     for name, feature in features.items():
         if not any(feature.occurs(example) for example in examples):
-            if feature.tag and not tagged:
+            if feature.tag and not any(
+                word.tag for example in examples for sentence in example.annotations for word in sentence.words
+            ):
                 raise UserError(
                     f"Feature '{name}' is told by Penn Treebank tags ({', '.join(feature.tag)}), and the words of this "
                     "annotation have none; take annotation=spacy, or the features of conf/feature/default.yaml."

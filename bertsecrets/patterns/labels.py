@@ -132,8 +132,7 @@ def consensus(labels: Sequence[Label]) -> dict[str, str]:
     """Map -> pattern, for the maps on which passes 1 and 2 agree and those of the others those that pass 3 decided."""
     first, second = of_pass(labels, 1), of_pass(labels, 2)
     agreed = {name: pattern for name, pattern in first.items() if second.get(name) == pattern}
-    decided = of_pass(labels, ADJUDICATION)
-    return {**{name: pattern for name, pattern in decided.items() if name not in agreed}, **agreed}
+    return {**of_pass(labels, ADJUDICATION), **agreed}
 
 
 def disagreements(labels: Sequence[Label]) -> list[str]:
