@@ -107,6 +107,8 @@ class DisableHeads(pl.Callback):
             raise UserError(f"No disabling plan is named; choose from {', '.join(PLANS)}.")
         if every_n_validations < 0:
             raise UserError(f"every_n_validations is {every_n_validations}; expected 0 (at the end) or more.")
+        if max_examples is not None and max_examples < 1:
+            raise UserError(f"max_examples is {max_examples}; expected 1 or more, or null for all.")
         self.run = run
         self.plans = tuple(plans)
         self.mode = mode

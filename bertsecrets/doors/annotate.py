@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,11 +14,10 @@ from bertsecrets.errors import UserError
 from bertsecrets.patterns.agreement import Agreement
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.labels import (
-    ADJUDICATION,
     LABELS,
     Label,
     consensus,
-    disagreements,
+    left_to_vote,
     merge_labels,
     of_pass,
     parse_labels,
@@ -34,11 +33,12 @@ from bertsecrets.results.files import atomic_write
 def take_labels(config: DictConfig) -> Agreement:
     """Merges the files named by ``labelling.labels`` into ``labels.csv`` of ``labelling.folder``; returns how the passes agree.
 
-    Writes ``agreement.json`` and, for the maps that the passes differ in and pass 3 has not decided,
-    ``adjudicate.html`` and ``sheets/pass3``. Nothing is written unless every file is valid.
+    Writes ``agreement.json`` and, for the maps on whose pattern the passes differ and further ones, up to
+    ``labelling.votes``, could decide otherwise, ``adjudicate.html`` and ``sheets/pass<n>``. Nothing is written unless
+    every file is valid.
 
     Raises:
-        UserError: If there is no such folder, or a file of labels is not valid.
+        UserError: If there is no such folder, a file of labels is not valid, or fewer than two votes are wanted.
     """
     settings = config.labelling
     if settings.folder is None:
@@ -48,6 +48,11 @@ def take_labels(config: DictConfig) -> Agreement:
     folder = Path(settings.folder)
     if not (folder / TABLE).is_file():
         raise UserError(f"Folder '{folder}' holds no {TABLE}; give one that analysis=annotate_patterns made.")
+    wanted = settings.votes
+    if not isinstance(wanted, int) or wanted < 2:
+        raise UserError(
+            f"labelling.votes is {wanted!r}; expected a whole number from 2: how many labels a doubtful map gets."
+        )
     maps = MapSet.read(folder)
     known = frozenset(maps.names)
     before = read_labels(folder)
@@ -59,16 +64,19 @@ def take_labels(config: DictConfig) -> Agreement:
         labels = merge_labels(labels, new, changed)
     check_free(folder / "sheets", labels)
     write_labels(folder, labels)
-    agreement, differing = Agreement.between(of_pass(labels, 1), of_pass(labels, 2)), disagreements(labels)
+    agreement, left = Agreement.between(of_pass(labels, 1), of_pass(labels, 2)), left_to_vote(labels, wanted)
     with atomic_write(folder / "agreement.json") as temporary:
-        temporary.write_text(json.dumps({**agreement.as_dict(), "differing": differing}, indent=1), "utf-8")
+        temporary.write_text(json.dumps({**agreement.as_dict(), "differing": list(left)}, indent=1), "utf-8")
     adjudicate = folder / "adjudicate.html"
-    if differing:
-        write_page(adjudicate, maps, differing, [ADJUDICATION])
-        write_sheets(folder / "sheets" / f"pass{ADJUDICATION}", maps, differing, ADJUDICATION)
+    if left:
+        # Where maps lack passes of different numbers, those of the first come first.
+        number = min(left.values())
+        differing = [name for name, following in left.items() if following == number]
+        write_page(adjudicate, maps, differing, [number])
+        write_sheets(folder / "sheets" / f"pass{number}", maps, differing, number)
     else:
         adjudicate.unlink(missing_ok=True)
-    _print(Console(), folder, maps, labels, len(labels) - len(before), agreement, differing)
+    _print(Console(), folder, maps, labels, len(labels) - len(before), agreement, left)
     return agreement
 
 
@@ -79,7 +87,7 @@ def _print(
     labels: Sequence[Label],
     taken: int,
     agreement: Agreement,
-    differing: Sequence[str],
+    left: Mapping[str, int],
 ) -> None:
     console.print(
         f"Took in {taken} label{'' if taken == 1 else 's'}; {folder / LABELS} now holds {len(labels)}.", soft_wrap=True
@@ -105,10 +113,11 @@ def _print(
         table.add_row(f"{key} {pattern}", *map(str, counts), "–" if math.isnan(specific) else f"{specific:.1%}")
     console.print(table)
     console.print(f"Consensus: {len(consensus(labels))} maps.")
-    if differing:
+    if left:
+        number = min(left.values())
         console.print(
-            f"{len(differing)} maps are left to pass {ADJUDICATION}: {folder / 'adjudicate.html'}, or "
-            f"{folder / 'sheets' / f'pass{ADJUDICATION}'}.",
+            f"{sum(following == number for following in left.values())} maps are left to pass {number}: "
+            f"{folder / 'adjudicate.html'}, or {folder / 'sheets' / f'pass{number}'}.",
             soft_wrap=True,
         )
 

@@ -21,7 +21,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Scheme, folds, held_out, variants_of
 from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, one_hot, pretrain, views_of
-from bertsecrets.patterns.labels import LABELS, consensus, of_pass, read_labels
+from bertsecrets.patterns.labels import LABELS, consensus, read_labels, votes
 from bertsecrets.patterns.maps import ANNOTATED, TABLE, MapSet
 from bertsecrets.patterns.network import PatternClassifier, PatternNetwork, judge
 from bertsecrets.patterns.rules import masses
@@ -47,6 +47,7 @@ from bertsecrets.results.report.page import write_report
 EVALUATION, PREDICTIONS, PAGE = "evaluation.json", "predictions.csv", "classifier.html"
 _SYNTHETIC = 2000
 _FEWEST = 10
+_CLEAR = 0.8
 _HELD_OUT: dict[Scheme, str] = {
     "head": "heads held out",
     "task": "tasks held out",
@@ -122,19 +123,16 @@ def read_annotated(folder: Path) -> AnnotatedMaps:
             "analysis=annotate_patterns made and took labels into>, or train_patterns=true for the package's maps."
         )
     maps, labels = MapSet.read(folder), read_labels(folder)
-    decided, first, second = consensus(labels), of_pass(labels, 1), of_pass(labels, 2)
+    decided, named = consensus(labels), votes(labels)
     rows = [row for row in maps.rows if row.map in decided]
-    place = {row.map: n for n, row in enumerate(rows)}
-    vote_NP = np.zeros((len(rows), len(PATTERNS)))
-    for label in labels:
-        if label.map in place:
-            vote_NP[place[label.map], PATTERNS.index(label.pattern)] += 1
+    answers = [[PATTERNS.index(pattern) for pattern in named[row.map].values()] for row in rows]
+    counts = [np.bincount(each, minlength=len(PATTERNS)) for each in answers]
+    count_NP = np.array(counts, np.float64).reshape(-1, len(PATTERNS))
     annotated = AnnotatedMaps(
         rows,
         [maps[row.map] for row in rows],
         np.array([PATTERNS.index(decided[row.map]) for row in rows], np.int64),
-        vote_NP / vote_NP.sum(1, keepdims=True),
-        np.array([first.get(row.map) == second.get(row.map) is not None for row in rows], np.bool_),
+        count_NP / count_NP.sum(1, keepdims=True),
     )
     if len(set(annotated.heads)) < 6 or len(set(annotated.tasks)) < 3:
         raise UserError(
@@ -170,14 +168,18 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
     uncertain_N = judge(torch.from_numpy(answer.probability_NP).log(), margin).uncertain.numpy()
     bins = reliability(answer.probability_NP, label_N)
     plain = torch.from_numpy(answer.logit_NP).softmax(-1).numpy()
-    everywhere, agreed_N = np.ones(len(label_N), np.bool_), annotated.agreed_N
+    everywhere = np.ones(len(label_N), np.bool_)
+    share_N = annotated.vote_NP.max(1)
+    clear_N = share_N >= _CLEAR
     sought_N = np.array([bool(row.sought) for row in annotated.rows])
     # Maps sought for rare patterns are those that a classifier may well get wrong; the others are as heads have them.
     parts = {
-        "where_both_passes_agree": agreed_N,
+        "clear": clear_N,
+        "unanimous": share_N == 1,
         "taken_whatever_they_show": ~sought_N,
-        "taken_whatever_they_show_where_both_passes_agree": ~sought_N & agreed_N,
+        "taken_whatever_they_show_clear": ~sought_N & clear_N,
         "sought": sought_N,
+        "sought_clear": sought_N & clear_N,
     }
     return {
         **_against_rules(annotated, answer, everywhere, resamples, seed),
@@ -228,7 +230,7 @@ def _judged(pattern_N: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _annotators(folder: Path, annotated: AnnotatedMaps) -> dict[str, dict[str, float]]:
-    """How well each annotator's labels fit what was decided in the end; the first two passes had a part in that."""
+    """How well each annotator's labels fit what was decided in the end; their own labels had a part in that."""
     labels = read_labels(folder)
     decided = {row.map: number for row, number in zip(annotated.rows, annotated.pattern_N.tolist(), strict=True)}
     found = {}

@@ -31,14 +31,12 @@ class AnnotatedMaps:
         pattern_N: Numbers of their patterns, int64, as the annotators decided in the end.
         vote_NP: Share of each map's labels that named each pattern, ``[N, 5]``: what is learned from, so that a map
             which annotators saw differently pulls less.
-        agreed_N: Whether the first two passes agreed.
     """
 
     rows: Sequence[MapRow]
     maps: Sequence[Tensor]
     pattern_N: NDArray[np.int64]
     vote_NP: NDArray[np.float64]
-    agreed_N: NDArray[np.bool_]
 
     @property
     def heads(self) -> list[tuple[str, int, int]]:

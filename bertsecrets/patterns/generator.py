@@ -1,8 +1,8 @@
 """Makes attention maps of the five patterns: what the classifier learns from before it sees annotated ones.
 
-A map is a mixture of parts (columns, a band along the diagonal, two blocks, and a background of one of eight kinds), each
-with its share of every row, under noise in the logits: A = softmax(ln(mixture) + noise). The pattern is what the shares
-say; a map whose noise has blurred it is drawn again. Doubtful maps are left to the annotated set.
+A map is a mixture of parts (columns, a band along the diagonal, two blocks, and a background of one of nine kinds), each
+with its share of every row, under noise in the logits: A = softmax(ln(mixture) + noise). A map that does not show what its
+shares were meant to give is drawn again. Doubtful maps are left to the annotated set.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,11 +38,31 @@ class GeneratedMap:
 
 @dataclass(frozen=True)
 class _Shares:
-    """Share of each row's attention that goes to each part; the rest goes to the background."""
+    """Share of each row's attention that goes to each part; the rest goes to the background, an even one or any other."""
 
     columns: float = 0.0
     band: float = 0.0
     blocks: float = 0.0
+    even: bool | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a map shows.
+
+    Args:
+        columns: What its columns hold of each row, beyond what uniform attention would give them.
+        band: What lies near the diagonal, likewise.
+        blocks: What rows of two segments keep within their own, likewise.
+        standing: Share of rows whose largest weight, what is near the diagonal apart, is in one of the columns.
+        hugging: Share of rows whose largest weight is near the diagonal, from 0 for chance to 1.
+    """
+
+    columns: float
+    band: float
+    blocks: float
+    standing: float
+    hugging: float
 
 
 def generate(generator: Generator) -> Iterator[GeneratedMap]:
@@ -74,43 +94,47 @@ def generate_one(pattern: str, generator: Generator) -> GeneratedMap:
 def _draw_shares(pattern: str, generator: Generator) -> _Shares:
     uniform = generator.uniform
     if pattern == "vertical":
-        columns = uniform(0.48, 0.98)
-        return _Shares(columns=columns, band=min(uniform(0, 0.14), 1 - columns))
+        columns = uniform(0.18, 0.98)
+        # Beside weak columns, what is uneven would compete with them.
+        even = True if columns < 0.4 else None
+        return _Shares(columns=columns, band=min(columns * uniform(0, 0.3), 1 - columns), even=even)
     if pattern == "diagonal":
-        band = uniform(0.42, 0.98)
-        return _Shares(band=band, columns=min(uniform(0, 0.14), 1 - band))
+        band = uniform(0.25, 0.98)
+        return _Shares(band=band, columns=min(band * uniform(0, 0.3), 1 - band))
     if pattern == "vertical_diagonal":
-        total, part = uniform(0.55, 0.98), uniform(0.38, 0.72)
+        total, part = uniform(0.3, 0.98), uniform(0.27, 0.73)
         return _Shares(columns=total * part, band=total * (1 - part))
     if pattern == "block":
-        blocks = uniform(0.45, 0.97)
+        blocks = uniform(0.4, 0.97)
         rest = 1 - blocks
-        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.6), band=rest * uniform(0, 0.3))
-    return _Shares(columns=uniform(0, 0.42), band=uniform(0, 0.12))
+        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.9), band=rest * uniform(0, 0.3))
+    columns = uniform(0, 0.35)
+    return _Shares(columns=columns, band=uniform(0, 0.15), even=False if columns > 0.1 else None)
 
 
-def _shows(pattern: str, found: _Shares) -> bool:
-    """Whether a map's shares, as they are after the noise, still say so; each is what exceeds uniform attention."""
+def _shows(pattern: str, found: Found) -> bool:
+    """Whether a map, as it is after the noise, still shows its pattern."""
     if pattern == "vertical":
-        return found.columns > 0.42 and found.band < 0.17
+        return found.standing > 0.5 and found.columns > 0.15 and found.band < 0.33 * found.columns
     if pattern == "diagonal":
-        return found.band > 0.35 and found.columns < 0.16
+        return found.hugging > 0.55 and found.band > 0.18 and found.columns < 0.33 * found.band
     if pattern == "vertical_diagonal":
-        return found.columns > 0.19 and found.band > 0.19
+        both = found.columns + found.band
+        return both > 0.25 and min(found.columns, found.band) > 0.25 * both
     if pattern == "block":
-        return found.blocks > 0.2 and found.columns < 0.3 and found.band < 0.2
-    return found.columns < 0.42 and found.band < 0.17
+        return found.blocks > 0.17 and found.band < 0.2
+    return found.hugging < 0.35 and found.columns < 0.35 and found.band < 0.17
 
 
-def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, _Shares]:
+def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, Found]:
     chosen_C, columns_QK = _columns(length, separator, generator)
-    offsets, band_QK = _band(length, generator)
-    mixture_QK = _background(length, separator, generator)
+    band_QK = _band(length, generator)
+    mixture_QK = _background(length, separator, shares.even, generator)
     parts = [(shares.columns, columns_QK), (shares.band, band_QK)]
     if shares.blocks and separator is not None:
         parts.append((shares.blocks, _blocks(length, separator, generator)))
     # Each row has shares of its own, some rows follow a part hardly at all.
-    steady = generator.uniform(8, 80)
+    steady = np.exp(generator.uniform(np.log(1.5), np.log(80)))
     weight_QP = np.stack([_row_shares(share, length, steady, generator) for share, _ in parts], axis=1)
     weight_QP /= np.maximum(1.0, weight_QP.sum(1, keepdims=True) / 0.99)
     mixture_QK = mixture_QK * (1 - weight_QP.sum(1, keepdims=True))
@@ -124,30 +148,35 @@ def _draw(length: int, separator: int | None, shares: _Shares, generator: Genera
         logit_QK[0] = generator.normal(0, 1, length)
         logit_QK[0, generator.choice([0, length - 1])] += generator.uniform(0, 6)
     attention_QK = _softmax(logit_QK)
-    return attention_QK, measured_shares(attention_QK, chosen_C, offsets, separator)
+    return attention_QK, find(attention_QK, chosen_C, separator)
 
 
-def measured_shares(
-    attention_QK: Array, columns: NDArray[np.int64], offsets: tuple[int, ...], separator: int | None
-) -> _Shares:
-    """What some columns, some diagonals and the two blocks hold more than they would of uniform attention.
+def find(attention_QK: Array, columns: NDArray[np.int64], separator: int | None) -> Found:
+    """What a map shows, given its columns or, where a single one holds more than they do, that one.
 
-    The columns and diagonals are those of the mixture or, where others hold more (a background may do that), the same
-    number of those.
+    Near the diagonal is what is at most two tokens from it or, in long maps, an eighth of the length.
     """
     length = len(attention_QK)
-    received_K = np.sort(attention_QK.mean(0))[::-1]
-    most = max(attention_QK.mean(0)[columns].sum() - len(columns) / length, received_K[0] - 1 / length)
-    near = {offset: np.trace(attention_QK, offset) / length for offset in range(-3, 4)}
-    expected = {offset: (length - abs(offset)) / length**2 for offset in near}
-    band = sum(near[offset] - expected[offset] for offset in offsets)
-    band = max(band, *(near[offset] - expected[offset] for offset in near))
+    received_K = attention_QK.mean(0)
+    first = int(received_K.argmax())
+    if received_K[first] - 1 / length > received_K[columns].sum() - len(columns) / length:
+        columns = np.array([first])
+    place_K = np.arange(length)
+    near_QK = abs(place_K[:, None] - place_K) <= max(2, length // 8)
+    apart_QK = np.where(near_QK & ~np.isin(place_K, columns), 0, attention_QK)
+    chance = near_QK.mean()
+    hugging = near_QK[place_K, attention_QK.argmax(1)].mean()
     blocks = 0.0
     if separator is not None:
-        first = np.arange(length) <= separator
-        within_QK = first[:, None] == first[None]
+        within_QK = (place_K <= separator)[:, None] == (place_K <= separator)
         blocks = (attention_QK * within_QK).sum(1).mean() - within_QK.mean()
-    return _Shares(float(most), float(band), float(blocks))
+    return Found(
+        columns=float(received_K[columns].sum() - len(columns) / length),
+        band=float((attention_QK * near_QK).sum(1).mean() - chance),
+        blocks=float(blocks),
+        standing=float(np.isin(apart_QK.argmax(1), columns).mean()),
+        hugging=float((hugging - chance) / (1 - chance)),
+    )
 
 
 def _row_shares(share: float, length: int, steady: float, generator: Generator) -> Array:
@@ -162,7 +191,7 @@ def _row_shares(share: float, length: int, steady: float, generator: Generator) 
 def _columns(length: int, separator: int | None, generator: Generator) -> tuple[NDArray[np.int64], Array]:
     """One to six columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
     special = [0, length - 1, *([] if separator is None else [separator])]
-    number = int(generator.choice([1, 2, 3, 4, 5, 6], p=[0.4, 0.25, 0.15, 0.1, 0.05, 0.05]))
+    number = min(int(generator.choice([1, 2, 3, 4, 5, 6], p=[0.4, 0.25, 0.15, 0.1, 0.05, 0.05])), length // 4)
     likely_K = np.full(length, 0.35 / length)
     likely_K[special] += 0.65 / len(special)
     chosen_C = generator.choice(length, size=number, replace=False, p=likely_K / likely_K.sum())
@@ -177,23 +206,25 @@ def _columns(length: int, separator: int | None, generator: Generator) -> tuple[
     return chosen_C, part_QK / part_QK.sum(1, keepdims=True)
 
 
-def _band(length: int, generator: Generator) -> tuple[tuple[int, ...], Array]:
+def _band(length: int, generator: Generator) -> Array:
     """A band at a small offset, sharp or soft, straight or wavering; past the map's edge a row looks to its nearest token."""
     offset = int(generator.choice([-2, -1, 0, 1, 2], p=[0.08, 0.32, 0.2, 0.32, 0.08]))
-    width = generator.choice([0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.4)])
+    widest = max(1.4, length / 16)
+    width = generator.choice(
+        [0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.4), generator.uniform(1, widest)]
+    )
     query_Q1, key_K = np.arange(length)[:, None], np.arange(length)
     wobble_Q1 = generator.normal(0, generator.choice([0.0, 0.0, 0.4, 0.8]), (length, 1))
     centre_Q1 = np.clip(query_Q1 + offset + np.rint(wobble_Q1), 0, length - 1)
-    part_QK = np.exp(-((key_K - centre_Q1) ** 2) / (2 * width**2))
+    part_QK: Array = np.exp(-((key_K - centre_Q1) ** 2) / (2 * width**2))
     if generator.random() < 0.25:
         # Both neighbours.
         part_QK += generator.uniform(0.3, 1) * np.exp(-((key_K - query_Q1 + offset) ** 2) / (2 * width**2))
-        offsets = tuple({offset, -offset})
-    else:
-        reach = 0 if width < 0.5 and not wobble_Q1.any() else 1
-        offsets = tuple(range(offset - reach, offset + reach + 1))
+    if width > 1:
+        # What is near is not all alike: words of the same phrase, say.
+        part_QK *= np.exp(generator.normal(0, generator.uniform(0, 1), (length, length)))
     part_QK /= part_QK.sum(1, keepdims=True)
-    return offsets, part_QK
+    return part_QK
 
 
 def _blocks(length: int, separator: int, generator: Generator) -> Array:
@@ -207,17 +238,20 @@ def _blocks(length: int, separator: int, generator: Generator) -> Array:
     return part_QK
 
 
-def _background(length: int, separator: int | None, generator: Generator) -> Array:
+def _background(length: int, separator: int | None, even: bool | None, generator: Generator) -> Array:
+    """What is not part of a pattern: spread evenly, unevenly, or either (None)."""
     kinds: list[Callable[[], Array]] = [
-        lambda: np.zeros((length, length)),
-        lambda: generator.normal(0, generator.uniform(0.3, 1.5), (length, length)),
+        lambda: generator.normal(0, generator.uniform(0.5, 1.5), (length, length)),
         lambda: _topics(length, generator),
         lambda: _sparse(length, generator),
         lambda: _many_columns(length, generator),
+        lambda: _stripes(length, generator),
         lambda: _wide_band(length, generator),
         lambda: _chunks(length, generator),
         lambda: _copies(length, separator, generator),
     ]
+    if even or (even is None and generator.random() < 0.15):
+        return _softmax(generator.normal(0, generator.uniform(0, 0.5), (length, length)))
     logit_QK = kinds[int(generator.integers(len(kinds)))]()
     if generator.random() < 0.4:
         logit_QK = logit_QK + generator.uniform(0.3, 1) * kinds[int(generator.integers(len(kinds)))]()
@@ -245,9 +279,17 @@ def _many_columns(length: int, generator: Generator) -> Array:
     return column_K * generator.uniform(0, 1.2, (length, 1)) + generator.normal(0, 0.3, (length, length))
 
 
+def _stripes(length: int, generator: Generator) -> Array:
+    """More columns than one would count, all alike, as when every content word is attended to."""
+    number = int(generator.integers(min(8, length // 2), max(9, length // 2)))
+    column_K = np.zeros(length)
+    column_K[generator.choice(length, number, replace=False)] = generator.uniform(0.7, 2.5)
+    return column_K + generator.normal(0, generator.uniform(0.1, 0.7), (length, length))
+
+
 def _wide_band(length: int, generator: Generator) -> Array:
     """Near tokens rather than far ones, without a line."""
-    width = generator.uniform(0.12, 0.35) * length + 3
+    width = generator.uniform(0.2, 0.5) * length + 3
     distance_QK = np.arange(length)[:, None] - np.arange(length) + generator.uniform(-3, 3)
     return -(distance_QK**2) / (2 * width**2) + generator.normal(0, 0.4, (length, length))
 

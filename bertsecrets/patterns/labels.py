@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timezone
@@ -12,8 +13,6 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.results.files import atomic_write
 
 LABELS = "labels.csv"
-ADJUDICATION = 3
-"""The pass that decides where passes 1 and 2 differ."""
 
 
 @dataclass(frozen=True)
@@ -124,21 +123,40 @@ def merge_labels(own: Sequence[Label], new: Iterable[Label], changed: str) -> li
 
 def of_pass(labels: Iterable[Label], number: int) -> dict[str, str]:
     """Map -> pattern in one pass; of several answers the last one given."""
-    mine = sorted((label for label in labels if label.number == number), key=lambda label: _moment(label.at))
-    return {label.map: label.pattern for label in mine}
+    return {name: answers[number] for name, answers in votes(labels).items() if number in answers}
 
 
-def consensus(labels: Sequence[Label]) -> dict[str, str]:
-    """Map -> pattern, for the maps on which passes 1 and 2 agree and those of the others those that pass 3 decided."""
-    first, second = of_pass(labels, 1), of_pass(labels, 2)
-    agreed = {name: pattern for name, pattern in first.items() if second.get(name) == pattern}
-    return {**of_pass(labels, ADJUDICATION), **agreed}
+def votes(labels: Iterable[Label]) -> dict[str, dict[int, str]]:
+    """Map -> pass -> pattern; of several answers in a pass the last one given."""
+    found: dict[str, dict[int, str]] = {}
+    for label in sorted(labels, key=lambda label: _moment(label.at)):
+        found.setdefault(label.map, {})[label.number] = label.pattern
+    return found
 
 
-def disagreements(labels: Sequence[Label]) -> list[str]:
-    """The maps on which passes 1 and 2 differ and that pass 3 has not decided, in order of their ids."""
-    first, second, decided = of_pass(labels, 1), of_pass(labels, 2), of_pass(labels, ADJUDICATION)
-    return sorted(name for name in first.keys() & second.keys() - decided.keys() if first[name] != second[name])
+def consensus(labels: Iterable[Label]) -> dict[str, str]:
+    """Map -> the pattern that most of its passes name, for maps with two passes or more.
+
+    Where two patterns are named equally often, the last pass that named one of them decides, unless there are two passes
+    alone: then nothing is decided.
+    """
+    decided = {}
+    for name, answers in votes(labels).items():
+        count = Counter(answers.values())
+        most = max(count.values())
+        if len(answers) > 2 or most == 2:
+            last = max(number for number, pattern in answers.items() if count[pattern] == most)
+            decided[name] = answers[last]
+    return decided
+
+
+def left_to_vote(labels: Iterable[Label], wanted: int) -> dict[str, int]:
+    """Map -> its next pass, for the maps of two passes or more in which no pattern has more than half of the votes wanted."""
+    return {
+        name: max(answers) + 1
+        for name, answers in sorted(votes(labels).items())
+        if 2 <= len(answers) < wanted and 2 * max(Counter(answers.values()).values()) <= wanted
+    }
 
 
 def _label(values: Mapping[str, str], where: str, annotator: str | None) -> Label:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.views import STRIPS, SUMMARY, Views, make_views
+from bertsecrets.patterns.views import PICTURES, STRIPS, SUMMARY, Views, make_views
 
 MIN_LENGTH = 8
 """Real tokens that a map must have: a band of seven diagonals fills a shorter one."""
@@ -44,7 +44,7 @@ class PatternNetwork(nn.Module):
         super().__init__()
         half = width // 2
         self.picture = nn.Sequential(
-            nn.Conv2d(2, half, 3, padding=1),
+            nn.Conv2d(PICTURES, half, 3, padding=1),
             nn.MaxPool2d(2),
             nn.ReLU(inplace=True),
             nn.Conv2d(half, width, 3, padding=1),
@@ -58,7 +58,7 @@ class PatternNetwork(nn.Module):
         # eighth of the time.
         nn.utils.convert_conv2d_weight_memory_format(self.picture, torch.channels_last)
         self.strips = nn.Sequential(
-            nn.Conv1d(3 * STRIPS, 2 * width, 3, padding=1),
+            nn.Conv1d((PICTURES + 1) * STRIPS, 2 * width, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.Conv1d(2 * width, width, 3, padding=1),
             nn.ReLU(inplace=True),

@@ -11,15 +11,15 @@ from jinja2 import Environment, StrictUndefined
 from bertsecrets.patterns.classes import Pattern
 from bertsecrets.patterns.maps import MapSet
 from bertsecrets.patterns.sheets import boundary, pass_order
-from bertsecrets.results.figures.contact_sheet import darkness
+from bertsecrets.results.figures.contact_sheet import ROOT, darkness
 from bertsecrets.results.files import atomic_write
 
 RULES = {
-    Pattern.VERTICAL: "Most of nearly every row stands in the same one or few columns.",
-    Pattern.DIAGONAL: "Most of nearly every row stands at the same small distance (0, 1 or 2) from the diagonal.",
-    Pattern.VERTICAL_DIAGONAL: "Columns and a diagonal, each with a quarter of the attention or more.",
-    Pattern.BLOCK: "Two squares along the diagonal, one for each segment, evenly filled (only maps with triangles).",
-    Pattern.HETEROGENEOUS: "Anything else: noise, blotches, single cells, equal attention to everything.",
+    Pattern.VERTICAL: "One to about six columns that stand out in most rows, and no diagonal.",
+    Pattern.DIAGONAL: "What is dark hugs the main diagonal in most rows: a line, or a band around it, and no columns.",
+    Pattern.VERTICAL_DIAGONAL: "Columns and a diagonal, the weaker with at least a third of the ink of the stronger.",
+    Pattern.BLOCK: "Two squares along the diagonal, one for each segment, whatever columns beside (only with triangles).",
+    Pattern.HETEROGENEOUS: "Anything else: noise, blotches, single cells, stripes without number, equal attention.",
 }
 """Each class in a sentence; docs/patterns.md decides the doubtful cases."""
 
@@ -44,7 +44,7 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
                 "id": name,
                 "length": rows[name].length,
                 "separator": boundary(rows[name]),
-                "darkness": base64.b64encode(darkness(maps[name].numpy()).tobytes()).decode(),
+                "darkness": base64.b64encode(darkness(maps[name].numpy(), ROOT).tobytes()).decode(),
             }
             for name in shown
         ],

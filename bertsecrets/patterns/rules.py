@@ -54,23 +54,23 @@ class Rules:
 
     Args:
         both_columns, both_diagonal: For ``vertical_diagonal``.
-        block: For ``block``, where neither of the other two is larger.
+        block: For ``block``, where the diagonal holds no more.
         diagonal: For ``diagonal``, where columns hold no more.
         columns: For ``vertical``.
     """
 
-    both_columns: float = 0.25
-    both_diagonal: float = 0.25
-    block: float = 0.3
-    diagonal: float = 0.4
-    columns: float = 0.4
+    both_columns: float = 0.2
+    both_diagonal: float = 0.14
+    block: float = 0.18
+    diagonal: float = 0.16
+    columns: float = 0.16
 
     def __call__(self, mass_N3: ArrayLike) -> NDArray[np.int64]:
         """The numbers of the patterns."""
         columns_N, diagonal_N, block_N = np.asarray(mass_N3, np.float64).T
         conditions = [
             (columns_N >= self.both_columns) & (diagonal_N >= self.both_diagonal),
-            (block_N >= self.block) & (block_N >= np.maximum(columns_N, diagonal_N)),
+            (block_N >= self.block) & (block_N >= diagonal_N),
             (diagonal_N >= self.diagonal) & (diagonal_N >= columns_N),
             columns_N >= self.columns,
         ]

@@ -10,14 +10,21 @@ from safetensors.torch import load_file, save_file
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.network import PatternClassifier, PatternNetwork
-from bertsecrets.patterns.views import BINS, COLUMNS, OFFSETS
+from bertsecrets.patterns.views import BINS, COLUMNS, OFFSETS, PICTURES, RANKS
 from bertsecrets.results.files import atomic_write
 
 WEIGHTS, CARD = "weights.safetensors", "weights.json"
 SHIPPED = Path(__file__).parent
 """The folder of the classifier that comes with the package."""
 
-_INPUT = {"patterns": list(PATTERNS), "bins": BINS, "offsets": list(OFFSETS), "columns": COLUMNS}
+_INPUT = {
+    "patterns": list(PATTERNS),
+    "bins": BINS,
+    "pictures": PICTURES,
+    "offsets": list(OFFSETS),
+    "columns": COLUMNS,
+    "ranks": RANKS,
+}
 
 
 def save_classifier(classifier: PatternClassifier, folder: Path, card: dict[str, Any]) -> None:

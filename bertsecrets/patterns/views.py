@@ -15,20 +15,28 @@ OFFSETS = tuple(range(-3, 4))
 COLUMNS = 6
 """How many of the columns that receive most attention have a strip."""
 
+PICTURES = 3
+"""Scales on which the pooled map is given."""
+
 STRIPS = len(OFFSETS) + COLUMNS + 2
 
-SUMMARY = COLUMNS + 2 * len(OFFSETS) + 2 + COLUMNS + 1 + 2 + 2 + COLUMNS + len(OFFSETS) + 1
+RANKS = 16
+"""How many columns, from the one that receives most, are summed up."""
+
+_COMMON = (1, 3, 6)
+SUMMARY = 2 * COLUMNS + 3 * len(OFFSETS) + RANKS + len(_COMMON) + COLUMNS + 7
 """Numbers that sum a map up."""
 
 _FLOOR = 0.05
 
 
 class Views(NamedTuple):
-    """Views of N maps, float32. Seen weights are sqrt(weight / the map's largest): how dark an annotator saw them.
+    """Views of N maps, float32. An annotator sees weight / the map's largest as ink, and beside it the root of that.
 
     Args:
-        picture_NGPP: The pooled map ``[N, 2, BINS, BINS]``: seen, and as :func:`log_ratio`.
-        strips_NGP: The strips ``[N, 3 * STRIPS, BINS]`` along the queries, as weights, seen, and as :func:`log_ratio`:
+        picture_NGPP: The pooled map ``[N, PICTURES, BINS, BINS]``: ink, its root, and as :func:`log_ratio`.
+        strips_NGP: The strips ``[N, (PICTURES + 1) * STRIPS, BINS]`` along the queries, as weights, ink, its root, and as
+            :func:`log_ratio`:
             the weights on each diagonal of ``OFFSETS``, the largest of a row, the root of the sum of a row's squares,
             and the weights in each of the ``COLUMNS`` columns that receive most.
         summary_NM: What columns and diagonals hold all in all, see :func:`_summary`, ``[N, SUMMARY]``.
@@ -94,42 +102,42 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor) -> Views:
     columns = rows_BHPK.gather(-1, most_BHC[:, :, None].expand(-1, -1, BINS, -1)).transpose(2, 3)
     strips_BHGP = torch.cat((by_query, pad(columns, (0, 0, 0, COLUMNS - kept))), dim=2)
 
-    darkest_BH11 = largest_BHQ.masked_fill(~real_BS[:, None], 0).amax(-1)[..., None, None].rsqrt()
+    # The annotator's black is the map's largest weight.
+    ink_BH11 = 1 / largest_BHQ.masked_fill(~real_BS[:, None], 0).amax(-1)[..., None, None]
     length_B111 = real_BS.sum(-1).to(torch.float32)[:, None, None, None]
-    pictures = torch.stack((picture_BHPP.sqrt() * darkest_BH11, log_ratio(picture_BHPP, length_B111)), dim=2)
-    strips = torch.cat((strips_BHGP, strips_BHGP.sqrt() * darkest_BH11, log_ratio(strips_BHGP, length_B111)), dim=2)
-    seen_BHQK = attention_BHQK.sqrt()
-    seen_BHK = (mean_B1S[:, None] @ seen_BHQK)[:, :, 0] * darkest_BH11[..., 0]
-    seen_diagonals_BHO = (diagonals.sqrt() @ mean_B1S[:, 0, :, None][:, None])[..., 0] * darkest_BH11[..., 0]
-    summary_BHM = _summary(strips_BHGP, picture_BHPP, seen_BHK, seen_diagonals_BHO, best_BHQ, mean_B1S[:, 0])
+    ink_BHPP, ink_BHGP = picture_BHPP * ink_BH11, strips_BHGP * ink_BH11
+    pictures = torch.stack((ink_BHPP, ink_BHPP.sqrt(), log_ratio(picture_BHPP, length_B111)), dim=2)
+    strips = torch.cat((strips_BHGP, ink_BHGP, ink_BHGP.sqrt(), log_ratio(strips_BHGP, length_B111)), dim=2)
+    summary_BHM = _summary(strips_BHGP, picture_BHPP, received_BHK, ink_BH11[..., 0], best_BHQ, mean_B1S[:, 0])
     return Views(pictures.flatten(0, 1), strips.flatten(0, 1), summary_BHM.flatten(0, 1))
 
 
 def _summary(
     strips_BHGP: Tensor,
     picture_BHPP: Tensor,
-    seen_BHK: Tensor,
-    seen_diagonals_BHO: Tensor,
+    received_BHK: Tensor,
+    ink_BH1: Tensor,
     best_BHQ: Tensor,
     mean_BQ: Tensor,
 ) -> Tensor:
     """What columns and diagonals hold all in all, ``[B, H, SUMMARY]``.
 
     In order: the sums of the first to the first six columns; the mean weight on each diagonal, and of the three and five
-    about the main one; the six columns that are seen most, and the whole map as seen; the diagonals as seen; the mean of
-    a row's largest weight and norm; the share of rows whose largest weight stands in the commonest such column, and the
-    same for offsets up to two; the medians over the bins of each column and diagonal; and what the two squares hold that
-    hold most, beyond what they would hold of uniform attention.
+    about the main one; the ink of the six columns, of the whole map, and of the diagonals; the mean of a row's largest
+    weight and norm; the share of rows whose largest weight stands in the commonest such column, the three and the six
+    commonest; what the columns receive, from the first to the sixteenth, as :func:`log_ratio`; the share of rows whose
+    largest weight stands at the commonest offset up to two; the medians over the bins of each column and diagonal; and
+    what the two squares hold that hold most, beyond what they would hold of uniform attention.
     """
     offsets, size = len(OFFSETS), best_BHQ.shape[-1]
     steady_BHG = strips_BHGP.sort(-1).values[..., BINS // 2]
     mean_BHG = strips_BHGP.mean(-1)
     diagonal_BHO, columns_BHC = mean_BHG[..., :offsets], mean_BHG[..., -COLUMNS:]
     middle = offsets // 2
-    kept = min(COLUMNS, size)
-    seen_most_BHC = pad(seen_BHK.topk(kept, dim=-1).values, (0, COLUMNS - kept))
+    length_B11 = (mean_BQ > 0).sum(-1)[:, None, None]
     weight_BHQ = mean_BQ[:, None].expand_as(best_BHQ)
-    commonest_BH = torch.zeros_like(seen_BHK).scatter_add(-1, best_BHQ, weight_BHQ).amax(-1)
+    largest_BHK = torch.zeros_like(received_BHK).scatter_add(-1, best_BHQ, weight_BHQ)
+    common_BHC = _top(largest_BHK, max(_COMMON)).cumsum(-1)[..., [count - 1 for count in _COMMON]]
     # Offsets up to two, and a place at each end for all that are farther.
     apart_BHQ = (best_BHQ - torch.arange(size, device=best_BHQ.device)).clamp(-3, 3) + 3
     aligned = weight_BHQ.new_zeros((*apart_BHQ.shape[:2], 7)).scatter_add(-1, apart_BHQ, weight_BHQ)[..., 1:-1]
@@ -139,11 +147,12 @@ def _summary(
             diagonal_BHO,
             diagonal_BHO[..., middle - 1 : middle + 2].sum(-1, keepdim=True),
             diagonal_BHO[..., middle - 2 : middle + 3].sum(-1, keepdim=True),
-            seen_most_BHC,
-            seen_BHK.mean(-1, keepdim=True) * size / (mean_BQ > 0).sum(-1)[:, None, None],
-            seen_diagonals_BHO,
+            columns_BHC * ink_BH1,
+            ink_BH1 / length_B11,
+            diagonal_BHO * ink_BH1,
             mean_BHG[..., offsets : offsets + 2],
-            commonest_BH[..., None],
+            common_BHC,
+            log_ratio(_top(received_BHK, RANKS), length_B11),
             aligned.amax(-1, keepdim=True),
             steady_BHG[..., -COLUMNS:],
             steady_BHG[..., :offsets],
@@ -151,6 +160,12 @@ def _summary(
         ),
         dim=-1,
     )
+
+
+def _top(values_BHK: Tensor, count: int) -> Tensor:
+    """The largest values in order, ``[B, H, count]``; 0 where there are fewer."""
+    kept = min(count, values_BHK.shape[-1])
+    return pad(values_BHK.topk(kept, dim=-1).values, (0, count - kept))
 
 
 def _squares(picture_BHPP: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"plans": ["groups"]}, r"No group of heads is named; give ablation\.heads"),
         ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
         ({"every_n_validations": -1}, r"every_n_validations is -1"),
+        ({"max_examples": 0}, r"max_examples is 0; expected 1 or more"),
         ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
         ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
     ],

@@ -21,8 +21,8 @@ from bertsecrets.patterns.maps import MapSet
 from bertsecrets.patterns.sheets import write_sheets
 
 
-def take_back(folder: Path, *files: Path, annotator: str | None = "ann") -> Agreement:
-    settings = {"folder": str(folder), "labels": [str(path) for path in files], "annotator": annotator}
+def take_back(folder: Path, *files: Path, annotator: str | None = "ann", votes: int = 3) -> Agreement:
+    settings = {"folder": str(folder), "labels": [str(path) for path in files], "annotator": annotator, "votes": votes}
     return take_labels(OmegaConf.create({"labelling": settings}))
 
 
@@ -51,6 +51,11 @@ def test_two_passes_are_taken_back_and_a_third_decides(tmp_path: Path, capsys: p
     take_back(tmp_path, third, annotator="eve")
     assert consensus(read_labels(tmp_path)) == answers[1]
     assert not (tmp_path / "adjudicate.html").exists()
+    with pytest.raises(UserError, match=r"labelling.votes is 1; expected a whole number from 2"):
+        take_back(tmp_path, third, votes=1)
+    # Five votes: passes 1 and 2 of the others, and 1 to 3 of this one, may still be outvoted; the third pass comes first.
+    take_back(tmp_path, third, annotator="eve", votes=5)
+    assert "15 maps are left to pass 3" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(UserError, match=r"holds no maps.csv"):
         take_back(tmp_path / "elsewhere", *sheets)
 

@@ -9,7 +9,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.patterns.labels import (
     Label,
     consensus,
-    disagreements,
+    left_to_vote,
     merge_labels,
     of_pass,
     parse_labels,
@@ -38,23 +38,41 @@ def test_labels_taken_in_twice_are_there_once_and_changed_ones_twice(tmp_path: P
     assert list(read_labels(tmp_path)) == everything
 
 
-def test_the_third_pass_decides() -> None:
-    answers = {1: "vbd", 2: "vdd"}
-    names = {"v": "vertical", "b": "block", "d": "diagonal"}
-    labels = [
-        Label(f"m{i}", names[letter], "ann", number, "2026-01-01T00:00:00Z")
-        for number, letters in answers.items()
-        for i, letter in enumerate(letters)
+def answers(name: str, letters: str) -> list[Label]:
+    """One label for each pass of a map."""
+    names = {"v": "vertical", "b": "block", "d": "diagonal", "h": "heterogeneous"}
+    return [
+        Label(name, names[letter], f"ann{number}", number, f"2026-01-0{number}T00:00:00Z")
+        for number, letter in enumerate(letters, start=1)
     ]
-    labels.append(Label("m7", "block", "ann", 1, "2026-01-01T00:00:00Z"))
-    assert consensus(labels) == {"m0": "vertical", "m2": "diagonal"}
-    assert disagreements(labels) == ["m1"]
-    labels.append(Label("m1", "heterogeneous", "eve", 3, "2026-01-02T00:00:00Z"))
-    assert consensus(labels) == {"m0": "vertical", "m1": "heterogeneous", "m2": "diagonal"}
-    assert disagreements(labels) == []
-    # What the first two agree on, the third cannot change.
-    labels.append(Label("m0", "block", "eve", 3, "2026-01-02T00:00:00Z"))
-    assert consensus(labels)["m0"] == "vertical"
+
+
+@pytest.mark.parametrize(
+    ("letters", "pattern", "following_of_3", "following_of_5"),
+    [
+        ("v", None, None, None),
+        ("vv", "vertical", None, 3),
+        ("vb", None, 3, 3),
+        ("vbb", "block", None, 4),
+        ("bbb", "block", None, None),
+        # What the first two agree on, a third cannot change; two more can, where five are wanted.
+        ("vvb", "vertical", None, 4),
+        ("vvbb", "block", None, 5),
+        ("vvbbb", "block", None, None),
+        # Three that differ: the last one decides.
+        ("vbh", "heterogeneous", None, 4),
+        ("vbhd", "diagonal", None, 5),
+        # Of those named most often, the one named last.
+        ("vbvbh", "block", None, None),
+    ],
+)
+def test_the_pattern_named_most_often_is_taken(
+    letters: str, pattern: str | None, following_of_3: int | None, following_of_5: int | None
+) -> None:
+    labels = [*answers("other", "dd"), *answers("m", letters)]
+    assert consensus(labels).get("m") == pattern
+    assert left_to_vote(labels, 3).get("m") == following_of_3
+    assert left_to_vote(labels, 5).get("m") == following_of_5
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,24 @@ def test_a_sheet_shows_every_weight_where_it_stands() -> None:
     weight_QK = np.zeros((8, 8))
     weight_QK[2, 5], weight_QK[7, 0] = 1.0, 0.25
     whole = np.asarray(contact_sheet([SheetMap(1, weight_QK)], ""))
-    assert whole.shape == (1340, 1600)
-    # The map's own square: 8 x 35 pixels in the middle of the first place.
-    ((top, left),) = {(int(y.min()), int(x.min())) for y, x in [np.nonzero(whole[100:, 100:] == 0)]}
-    top, left = top + 100 - 2 * 35, left + 100 - 5 * 35
-    cells = whole[top + 17 : top + 280 : 35, left + 17 : left + 280 : 35]
-    assert cells.shape == (8, 8)
-    expected = np.full((8, 8), 255)
-    expected[2, 5], expected[7, 0] = 0, 127
-    assert np.array_equal(cells, expected)
+    assert whole.shape == (928, 1568)
+    # Two squares of 182 pixels, framed in grey: on a linear scale, and by the root.
+    for left, quarter in ((7, 191), (197, 127)):
+        square = whole[71 : 71 + 182, left : left + 182]
+        assert np.all(whole[70, left - 1 : left + 183] == 150)
+        assert np.all(whole[71 + 182, left - 1 : left + 183] == 150)
+        middles = ((np.arange(8) + 0.5) * 182 / 8).astype(int)
+        expected = np.full((8, 8), 255)
+        expected[2, 5], expected[7, 0] = 0, quarter
+        assert np.array_equal(square[np.ix_(middles, middles)], expected)
+
+
+def test_on_a_sheet_every_weight_takes_the_same_area_however_long_the_map() -> None:
+    for length in (50, 300):
+        weight_QK = np.zeros((length, length))
+        weight_QK[length // 3] = 1.0
+        ink = 255.0 - np.asarray(contact_sheet([SheetMap(1, weight_QK)], ""))[71 : 71 + 182, 7 : 7 + 182]
+        assert ink.sum() / 255 == pytest.approx(182 * 182 / length, rel=0.05)
 
 
 def test_the_passes_show_the_same_maps_in_other_orders(tmp_path: Path) -> None:
@@ -48,14 +57,14 @@ def test_the_passes_show_the_same_maps_in_other_orders(tmp_path: Path) -> None:
         folder = tmp_path / f"pass{number}"
         assert sorted(path.name for path in folder.glob("*.png")) == ["sheet-01.png", "sheet-02.png"]
         with Image.open(folder / "sheet-01.png") as picture:
-            assert picture.size == (1600, 1340)
+            assert picture.size == (1568, 928)
         with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
             tables.append(list(csv.DictReader(file)))
     first, second = ([row["map"] for row in table] for table in tables)
     assert sorted(first) == sorted(second) == sorted(maps.names)
     assert np.mean([one == other for one, other in zip(first, second, strict=True)]) < 0.3
-    assert [(row["sheet"], row["position"], row["pass"]) for row in tables[1]][19:21] == [
-        ("1", "20", "2"),
+    assert [(row["sheet"], row["position"], row["pass"]) for row in tables[1]][15:17] == [
+        ("1", "16", "2"),
         ("2", "1", "2"),
     ]
 

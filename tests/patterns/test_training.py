@@ -49,7 +49,7 @@ def annotated(count: int = 90) -> tuple[list[MapRow], list[torch.Tensor], list[s
 def test_folds_test_every_map_once_and_share_no_head_or_task(scheme: str) -> None:
     rows, maps, patterns = annotated()
     number_N = np.array([PATTERNS.index(pattern) for pattern in patterns])
-    data = AnnotatedMaps(rows, maps, number_N, one_hot(number_N), np.ones(len(rows), bool))
+    data = AnnotatedMaps(rows, maps, number_N, one_hot(number_N))
     tested = np.zeros(len(rows), int)
     for train, test in folds(data, scheme, seed=0):  # type: ignore[arg-type]
         tested += test

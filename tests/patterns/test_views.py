@@ -1,6 +1,7 @@
 """The classifier's views against a naive loop over cells; padding does not count."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.made import cropped, random_maps, real_tokens
 
-from bertsecrets.patterns.views import BINS, COLUMNS, OFFSETS, STRIPS, bin_weights, log_ratio, make_views
+from bertsecrets.patterns.views import (
+    BINS,
+    COLUMNS,
+    OFFSETS,
+    PICTURES,
+    RANKS,
+    STRIPS,
+    SUMMARY,
+    bin_weights,
+    log_ratio,
+    make_views,
+)
 
 
 def pooled(values: list[float]) -> list[float]:
@@ -44,11 +56,12 @@ def test_views_equal_a_naive_loop(length: int, seed: int) -> None:
     for head in range(2):
         weight = attention[0, head].numpy()
         picture = np.array([pooled(list(column)) for column in np.array([pooled(list(row)) for row in weight]).T]).T
-        strips, found_strips = naive_strips(weight), views.strips_NGP[head].unflatten(0, (3, STRIPS))
+        strips, found_strips = naive_strips(weight), views.strips_NGP[head].unflatten(0, (PICTURES + 1, STRIPS))
         assert np.allclose(found_strips[0].numpy(), strips, atol=1e-4)
         for found, expected in ((views.picture_NGPP[head], picture), (found_strips[1:], strips)):
-            assert np.allclose(found[0].numpy(), np.sqrt(expected / weight.max()), atol=1e-3)
-            assert np.allclose(found[1].numpy(), np.log(length * expected + 0.05), atol=1e-3)
+            assert np.allclose(found[0].numpy(), expected / weight.max(), atol=1e-4)
+            assert np.allclose(found[1].numpy(), np.sqrt(expected / weight.max()), atol=1e-3)
+            assert np.allclose(found[2].numpy(), np.log(length * expected + 0.05), atol=1e-3)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -77,14 +90,13 @@ def test_uniform_attention_has_the_same_log_ratio_at_any_length() -> None:
 
 
 def naive_summary(weight: np.ndarray) -> np.ndarray:
-    """The 47 numbers of one map, in their order, but for the last (what two squares hold)."""
+    """The numbers of one map, in their order, but for the last (what two squares hold)."""
     length = len(weight)
-    seen = np.sqrt(weight / weight.max())
     received = sorted((weight[:, k].mean() for k in range(length)), reverse=True)
-    columns = [*received, *[0.0] * COLUMNS][:COLUMNS]
+    columns, ranked = ([*received, *[0.0] * count][:count] for count in (COLUMNS, RANKS))
     diagonal = {offset: sum(np.diag(weight, offset)) / length for offset in OFFSETS}
-    seen_columns = [*sorted(seen.mean(0), reverse=True), *[0.0] * COLUMNS][:COLUMNS]
     best = [int(row.argmax()) for row in weight]
+    common = [count for _, count in Counter(best).most_common()]
     strips = naive_strips(weight)
     # The upper of the two middle values of sixteen.
     steady = [sorted(strip)[BINS // 2] for strip in strips]
@@ -94,12 +106,13 @@ def naive_summary(weight: np.ndarray) -> np.ndarray:
             *diagonal.values(),
             sum(diagonal[offset] for offset in (-1, 0, 1)),
             sum(diagonal[offset] for offset in (-2, -1, 0, 1, 2)),
-            *seen_columns,
-            seen.mean(),
-            *(sum(np.diag(seen, offset)) / length for offset in OFFSETS),
+            *np.array(columns) / weight.max(),
+            weight.mean() / weight.max(),
+            *(share / weight.max() for share in diagonal.values()),
             np.mean([row.max() for row in weight]),
             np.mean([math.sqrt((row**2).sum()) for row in weight]),
-            max(best.count(k) for k in range(length)) / length,
+            *(sum(common[:count]) / length for count in (1, 3, 6)),
+            *(math.log(length * share + 0.05) for share in ranked),
             max(sum(k - i == offset for i, k in enumerate(best)) for offset in range(-2, 3)) / length,
             *steady[-COLUMNS:],
             *steady[: len(OFFSETS)],
@@ -114,6 +127,7 @@ def test_the_summary_equals_a_naive_loop(length: int, seed: int) -> None:
     summary_NM = make_views(attention, real_tokens((length,), length + 3)).summary_NM
     for head in range(2):
         expected = naive_summary(attention[0, head, :length, :length].numpy())
+        assert len(expected) == SUMMARY - 1
         assert np.allclose(summary_NM[head, :-1].numpy(), expected, atol=1e-4)
 
 

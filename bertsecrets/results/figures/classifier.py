@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.contact_sheet import darkness
+from bertsecrets.results.figures.contact_sheet import ROOT, darkness
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
 
 Array = NDArray[np.float64]
@@ -89,7 +89,7 @@ def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, each in zip(grid.flat, maps, strict=False):
-            axes.imshow(255 - darkness(each.attention_QK), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.imshow(255 - darkness(each.attention_QK, ROOT), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axes.set_axis_on()
             axes.set_xticks([])
             axes.set_yticks([])
