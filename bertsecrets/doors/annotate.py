@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -68,15 +68,15 @@ def take_labels(config: DictConfig) -> Agreement:
     with atomic_write(folder / "agreement.json") as temporary:
         temporary.write_text(json.dumps({**agreement.as_dict(), "differing": list(left)}, indent=1), "utf-8")
     adjudicate = folder / "adjudicate.html"
-    if left:
-        # Where maps lack passes of different numbers, those of the first come first.
-        number = min(left.values())
-        differing = [name for name, following in left.items() if following == number]
+    # Where maps lack passes of different numbers, those of the first come first.
+    number = min(left.values(), default=0)
+    differing = [name for name, following in left.items() if following == number]
+    if differing:
         write_page(adjudicate, maps, differing, [number])
         write_sheets(folder / "sheets" / f"pass{number}", maps, differing, number)
     else:
         adjudicate.unlink(missing_ok=True)
-    _print(Console(), folder, maps, labels, len(labels) - len(before), agreement, left)
+    _print(Console(), folder, maps, labels, len(labels) - len(before), agreement, number, differing)
     return agreement
 
 
@@ -87,14 +87,15 @@ def _print(
     labels: Sequence[Label],
     taken: int,
     agreement: Agreement,
-    left: Mapping[str, int],
+    number: int,
+    differing: Sequence[str],
 ) -> None:
     console.print(
         f"Took in {taken} label{'' if taken == 1 else 's'}; {folder / LABELS} now holds {len(labels)}.", soft_wrap=True
     )
-    for number in sorted({label.number for label in labels}):
-        who = sorted({label.annotator for label in labels if label.number == number})
-        console.print(f"Pass {number}: {len(of_pass(labels, number))} of {len(maps.rows)} maps, by {', '.join(who)}.")
+    for each in sorted({label.number for label in labels}):
+        who = sorted({label.annotator for label in labels if label.number == each})
+        console.print(f"Pass {each}: {len(of_pass(labels, each))} of {len(maps.rows)} maps, by {', '.join(who)}.")
     if not agreement.count:
         console.print("No map has a label in both pass 1 and pass 2 yet.")
         return
@@ -113,11 +114,10 @@ def _print(
         table.add_row(f"{key} {pattern}", *map(str, counts), "–" if math.isnan(specific) else f"{specific:.1%}")
     console.print(table)
     console.print(f"Consensus: {len(consensus(labels))} maps.")
-    if left:
-        number = min(left.values())
+    if differing:
         console.print(
-            f"{sum(following == number for following in left.values())} maps are left to pass {number}: "
-            f"{folder / 'adjudicate.html'}, or {folder / 'sheets' / f'pass{number}'}.",
+            f"{len(differing)} maps are left to pass {number}: {folder / 'adjudicate.html'}, or "
+            f"{folder / 'sheets' / f'pass{number}'}.",
             soft_wrap=True,
         )
 

@@ -36,9 +36,8 @@ class Views(NamedTuple):
     Args:
         picture_NGPP: The pooled map ``[N, PICTURES, BINS, BINS]``: ink, its root, and as :func:`log_ratio`.
         strips_NGP: The strips ``[N, (PICTURES + 1) * STRIPS, BINS]`` along the queries, as weights, ink, its root, and as
-            :func:`log_ratio`:
-            the weights on each diagonal of ``OFFSETS``, the largest of a row, the root of the sum of a row's squares,
-            and the weights in each of the ``COLUMNS`` columns that receive most.
+            :func:`log_ratio`: the weights on each diagonal of ``OFFSETS``, the largest of a row, the root of the sum of a
+            row's squares, and the weights in each of the ``COLUMNS`` columns that receive most.
         summary_NM: What columns and diagonals hold all in all, see :func:`_summary`, ``[N, SUMMARY]``.
     """
 
