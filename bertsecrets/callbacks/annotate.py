@@ -24,6 +24,7 @@ from bertsecrets.patterns.maps import MapRow, MapSet
 from bertsecrets.patterns.page import write_page
 from bertsecrets.patterns.rules import Rules
 from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
+from bertsecrets.patterns.segments import first_segments
 from bertsecrets.patterns.sheets import check_free, write_sheets
 from bertsecrets.patterns.trained import load_classifier
 from bertsecrets.results.progress import progress_over
@@ -163,7 +164,9 @@ class SampleMaps(pl.Callback):
                 for i, all_LHQQ, batch, place in self._captured(
                     module, dataset, stage, range(len(positions)), positions
                 ):
-                    likely = likely_patterns(classifier, rules, all_LHQQ.flatten(0, 1))
+                    special_S, real_S = batch.special_BS[place], batch.attention_mask_BS[place].bool()
+                    first_segment = int(first_segments(special_S[None], real_S[None]))
+                    likely = likely_patterns(classifier, rules, all_LHQQ.flatten(0, 1), first_segment)
                     for n, shown in enumerate(likely):
                         if shown & set(patterns):
                             head = divmod(n, all_LHQQ.shape[1])

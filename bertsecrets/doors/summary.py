@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow.compute as pc
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
@@ -12,14 +11,12 @@ from omegaconf import DictConfig
 from bertsecrets.doors.ablation_summary import ablation_sections
 from bertsecrets.doors.beside import beside_sections
 from bertsecrets.doors.changed_and_needed import changed_and_needed
-from bertsecrets.doors.feature_columns import Columns
-from bertsecrets.doors.features_section import features_section
 from bertsecrets.doors.frame_relations import relation_sections
+from bertsecrets.doors.linguistic_sections import linguistic_sections
 from bertsecrets.doors.other_measures import other_sections
 from bertsecrets.doors.pattern_summary import pattern_sections
 from bertsecrets.doors.scores import RunScores
-from bertsecrets.doors.token_to_token_section import token_to_token_section
-from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS, FEATURES, TOKEN_TO_TOKEN
+from bertsecrets.doors.wording import DRIFT, DRIFT_COLUMNS
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.console import HeadLine, outstanding_heads
 from bertsecrets.results.figures.gallery import MapPanel, gallery
@@ -70,9 +67,7 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
             sections.append(_gradient_section(table, stage, step, int(config.task.training.batch_size), figures, lead))
     sections += pattern_sections(table, figures, lead)
     sections += relation_sections(table, RelationRecord.read(run.folder), figures, lead)
-    there = pc.unique(table.table["measure"]).to_pylist()
-    for names, section in ((FEATURES, features_section), (TOKEN_TO_TOKEN, token_to_token_section)):
-        sections += [section(Columns(table, name), figures, lead) for name in names if name in there]
+    sections += linguistic_sections(table, figures, lead)
     sections += other_sections(table, figures)
     sections += beside_sections(table, figures, lead)
     ablation = run.ablation_table()

@@ -20,8 +20,17 @@ from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Scheme, folds, held_out, variants_of
-from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, generated_maps, one_hot, pretrain, views_of
-from bertsecrets.patterns.labels import LABELS, consensus, read_labels, votes
+from bertsecrets.patterns.fitting import (
+    FitConfig,
+    LabelledViews,
+    finetune,
+    generated_maps,
+    one_hot,
+    partly_hidden,
+    pretrain,
+    views_of,
+)
+from bertsecrets.patterns.labels import LABELS, consensus, majority_of_others, read_labels, votes
 from bertsecrets.patterns.maps import ANNOTATED, TABLE, MapSet
 from bertsecrets.patterns.network import PatternClassifier, PatternNetwork, judge
 from bertsecrets.patterns.rules import masses
@@ -74,9 +83,10 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
     OmegaConf.save(config, folder / CONFIG_COPY, resolve=True)
 
     with progress_over(fit.generated + _SYNTHETIC, "maps made", config.progress, unit="map") as advance:
-        made, made_N = generated_maps(fit.generated, fit.seed, advance)
-        unseen, unseen_N = generated_maps(_SYNTHETIC, fit.seed + 1, advance)
-    generated, made_masses_N3 = LabelledViews.of(made, one_hot(made_N)), masses(made)
+        made, made_N, first_N = generated_maps(fit.generated, fit.seed, advance)
+        unseen = generated_maps(_SYNTHETIC, fit.seed + 1, advance)
+    generated = LabelledViews.of(made, one_hot(made_N), partly_hidden(first_N, fit))
+    made_masses_N3 = masses(made, first_N.tolist())
     start = pretrain(generated, fit)
     answers: dict[Scheme, HeldOut] = {}
     total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in SCHEMES)
@@ -94,9 +104,9 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
         "patterns": dict(
             zip(PATTERNS, np.bincount(annotated.pattern_N, minlength=len(PATTERNS)).tolist(), strict=True)
         ),
-        "annotators": _annotators(source, annotated),
+        "passes": _beside_annotators(source, annotated, answers),
         "temperature": temperature,
-        "generated": _generated_scores(network, start, unseen, unseen_N, annotated),
+        "generated": _generated_scores(network, start, *unseen, annotated),
         "held_out": {
             scheme: _scores(annotated, answer, classifier.margin, int(settings.resamples), fit.seed)
             for scheme, answer in answers.items()
@@ -148,11 +158,12 @@ def _generated_scores(
     start: PatternNetwork,
     unseen: Sequence[torch.Tensor],
     unseen_N: NDArray[np.int64],
+    first_segment_N: NDArray[np.int64],
     annotated: AnnotatedMaps,
 ) -> dict[str, float]:
     """Macro-F1 on generated maps, and what annotated maps add."""
-    views = views_of(unseen)
-    found_N = start(views_of(annotated.maps)).argmax(-1).numpy()
+    views = views_of(unseen, first_segment_N)
+    found_N = start(views_of(annotated.maps, annotated.first_segment_N)).argmax(-1).numpy()
     return {
         "maps": len(unseen),
         "macro_f1": float(macro_f1(confusion(unseen_N, network(views).argmax(-1).numpy()))),
@@ -168,6 +179,7 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
     uncertain_N = judge(torch.from_numpy(answer.probability_NP).log(), margin).uncertain.numpy()
     bins = reliability(answer.probability_NP, label_N)
     plain = torch.from_numpy(answer.logit_NP).softmax(-1).numpy()
+    untold_N = answer.unsegmented_NP.argmax(1)
     everywhere = np.ones(len(label_N), np.bool_)
     share_N = annotated.vote_NP.max(1)
     clear_N = share_N >= _CLEAR
@@ -189,9 +201,18 @@ def _scores(annotated: AnnotatedMaps, answer: HeldOut, margin: float, resamples:
             if chosen_N.any()
         },
         "macro_f1_of_all_patterns": float(macro_f1(table_PP)),
+        "without_segments": {
+            name: float(macro_f1(confusion(label_N[chosen_N], untold_N[chosen_N]), _judged(label_N[chosen_N])))
+            for name, chosen_N in {"all": everywhere, **parts}.items()
+            if chosen_N.any()
+        },
         "f1": _by_pattern(table_PP),
         "f1_rules": _by_pattern(confusion(label_N, answer.rules_N)),
         "confusion": table_PP.astype(int).tolist(),
+        "accuracy_by_task": {
+            task: float((found_N == label_N)[[each == task for each in annotated.tasks]].mean())
+            for task in sorted(set(annotated.tasks))
+        },
         "uncertain": float(uncertain_N.mean()),
         "macro_f1_of_the_certain": float(
             macro_f1(confusion(label_N[~uncertain_N], found_N[~uncertain_N]), _judged(annotated.pattern_N))
@@ -229,15 +250,28 @@ def _judged(pattern_N: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.bincount(pattern_N, minlength=len(PATTERNS)) >= _FEWEST
 
 
-def _annotators(folder: Path, annotated: AnnotatedMaps) -> dict[str, dict[str, float]]:
-    """How well each annotator's labels fit what was decided in the end; their own labels had a part in that."""
+def _beside_annotators(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOut]) -> dict[str, Any]:
+    """Macro-F1 of each pass, and of the network and the rules on the same maps, against what the other passes say."""
     labels = read_labels(folder)
-    decided = {row.map: number for row, number in zip(annotated.rows, annotated.pattern_N.tolist(), strict=True)}
+    named, place = votes(labels), {row.map: number for number, row in enumerate(annotated.rows)}
+    judged_P = _judged(annotated.pattern_N)
     found = {}
-    for annotator in sorted({label.annotator for label in labels}):
-        own = {label.map: label.pattern for label in labels if label.annotator == annotator and label.map in decided}
-        table_PP = confusion([decided[name] for name in own], [PATTERNS.index(pattern) for pattern in own.values()])
-        found[annotator] = {"maps": len(own), "macro_f1": float(macro_f1(table_PP, _judged(annotated.pattern_N)))}
+    for number in sorted({label.number for label in labels}):
+        others = {name: pattern for name, pattern in majority_of_others(labels, number).items() if name in place}
+        if not others:
+            continue
+        label_N = np.array([PATTERNS.index(pattern) for pattern in others.values()])
+        chosen_N = np.array([place[name] for name in others])
+
+        def score(said_N: NDArray[np.int64], label_N: NDArray[np.int64] = label_N) -> float:
+            return float(macro_f1(confusion(label_N, said_N), judged_P))
+
+        found[str(number)] = {
+            "maps": len(others),
+            "annotators": score(np.array([PATTERNS.index(named[name][number]) for name in others])),
+            "network": {scheme: score(each.logit_NP.argmax(1)[chosen_N]) for scheme, each in answers.items()},
+            "rules": {scheme: score(each.rules_N[chosen_N]) for scheme, each in answers.items()},
+        }
     return found
 
 
@@ -354,7 +388,7 @@ def _mistakes(annotated: AnnotatedMaps, answer: HeldOut, count: int) -> Figure:
         maps,
         title=f"The {len(maps)} worst mistakes, heads held out",
         note="first line: annotators; second: network, with its probability; then task, layer · head (from 0) and length; "
-        "black: the map's largest weight, darkness by its square root",
+        "from dark violet (0) to yellow (the map's largest weight)",
     )
 
 

@@ -1,7 +1,7 @@
 "use strict";
 const content = JSON.parse(document.getElementById("content").textContent);
 const find = (id) => document.getElementById(id);
-const SIDE = 440, MARGIN = 14;
+const SIDE = 600, MARGIN = 14;
 let order, at, annotator, number, labels, key;
 
 function begin(event) {
@@ -37,13 +37,7 @@ function show() {
 }
 
 function draw(map) {
-  // The page holds the root: on a linear scale eight bits would leave nothing of what is pale.
-  picture(find("linear"), map, (dark) => Math.round(dark * dark / 255));
-  picture(find("root"), map, (dark) => dark);
-}
-
-function picture(canvas, map, shaded) {
-  const length = map.length, bytes = atob(map.darkness);
+  const canvas = find("picture"), length = map.length, bytes = atob(map.ink);
   // Every weight is a square of whole pixels, however long the map.
   const size = Math.max(1, Math.floor(SIDE / length)), side = size * length;
   canvas.width = canvas.height = side + MARGIN + 1;
@@ -52,8 +46,7 @@ function picture(canvas, map, shaded) {
   pen.strokeRect(MARGIN - .5, MARGIN - .5, side + 1, side + 1);
   for (let query = 0; query < length; query++) {
     for (let attended = 0; attended < length; attended++) {
-      const shade = 255 - shaded(bytes.charCodeAt(query * length + attended));
-      pen.fillStyle = `rgb(${shade},${shade},${shade})`;
+      pen.fillStyle = content.palette[bytes.charCodeAt(query * length + attended)];
       pen.fillRect(MARGIN + attended * size, MARGIN + query * size, size, size);
     }
   }

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, noisy
+from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, noisy, partly_hidden, views_of
 from bertsecrets.patterns.maps import MapRow
 from bertsecrets.patterns.network import PatternNetwork
 from bertsecrets.patterns.rules import masses, tune
 from bertsecrets.patterns.scoring import fit_temperature
+from bertsecrets.patterns.segments import UNKNOWN
+from bertsecrets.patterns.views import Views
 
 Scheme = Literal["head", "task", "head_and_task"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -48,6 +50,11 @@ class AnnotatedMaps:
         """The task of each map."""
         return [row.task for row in self.rows]
 
+    @property
+    def first_segment_N(self) -> NDArray[np.int64]:
+        """Tokens of each map's first segment."""
+        return np.array([row.first_segment for row in self.rows])
+
 
 @dataclass(frozen=True)
 class HeldOut:
@@ -55,11 +62,13 @@ class HeldOut:
 
     Args:
         logit_NP: Of the network, float64.
+        unsegmented_NP: Of the network that is not told where segments end, float64.
         probability_NP: After division by a temperature that was fitted on the maps of the other folds.
         rules_N: Patterns by the rules, whose thresholds were tuned on what the network was trained on.
     """
 
     logit_NP: NDArray[np.float64]
+    unsegmented_NP: NDArray[np.float64]
     probability_NP: NDArray[np.float64]
     rules_N: NDArray[np.int64]
 
@@ -109,17 +118,20 @@ def held_out(
         config: How the network is trained.
         advance: Called after each fold.
     """
-    clean, variants = LabelledViews.of(annotated.maps, annotated.vote_NP), variants_of(annotated, config)
-    mass_N3 = masses(annotated.maps)
-    logit_NP = np.zeros((len(annotated.rows), len(PATTERNS)))
+    first_segment_N, variants = annotated.first_segment_N, variants_of(annotated, config)
+    told = views_of(annotated.maps, first_segment_N)
+    untold = views_of(annotated.maps, np.full_like(first_segment_N, UNKNOWN))
+    mass_N3 = masses(annotated.maps, first_segment_N.tolist())
+    logit_NP, unsegmented_NP = np.zeros((2, len(annotated.rows), len(PATTERNS)))
     rules_N = np.zeros(len(annotated.rows), np.int64)
     pairs = folds(annotated, scheme, config.seed)
     for train_N, test_N in pairs:
         chosen = torch.from_numpy(np.tile(train_N, config.variants).nonzero()[0])
         network = finetune(start, generated, variants[chosen], config)
-        test = clean[torch.from_numpy(test_N.nonzero()[0])]
+        test = torch.from_numpy(test_N.nonzero()[0])
         with torch.no_grad():
-            logit_NP[test_N] = network(test.views).double().numpy()
+            for found_NP, views in ((logit_NP, told), (unsegmented_NP, untold)):
+                found_NP[test_N] = network(Views(*(view[test] for view in views))).double().numpy()
         made_N = generated.target_NP.argmax(-1).numpy()
         weight_N = np.concatenate([np.full(train_N.sum(), 1 / train_N.sum()), np.full(len(made_N), 1 / len(made_N))])
         rules = tune(
@@ -134,7 +146,7 @@ def held_out(
     for _, test_N in pairs:
         temperature = fit_temperature(logit_NP[~test_N], annotated.pattern_N[~test_N])
         probability_NP[test_N] = torch.from_numpy(logit_NP[test_N] / temperature).softmax(-1).numpy()
-    return HeldOut(logit_NP, probability_NP, rules_N)
+    return HeldOut(logit_NP, unsegmented_NP, probability_NP, rules_N)
 
 
 def variants_of(annotated: AnnotatedMaps, config: FitConfig) -> LabelledViews:
@@ -143,4 +155,5 @@ def variants_of(annotated: AnnotatedMaps, config: FitConfig) -> LabelledViews:
     maps = [map_LL.float() for map_LL in annotated.maps]
     for _ in range(config.variants - 1):
         maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
-    return LabelledViews.of(maps, np.tile(annotated.vote_NP, (config.variants, 1)))
+    first_segment_N = partly_hidden(np.tile(annotated.first_segment_N, config.variants), config)
+    return LabelledViews.of(maps, np.tile(annotated.vote_NP, (config.variants, 1)), first_segment_N)

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.network import PatternNetwork
+from bertsecrets.patterns.segments import ONE, UNKNOWN
 from bertsecrets.patterns.views import Views, make_views
 
 _TINY = 1e-7
@@ -31,6 +32,7 @@ class FitConfig:
         epochs: Passes over the generated maps.
         steps: Optimiser steps on annotated maps, each batch half annotated and half generated.
         variants: How often an annotated map occurs, all but the first time under noise.
+        hidden: Share of maps of whose segments nothing is said in training, as nothing may be known of them later.
         batch_size: Maps of a batch.
         learning_rate: Of AdamW at its height, under a one-cycle schedule; two thirds of it with annotated maps.
         seed: Of everything random.
@@ -40,6 +42,7 @@ class FitConfig:
     epochs: int = 12
     steps: int = 400
     variants: int = 8
+    hidden: float = 0.25
     batch_size: int = 96
     learning_rate: float = 3e-3
     seed: int = 0
@@ -53,9 +56,11 @@ class LabelledViews:
     target_NP: Tensor
 
     @classmethod
-    def of(cls, maps: Sequence[Tensor], target_NP: NDArray[np.float64]) -> "LabelledViews":
+    def of(
+        cls, maps: Sequence[Tensor], target_NP: NDArray[np.float64], first_segment_N: NDArray[np.int64]
+    ) -> "LabelledViews":
         """Of maps ``[L, L]``."""
-        return cls(views_of(maps), torch.from_numpy(target_NP).float())
+        return cls(views_of(maps, first_segment_N), torch.from_numpy(target_NP).float())
 
     def __getitem__(self, chosen: Tensor) -> "LabelledViews":
         """Some of them."""
@@ -67,30 +72,38 @@ class LabelledViews:
         return LabelledViews(views, torch.cat((self.target_NP, other.target_NP)))
 
 
-def views_of(maps: Sequence[Tensor]) -> Views:
-    """The views of maps ``[L, L]`` of whatever lengths, in their order."""
+def views_of(maps: Sequence[Tensor], first_segment_N: NDArray[np.int64]) -> Views:
+    """The views of maps ``[L, L]`` of whatever lengths, in their order, with the tokens of each one's first segment."""
     places: dict[int, list[int]] = {}
     for place, map_LL in enumerate(maps):
         places.setdefault(len(map_LL), []).append(place)
     parts = []
     for length, chosen in places.items():
         stacked_NLL = torch.stack([maps[place].float() for place in chosen])
-        parts.append(make_views(stacked_NLL[:, None], torch.ones(len(chosen), length, dtype=torch.bool)))
+        real_NL = torch.ones(len(chosen), length, dtype=torch.bool)
+        parts.append(make_views(stacked_NLL[:, None], real_NL, torch.from_numpy(first_segment_N[chosen])))
     order = torch.tensor([place for chosen in places.values() for place in chosen]).argsort()
     return Views(*(torch.cat(kind)[order] for kind in zip(*parts, strict=True)))
 
 
 def generated_maps(
     count: int, seed: int, advance: Callable[[], object] | None = None
-) -> tuple[list[Tensor], NDArray[np.int64]]:
-    """``count`` generated maps, the five patterns equally often, and the numbers of their patterns."""
-    maps, patterns = [], []
+) -> tuple[list[Tensor], NDArray[np.int64], NDArray[np.int64]]:
+    """``count`` generated maps, the five patterns equally often, the numbers of their patterns and their first segments."""
+    maps, patterns, first_segments = [], [], []
     for made in islice(generate(np.random.default_rng(seed)), count):
         maps.append(torch.from_numpy(made.attention_QK).float())
         patterns.append(PATTERNS.index(made.pattern))
+        first_segments.append(ONE if made.separator is None else made.separator + 1)
         if advance is not None:
             advance()
-    return maps, np.array(patterns)
+    return maps, np.array(patterns), np.array(first_segments)
+
+
+def partly_hidden(first_segment_N: NDArray[np.int64], config: FitConfig) -> NDArray[np.int64]:
+    """First segments, ``config.hidden`` of them unknown."""
+    hidden_N = np.random.default_rng(config.seed).random(len(first_segment_N)) < config.hidden
+    return np.where(hidden_N, UNKNOWN, first_segment_N)
 
 
 def one_hot(pattern_N: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -116,39 +129,30 @@ def pretrain(generated: LabelledViews, config: FitConfig) -> PatternNetwork:
         steps = config.epochs * (count // config.batch_size)
         generator = torch.Generator().manual_seed(config.seed)
         batches = (generated[chosen] for chosen in _shuffled(count, config.batch_size, generator))
-        return _fit(network, batches, steps, config.learning_rate, torch.ones(len(PATTERNS)))
+        return _fit(network, batches, steps, config.learning_rate)
 
 
 def finetune(
     network: PatternNetwork, generated: LabelledViews, annotated: LabelledViews, config: FitConfig
 ) -> PatternNetwork:
-    """A network that goes on from a pre-trained one with annotated maps; the given one stays as it is.
-
-    Patterns that are rare among the annotated maps weigh more, by the root of their rarity.
-    """
+    """A network that goes on from a pre-trained one with annotated maps; the given one stays as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         generator = torch.Generator().manual_seed(config.seed + 1)
         half = config.batch_size // 2
         streams = [_shuffled(len(each.target_NP), half, generator) for each in (annotated, generated)]
         batches = (annotated[ours].join(generated[made]) for ours, made in zip(*streams, strict=False))
-        count_P = annotated.target_NP.sum(0)
-        # Half of every batch is generated and balanced.
-        share_P = 0.5 * count_P / count_P.sum() + 0.5 / len(PATTERNS)
-        weight_P = (1 / (len(PATTERNS) * share_P)).sqrt()
-        return _fit(deepcopy(network), batches, config.steps, config.learning_rate * _GENTLER, weight_P)
+        return _fit(deepcopy(network), batches, config.steps, config.learning_rate * _GENTLER)
 
 
-def _fit(
-    network: PatternNetwork, batches: Iterator[LabelledViews], steps: int, learning_rate: float, weight_P: Tensor
-) -> PatternNetwork:
+def _fit(network: PatternNetwork, batches: Iterator[LabelledViews], steps: int, learning_rate: float) -> PatternNetwork:
     """The running average of the network's weights after ``steps``, in evaluation mode."""
     network.train()
     averaged = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(_AVERAGED_OVER))
     optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
     for batch in islice(batches, steps):
-        loss = functional.cross_entropy(network(batch.views), batch.target_NP, weight_P, label_smoothing=0.02)
+        loss = functional.cross_entropy(network(batch.views), batch.target_NP, label_smoothing=0.02)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

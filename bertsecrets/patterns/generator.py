@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 
 SHORTEST, LONGEST = 8, 128
 _TINY = 1e-6
+_REACH, _FAINT = 2, 1e-4
 
 
 @dataclass(frozen=True)
@@ -48,21 +49,24 @@ class _Shares:
 
 @dataclass(frozen=True)
 class Found:
-    """What a map shows.
+    """What a map shows; ink is the weight over the map's largest.
 
     Args:
-        columns: What its columns hold of each row, beyond what uniform attention would give them.
-        band: What lies near the diagonal, likewise.
-        blocks: What rows of two segments keep within their own, likewise.
-        standing: Share of rows whose largest weight, what is near the diagonal apart, is in one of the columns.
+        column: Mean ink of the strongest column, in the rows more than two tokens away.
+        diagonal: Mean ink of the strongest diagonal at most two tokens from the main one, the two strongest columns
+            apart.
+        rest: Mean ink of all but the six strongest columns and what is within two tokens of the main diagonal.
+        near: What lies near the diagonal of each row, beyond what uniform attention would give it.
         hugging: Share of rows whose largest weight is near the diagonal, from 0 for chance to 1.
+        blocks: What rows of two segments keep within their own, beyond uniform attention.
     """
 
-    columns: float
-    band: float
-    blocks: float
-    standing: float
+    column: float
+    diagonal: float
+    rest: float
+    near: float
     hugging: float
+    blocks: float
 
 
 def generate(generator: Generator) -> Iterator[GeneratedMap]:
@@ -97,38 +101,40 @@ def _draw_shares(pattern: str, generator: Generator) -> _Shares:
         columns = uniform(0.18, 0.98)
         # Beside weak columns, what is uneven would compete with them.
         even = True if columns < 0.4 else None
-        return _Shares(columns=columns, band=min(columns * uniform(0, 0.3), 1 - columns), even=even)
+        return _Shares(columns=columns, band=min(columns * uniform(0, 0.2), 1 - columns), even=even)
     if pattern == "diagonal":
         band = uniform(0.25, 0.98)
-        return _Shares(band=band, columns=min(band * uniform(0, 0.3), 1 - band))
+        return _Shares(band=band, columns=min(band * uniform(0, 0.25), 1 - band))
     if pattern == "vertical_diagonal":
-        total, part = uniform(0.3, 0.98), uniform(0.27, 0.73)
+        total, part = uniform(0.3, 0.98), uniform(0.12, 0.83)
         return _Shares(columns=total * part, band=total * (1 - part))
     if pattern == "block":
-        blocks = uniform(0.4, 0.97)
+        blocks = uniform(0.25, 0.95)
         rest = 1 - blocks
-        return _Shares(blocks=blocks, columns=rest * uniform(0, 0.9), band=rest * uniform(0, 0.3))
-    columns = uniform(0, 0.35)
+        return _Shares(blocks=blocks, columns=rest * uniform(0.2, 1), band=rest * uniform(0, 0.3))
+    columns = uniform(0, 0.25)
     return _Shares(columns=columns, band=uniform(0, 0.15), even=False if columns > 0.1 else None)
 
 
 def _shows(pattern: str, found: Found) -> bool:
-    """Whether a map, as it is after the noise, still shows its pattern."""
+    """Whether a map, as it is after the noise, still shows its pattern.
+
+    The thresholds lie to both sides of where the annotators of the package's maps change their answer.
+    """
+    column, diagonal, rest = found.column, found.diagonal, found.rest + _FAINT
     if pattern == "vertical":
-        return found.standing > 0.5 and found.columns > 0.15 and found.band < 0.33 * found.columns
+        return column > max(0.2, 8.5 * rest) and diagonal < max(6.5 * rest, 0.15 * column)
     if pattern == "diagonal":
-        return found.hugging > 0.55 and found.band > 0.18 and found.columns < 0.33 * found.band
+        return column - rest < 0.1 and diagonal > max(8 * rest, 1.2 * column) and found.hugging > 0.5
     if pattern == "vertical_diagonal":
-        both = found.columns + found.band
-        return both > 0.25 and min(found.columns, found.band) > 0.25 * both
+        return column - rest > 0.125 and column > 6 * rest and diagonal > max(7.5 * rest, 0.18 * column)
     if pattern == "block":
-        return found.blocks > 0.17 and found.band < 0.2
-    return found.hugging < 0.35 and found.columns < 0.35 and found.band < 0.17
+        return found.blocks > 0.15 and found.near < 0.25 and diagonal < 7.5 * rest
+    return column < max(0.1, 7.5 * rest) and diagonal < 5 * rest
 
 
 def _draw(length: int, separator: int | None, shares: _Shares, generator: Generator) -> tuple[Array, Found]:
-    chosen_C, columns_QK = _columns(length, separator, generator)
-    band_QK = _band(length, generator)
+    columns_QK, band_QK = _columns(length, separator, generator), _band(length, generator)
     mixture_QK = _background(length, separator, shares.even, generator)
     parts = [(shares.columns, columns_QK), (shares.band, band_QK)]
     if shares.blocks and separator is not None:
@@ -148,22 +154,21 @@ def _draw(length: int, separator: int | None, shares: _Shares, generator: Genera
         logit_QK[0] = generator.normal(0, 1, length)
         logit_QK[0, generator.choice([0, length - 1])] += generator.uniform(0, 6)
     attention_QK = _softmax(logit_QK)
-    return attention_QK, find(attention_QK, chosen_C, separator)
+    return attention_QK, find(attention_QK, separator)
 
 
-def find(attention_QK: Array, columns: NDArray[np.int64], separator: int | None) -> Found:
-    """What a map shows, given its columns or, where a single one holds more than they do, that one.
-
-    Near the diagonal is what is at most two tokens from it or, in long maps, an eighth of the length.
-    """
+def find(attention_QK: Array, separator: int | None) -> Found:
+    """What a map shows. Near the diagonal is at most two tokens from it or, in long maps, an eighth of the length."""
     length = len(attention_QK)
-    received_K = attention_QK.mean(0)
-    first = int(received_K.argmax())
-    if received_K[first] - 1 / length > received_K[columns].sum() - len(columns) / length:
-        columns = np.array([first])
+    ink_QK = attention_QK / attention_QK.max()
     place_K = np.arange(length)
-    near_QK = abs(place_K[:, None] - place_K) <= max(2, length // 8)
-    apart_QK = np.where(near_QK & ~np.isin(place_K, columns), 0, attention_QK)
+    distance_QK = abs(place_K[:, None] - place_K)
+    far_QK = distance_QK > _REACH
+    column_K = (ink_QK * far_QK).sum(0) / np.maximum(far_QK.sum(0), 1)
+    strongest_K = column_K.argsort()[::-1]
+    weak_K = ~np.isin(place_K, strongest_K[:2])
+    rest_QK = far_QK & ~np.isin(place_K, strongest_K[:6])
+    near_QK = distance_QK <= max(_REACH, length // 8)
     chance = near_QK.mean()
     hugging = near_QK[place_K, attention_QK.argmax(1)].mean()
     blocks = 0.0
@@ -171,11 +176,15 @@ def find(attention_QK: Array, columns: NDArray[np.int64], separator: int | None)
         within_QK = (place_K <= separator)[:, None] == (place_K <= separator)
         blocks = (attention_QK * within_QK).sum(1).mean() - within_QK.mean()
     return Found(
-        columns=float(received_K[columns].sum() - len(columns) / length),
-        band=float((attention_QK * near_QK).sum(1).mean() - chance),
-        blocks=float(blocks),
-        standing=float(np.isin(apart_QK.argmax(1), columns).mean()),
+        column=float(column_K.max()),
+        diagonal=max(
+            float(np.diagonal(ink_QK, offset)[np.diagonal(np.tile(weak_K, (length, 1)), offset)].mean())
+            for offset in range(-_REACH, _REACH + 1)
+        ),
+        rest=float(ink_QK[rest_QK].mean()) if rest_QK.any() else 0.0,
+        near=float((attention_QK * near_QK).sum(1).mean() - chance),
         hugging=float((hugging - chance) / (1 - chance)),
+        blocks=float(blocks),
     )
 
 
@@ -188,7 +197,7 @@ def _row_shares(share: float, length: int, steady: float, generator: Generator) 
     return np.where(skipped_Q, share_Q * 0.2, share_Q)
 
 
-def _columns(length: int, separator: int | None, generator: Generator) -> tuple[NDArray[np.int64], Array]:
+def _columns(length: int, separator: int | None, generator: Generator) -> Array:
     """One to six columns: [CLS], the separators, or any (punctuation, say), and their part of the map."""
     special = [0, length - 1, *([] if separator is None else [separator])]
     number = min(int(generator.choice([1, 2, 3, 4, 5, 6], p=[0.4, 0.25, 0.15, 0.1, 0.05, 0.05])), length // 4)
@@ -203,7 +212,8 @@ def _columns(length: int, separator: int | None, generator: Generator) -> tuple[
         # Each segment looks to its own separator.
         part_QK[: separator + 1, length - 1] *= 0.1
         part_QK[separator + 1 :, separator] *= 0.1
-    return chosen_C, part_QK / part_QK.sum(1, keepdims=True)
+    part_QK /= part_QK.sum(1, keepdims=True)
+    return part_QK
 
 
 def _band(length: int, generator: Generator) -> Array:
@@ -211,7 +221,8 @@ def _band(length: int, generator: Generator) -> Array:
     offset = int(generator.choice([-2, -1, 0, 1, 2], p=[0.08, 0.32, 0.2, 0.32, 0.08]))
     widest = max(1.4, length / 16)
     width = generator.choice(
-        [0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.4), generator.uniform(1, widest)]
+        [0.25, generator.uniform(0.25, 0.7), generator.uniform(0.7, 1.4), generator.uniform(1, widest)],
+        p=[0.15, 0.2, 0.3, 0.35],
     )
     query_Q1, key_K = np.arange(length)[:, None], np.arange(length)
     wobble_Q1 = generator.normal(0, generator.choice([0.0, 0.0, 0.4, 0.8]), (length, 1))
@@ -222,7 +233,7 @@ def _band(length: int, generator: Generator) -> Array:
         part_QK += generator.uniform(0.3, 1) * np.exp(-((key_K - query_Q1 + offset) ** 2) / (2 * width**2))
     if width > 1:
         # What is near is not all alike: words of the same phrase, say.
-        part_QK *= np.exp(generator.normal(0, generator.uniform(0, 1), (length, length)))
+        part_QK *= np.exp(generator.normal(0, generator.uniform(0, 1.5), (length, length)))
     part_QK /= part_QK.sum(1, keepdims=True)
     return part_QK
 
@@ -289,7 +300,7 @@ def _stripes(length: int, generator: Generator) -> Array:
 
 def _wide_band(length: int, generator: Generator) -> Array:
     """Near tokens rather than far ones, without a line."""
-    width = generator.uniform(0.2, 0.5) * length + 3
+    width = generator.uniform(0.08, 0.5) * length + 3
     distance_QK = np.arange(length)[:, None] - np.arange(length) + generator.uniform(-3, 3)
     return -(distance_QK**2) / (2 * width**2) + generator.normal(0, 0.4, (length, length))
 

@@ -150,6 +150,16 @@ def consensus(labels: Iterable[Label]) -> dict[str, str]:
     return decided
 
 
+def majority_of_others(labels: Iterable[Label], number: int) -> dict[str, str]:
+    """Map -> the pattern that most passes but this one name; maps without one, or without this pass, are left out."""
+    decided = {}
+    for name, answers in votes(labels).items():
+        most = Counter(pattern for other, pattern in answers.items() if other != number).most_common(2)
+        if number in answers and most and (len(most) == 1 or most[0][1] > most[1][1]):
+            decided[name] = most[0][0]
+    return decided
+
+
 def left_to_vote(labels: Iterable[Label], wanted: int) -> dict[str, int]:
     """Map -> its next pass, for the maps of two passes or more in which no pattern has more than half of the votes wanted."""
     return {

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
+from bertsecrets.patterns.segments import ONE
 from bertsecrets.results.files import atomic_write
 
 MAPS, TABLE = "maps.safetensors", "maps.csv"
@@ -51,6 +52,11 @@ class MapRow:
     segments: int
     separator: int
     sought: str = ""
+
+    @property
+    def first_segment(self) -> int:
+        """Tokens of the first of two segments, with its separator; 0 for one segment."""
+        return self.separator + 1 if self.segments == 2 and self.separator >= 0 else ONE
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.network import MIN_LENGTH
+from bertsecrets.patterns.segments import first_segments
 from bertsecrets.patterns.trained import SHIPPED, load_classifier
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,9 @@ class Patterns(Measure):
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
+        first_segment_B = first_segments(batch.special_BS, real_BS)
         # Where the sums stay on the CPU (MPS has no float64), the maps are elsewhere.
-        judgement = self.classifier.to(attention_BHQK.device)(attention_BHQK, real_BS)
+        judgement = self.classifier.to(attention_BHQK.device)(attention_BHQK, real_BS, first_segment_B)
         column_BH = judgement.pattern.masked_fill(judgement.uncertain, len(PATTERNS))
         share_BHC = torch.nn.functional.one_hot(column_BH, len(self.columns)).to(attention_BHQK.dtype)
         return share_BHC.masked_fill((real_BS.sum(-1) < MIN_LENGTH)[:, None, None], torch.nan)

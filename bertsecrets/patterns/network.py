@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.views import PICTURES, STRIPS, SUMMARY, Views, make_views
+from bertsecrets.patterns.views import PICTURES, SCALES, STRIPS, SUMMARY, Views, make_views
 
 MIN_LENGTH = 8
 """Real tokens that a map must have: a band of seven diagonals fills a shorter one."""
@@ -58,7 +58,7 @@ class PatternNetwork(nn.Module):
         # eighth of the time.
         nn.utils.convert_conv2d_weight_memory_format(self.picture, torch.channels_last)
         self.strips = nn.Sequential(
-            nn.Conv1d((PICTURES + 1) * STRIPS, 2 * width, 3, padding=1),
+            nn.Conv1d((SCALES + 1) * STRIPS, 2 * width, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.Conv1d(2 * width, width, 3, padding=1),
             nn.ReLU(inplace=True),
@@ -101,16 +101,18 @@ class PatternClassifier(nn.Module):
         self.margin = margin
 
     @torch.no_grad()
-    def forward(self, attention_BHQK: Tensor, real_BS: Tensor) -> Judgement:
+    def forward(self, attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor | None = None) -> Judgement:
         """The patterns of all maps, ``[B, H]``; of maps shorter than ``MIN_LENGTH`` real tokens they mean nothing.
 
         Args:
             attention_BHQK: Weights in 0..1, floating.
             real_BS: Which tokens are real, bool, a contiguous run in each example; padding has no influence.
+            first_segment_B: Tokens of the first of two segments, int64, as
+                :func:`~bertsecrets.patterns.segments.first_segments` gives them; None where nothing is known of them.
         """
         # Measures are fed within the model's pass, where autocast would round the maps.
         with torch.autocast(attention_BHQK.device.type, enabled=False):
-            logits_NP = self.network(make_views(attention_BHQK, real_BS)) / self.temperature
+            logits_NP = self.network(make_views(attention_BHQK, real_BS, first_segment_B)) / self.temperature
         return judge(logits_NP.unflatten(0, attention_BHQK.shape[:2]), self.margin)
 
 

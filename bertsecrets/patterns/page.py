@@ -11,15 +11,15 @@ from jinja2 import Environment, StrictUndefined
 from bertsecrets.patterns.classes import Pattern
 from bertsecrets.patterns.maps import MapSet
 from bertsecrets.patterns.sheets import boundary, pass_order
-from bertsecrets.results.figures.contact_sheet import ROOT, darkness
+from bertsecrets.results.figures.contact_sheet import PALETTE, ink
 from bertsecrets.results.files import atomic_write
 
 RULES = {
-    Pattern.VERTICAL: "One to about six columns that stand out in most rows, and no diagonal.",
-    Pattern.DIAGONAL: "What is dark hugs the main diagonal in most rows: a line, or a band around it, and no columns.",
-    Pattern.VERTICAL_DIAGONAL: "Columns and a diagonal, the weaker with at least a third of the ink of the stronger.",
-    Pattern.BLOCK: "Two squares along the diagonal, one for each segment, whatever columns beside (only with triangles).",
-    Pattern.HETEROGENEOUS: "Anything else: noise, blotches, single cells, stripes without number, equal attention.",
+    Pattern.VERTICAL: "Attention mainly to a few tokens, such as [CLS] and [SEP]: vertical lines.",
+    Pattern.DIAGONAL: "Attention to the previous, the same or the following tokens.",
+    Pattern.VERTICAL_DIAGONAL: "A mix of the two: a visible column and a visible diagonal.",
+    Pattern.BLOCK: "Attention within each of two segments (marked by triangles).",
+    Pattern.HETEROGENEOUS: "Highly variable, with no distinct structure.",
 }
 """Each class in a sentence; docs/patterns.md decides the doubtful cases."""
 
@@ -38,13 +38,14 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     place = {name: position for position, name in enumerate(shown)}
     content = {
         "set": _identity(maps),
+        "palette": [f"rgb({red},{green},{blue})" for red, green, blue in PALETTE.tolist()],
         "patterns": [{"name": pattern.value, "rule": RULES[pattern]} for pattern in Pattern],
         "maps": [
             {
                 "id": name,
                 "length": rows[name].length,
                 "separator": boundary(rows[name]),
-                "darkness": base64.b64encode(darkness(maps[name].numpy(), ROOT).tobytes()).decode(),
+                "ink": base64.b64encode(ink(maps[name].numpy()).tobytes()).decode(),
             }
             for name in shown
         ],

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.scoring import confusion, macro_f1
+from bertsecrets.patterns.segments import ONE, UNKNOWN
 
 Array = NDArray[np.float64]
 
@@ -20,17 +21,22 @@ _STARTS = 6
 _NUMBER = {pattern: number for number, pattern in enumerate(PATTERNS)}
 
 
-def masses(maps: Sequence[Tensor]) -> Array:
+def masses(maps: Sequence[Tensor], first_segments: Sequence[int]) -> Array:
     """Column, diagonal and segment mass of maps ``[L, L]``, ``[N, 3]``; 0 is what uniform attention has.
 
     Column mass: what the three columns hold that receive most. Diagonal mass: the most that three neighbouring
-    diagonals hold whose middle is at most two from the main one. Segment mass: what the two squares hold that hold
-    most, for any boundary that leaves three tokens on each side.
+    diagonals hold whose middle is at most two from the main one. Segment mass: what rows keep within their own of two
+    segments, 0 for one; of unknown segments, the most for any boundary that leaves three tokens on each side.
+
+    Args:
+        maps: The maps.
+        first_segments: Of each, as :func:`~bertsecrets.patterns.segments.first_segments` gives them.
     """
-    return np.array([_masses(map_LL.double().numpy()) for map_LL in maps])
+    pairs = zip(maps, first_segments, strict=True)
+    return np.array([_masses(map_LL.double().numpy(), first) for map_LL, first in pairs])
 
 
-def _masses(map_LL: Array) -> tuple[float, float, float]:
+def _masses(map_LL: Array, first_segment: int) -> tuple[float, float, float]:
     length = len(map_LL)
     received_K = np.sort(map_LL.mean(0))
     columns = received_K[-_COLUMNS:].sum() - _COLUMNS / length
@@ -39,9 +45,11 @@ def _masses(map_LL: Array) -> tuple[float, float, float]:
         for offset in range(-2 - _REACH, 3 + _REACH)
     }
     diagonal = max(sum(excess[centre + near] for near in range(-_REACH, _REACH + 1)) for centre in range(-2, 3))
+    if first_segment == ONE:
+        return float(columns), float(diagonal), 0.0
     total_QK = np.zeros((length + 1, length + 1))
     total_QK[1:, 1:] = map_LL.cumsum(0).cumsum(1)
-    cut_N = np.arange(3, length - 2)
+    cut_N = np.arange(3, length - 2) if first_segment == UNKNOWN else np.array([first_segment])
     first_N, whole_N = total_QK[cut_N, cut_N], total_QK[length, length]
     second_N = whole_N - total_QK[cut_N, length] - total_QK[length, cut_N] + first_N
     within_N = (first_N + second_N) / length - (cut_N**2 + (length - cut_N) ** 2) / length**2

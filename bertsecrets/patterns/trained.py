@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.network import PatternClassifier, PatternNetwork
-from bertsecrets.patterns.views import BINS, COLUMNS, OFFSETS, PICTURES, RANKS
+from bertsecrets.patterns.pooling import BINS, COLUMNS, OFFSETS
+from bertsecrets.patterns.views import PICTURES, SUMMARY
 from bertsecrets.results.files import atomic_write
 
 WEIGHTS, CARD = "weights.safetensors", "weights.json"
@@ -23,7 +24,7 @@ _INPUT = {
     "pictures": PICTURES,
     "offsets": list(OFFSETS),
     "columns": COLUMNS,
-    "ranks": RANKS,
+    "numbers": SUMMARY,
 }
 
 

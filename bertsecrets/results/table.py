@@ -36,6 +36,10 @@ _KEY = [name for name in SCHEMA.names if name not in _RESULTS]
 _EXPERIMENT = ("run", "model", "task", "init")
 
 
+class MissingColumnError(ValueError):
+    """A table has no rows of a measure's column: the run did not measure it, or a version that had it not yet did."""
+
+
 class HeadTable:
     """Rows of one number per attention head (or, with ``head`` null, per layer), with standard error and count.
 
@@ -148,12 +152,13 @@ class HeadTable:
         The size is the largest over all steps and stages of this column. Whole layers give ``[layers, 1]``.
 
         Raises:
-            ValueError: If no row matches, or rows of several experiments do.
+            MissingColumnError: If no row matches.
+            ValueError: If rows of several experiments do.
         """
         rows = self.select(measure=measure, column=column)
         table = rows.select(stage=stage, step=step).table
         if table.num_rows == 0:
-            raise ValueError(f"The table has no {measure}/{column} at stage '{stage}', step {step}")
+            raise MissingColumnError(f"The table has no {measure}/{column} at stage '{stage}', step {step}")
         for name in _EXPERIMENT:
             found = pc.unique(table[name]).to_pylist()
             if len(found) > 1:

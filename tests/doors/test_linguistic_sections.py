@@ -13,6 +13,7 @@ from scipy import stats
 
 from bertsecrets.doors.feature_columns import Columns
 from bertsecrets.doors.features_section import features_section
+from bertsecrets.doors.linguistic_sections import linguistic_sections
 from bertsecrets.doors.token_to_token_section import token_to_token_section
 from bertsecrets.grid import HeadGrid
 from bertsecrets.results.report.content import Section
@@ -41,6 +42,9 @@ FEATURES = {
 
 
 FEATURES |= {f"{name}_over_uniform": FEATURES[name] - 0.05 for name in ("nouns", "negation", "cls", "sep")}
+
+
+EMPTY = {name: 0 for name in FEATURES if name.startswith("negation")}
 
 
 def features(values: dict[str, Array]) -> tuple[Section, dict[str, Figure], list[str]]:
@@ -158,6 +162,21 @@ def test_heads_above_uniform_are_those_of_scipys_test_on_the_examples_themselves
     spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(uniform_N)) for name in ("nouns", "verbs")]
     p_CN = stats.norm.sf(np.moveaxis(over_NLHC.mean(0), -1, 0) / np.stack(spreads)).ravel()
     assert (stats.false_discovery_control(p_CN).reshape(2, 12) <= 0.05).sum() != expected_CN.sum()
+
+
+def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone() -> None:
+    older = table_of("features", {name: each for name, each in FEATURES.items() if "over" not in name}, EMPTY)
+    figures: dict[str, Figure] = {}
+    lead: list[str] = []
+    [section] = linguistic_sections(older, figures, lead)
+    assert "no features/nouns_over_uniform" in section.paragraphs[0]
+    assert not section.tables
+    assert not figures
+    assert not lead
+    [section] = linguistic_sections(table_of("features", FEATURES, EMPTY), figures, lead)
+    assert section.tables
+    assert figures
+    assert lead
 
 
 def test_the_hint_is_a_key_that_can_be_typed() -> None:

@@ -19,8 +19,9 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.measure import UNCERTAIN, Patterns
 from bertsecrets.patterns.network import judge
+from bertsecrets.patterns.pooling import BINS
 from bertsecrets.patterns.trained import CARD, SHIPPED, WEIGHTS, load_classifier, save_classifier
-from bertsecrets.patterns.views import BINS, PICTURES
+from bertsecrets.patterns.views import PICTURES
 
 COLUMNS = (*PATTERNS, UNCERTAIN)
 

@@ -10,6 +10,7 @@ from bertsecrets.patterns.labels import (
     Label,
     consensus,
     left_to_vote,
+    majority_of_others,
     merge_labels,
     of_pass,
     parse_labels,
@@ -73,6 +74,13 @@ def test_the_pattern_named_most_often_is_taken(
     assert consensus(labels).get("m") == pattern
     assert left_to_vote(labels, 3).get("m") == following_of_3
     assert left_to_vote(labels, 5).get("m") == following_of_5
+
+
+def test_what_the_other_passes_say_leaves_one_out_and_ties() -> None:
+    labels = [*answers("clear", "vvdvd"), *answers("tied", "vvdd"), *answers("short", "v")]
+    assert majority_of_others(labels, 1) == {"tied": "diagonal"}
+    assert majority_of_others(labels, 3) == {"clear": "vertical", "tied": "vertical"}
+    assert majority_of_others(labels, 5) == {"clear": "vertical"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from patterns.folders import fill, map_set
 from PIL import Image
 
@@ -24,28 +25,41 @@ from bertsecrets.results.figures.contact_sheet import SheetMap, contact_sheet
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
+def viridis(share: float) -> np.ndarray:
+    """The colour of a share of the largest weight."""
+    return np.rint(255 * np.array(colormaps["viridis"](share)[:3])).astype(np.uint8)
+
+
 def test_a_sheet_shows_every_weight_where_it_stands() -> None:
     weight_QK = np.zeros((8, 8))
     weight_QK[2, 5], weight_QK[7, 0] = 1.0, 0.25
     whole = np.asarray(contact_sheet([SheetMap(1, weight_QK)], ""))
-    assert whole.shape == (928, 1568)
-    # Two squares of 182 pixels, framed in grey: on a linear scale, and by the root.
-    for left, quarter in ((7, 191), (197, 127)):
-        square = whole[71 : 71 + 182, left : left + 182]
-        assert np.all(whole[70, left - 1 : left + 183] == 150)
-        assert np.all(whole[71 + 182, left - 1 : left + 183] == 150)
-        middles = ((np.arange(8) + 0.5) * 182 / 8).astype(int)
-        expected = np.full((8, 8), 255)
-        expected[2, 5], expected[7, 0] = 0, quarter
-        assert np.array_equal(square[np.ix_(middles, middles)], expected)
+    assert whole.shape == (1004, 1216, 3)
+    square = whole[72 : 72 + 280, 10 : 10 + 280]
+    middles = ((np.arange(8) + 0.5) * 280 / 8).astype(int)
+    expected = np.tile(viridis(0.0), (8, 8, 1))
+    expected[2, 5], expected[7, 0] = viridis(1.0), viridis(64 / 255)
+    assert np.array_equal(square[np.ix_(middles, middles)], expected)
+
+
+def test_a_sheet_says_where_the_second_segment_begins() -> None:
+    weight_QK = np.eye(8)
+    one, two = (np.asarray(contact_sheet([SheetMap(1, weight_QK, at)], "")).astype(int) for at in (None, 3))
+    changed = np.argwhere((one != two).any(-1))
+    # Beside the map and above it alone; the triangles point at the middle of the fourth row and column.
+    assert not ((changed >= (72, 10)).all(1) & (changed < (72 + 280, 10 + 280)).all(1)).any()
+    assert changed[changed[:, 0] == 72 - 2][:, 1].mean() == pytest.approx(10 + 3.5 * 35, abs=1)
+    assert changed[changed[:, 1] == 10 - 2][:, 0].mean() == pytest.approx(72 + 3.5 * 35, abs=1)
 
 
 def test_on_a_sheet_every_weight_takes_the_same_area_however_long_the_map() -> None:
     for length in (50, 300):
         weight_QK = np.zeros((length, length))
         weight_QK[length // 3] = 1.0
-        ink = 255.0 - np.asarray(contact_sheet([SheetMap(1, weight_QK)], ""))[71 : 71 + 182, 7 : 7 + 182]
-        assert ink.sum() / 255 == pytest.approx(182 * 182 / length, rel=0.05)
+        square = np.asarray(contact_sheet([SheetMap(1, weight_QK)], ""))[72 : 72 + 280, 10 : 10 + 280]
+        empty, full = viridis(0.0).astype(float), viridis(1.0).astype(float)
+        drawn = (square - empty).sum() / (full - empty).sum()
+        assert drawn == pytest.approx(280 * 280 / length, rel=0.05)
 
 
 def test_the_passes_show_the_same_maps_in_other_orders(tmp_path: Path) -> None:
@@ -57,14 +71,14 @@ def test_the_passes_show_the_same_maps_in_other_orders(tmp_path: Path) -> None:
         folder = tmp_path / f"pass{number}"
         assert sorted(path.name for path in folder.glob("*.png")) == ["sheet-01.png", "sheet-02.png"]
         with Image.open(folder / "sheet-01.png") as picture:
-            assert picture.size == (1568, 928)
+            assert picture.size == (1216, 1004)
         with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
             tables.append(list(csv.DictReader(file)))
     first, second = ([row["map"] for row in table] for table in tables)
     assert sorted(first) == sorted(second) == sorted(maps.names)
     assert np.mean([one == other for one, other in zip(first, second, strict=True)]) < 0.3
-    assert [(row["sheet"], row["position"], row["pass"]) for row in tables[1]][15:17] == [
-        ("1", "16", "2"),
+    assert [(row["sheet"], row["position"], row["pass"]) for row in tables[1]][11:13] == [
+        ("1", "12", "2"),
         ("2", "1", "2"),
     ]
 

@@ -21,6 +21,7 @@ from bertsecrets.patterns.fitting import (
     generated_maps,
     noisy,
     one_hot,
+    partly_hidden,
     pretrain,
     views_of,
 )
@@ -64,9 +65,9 @@ def test_folds_test_every_map_once_and_share_no_head_or_task(scheme: str) -> Non
 
 
 def test_training_repeats_under_a_seed_and_leaves_the_callers_randomness_alone() -> None:
-    maps, pattern_N = generated_maps(100, 0)
-    generated = LabelledViews.of(maps, one_hot(pattern_N))
+    maps, pattern_N, first_segment_N = generated_maps(100, 0)
     config = FitConfig(**FEW)  # type: ignore[arg-type]
+    generated = LabelledViews.of(maps, one_hot(pattern_N), partly_hidden(first_segment_N, config))
     torch.manual_seed(0)
     first = finetune(pretrain(generated, config), generated, generated, config).state_dict()
     after = torch.rand(1)
@@ -78,12 +79,21 @@ def test_training_repeats_under_a_seed_and_leaves_the_callers_randomness_alone()
 
 
 def test_views_keep_the_order_of_maps_and_noise_keeps_distributions() -> None:
-    _, maps, _ = annotated(12)
-    together = views_of(maps)
+    rows, maps, _ = annotated(12)
+    first_segment_N = np.array([row.first_segment for row in rows])
+    together = views_of(maps, first_segment_N)
     for place, map_LL in enumerate(maps):
-        assert torch.allclose(together.strips_NGP[place], views_of([map_LL]).strips_NGP[0], atol=1e-5)
+        for whole, single in zip(together, views_of([map_LL], first_segment_N[[place]]), strict=True):
+            assert torch.allclose(whole[place], single[0], atol=1e-4)
     blurred = noisy(maps[0], torch.Generator().manual_seed(0))
     assert torch.allclose(blurred.sum(-1), torch.ones(len(blurred)), atol=1e-5)
+
+
+def test_a_quarter_of_the_segments_is_hidden() -> None:
+    first_segment_N = np.arange(4000) % 30
+    hidden_N = partly_hidden(first_segment_N, FitConfig(hidden=0.25))
+    assert (hidden_N == -1).mean() == pytest.approx(0.25, abs=0.03)
+    assert np.array_equal(hidden_N[hidden_N >= 0], first_segment_N[hidden_N >= 0])
 
 
 def config_for(folder: Path | bool, **fit: object) -> DictConfig:
@@ -118,6 +128,11 @@ def test_from_annotated_maps_to_a_classifier(tmp_path: Path, monkeypatch: pytest
         assert evaluation["held_out"][scheme]["accuracy"] == pytest.approx(right)
         assert sum(map(sum, evaluation["held_out"][scheme]["confusion"])) == 89
     assert json.loads((out / "weights.json").read_text())["evaluation"]["maps"] == 89
+    # The first pass knows the truth, and so does the second but for the last map: each is right by the other.
+    for number in ("1", "2"):
+        beside = evaluation["passes"][number]
+        assert (beside["maps"], beside["annotators"]) == (89, 1)
+        assert beside["network"]["head"] == pytest.approx(evaluation["held_out"]["head"]["macro_f1"]["value"])
     assert (out / "classifier.html").is_file()
     assert {path.name for path in (out / "figures").iterdir()} >= {"confusion.png", "reliability.png", "mistakes.png"}
     load_classifier(out)

@@ -10,18 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.made import cropped, random_maps, real_tokens
 
-from bertsecrets.patterns.views import (
-    BINS,
-    COLUMNS,
-    OFFSETS,
-    PICTURES,
-    RANKS,
-    STRIPS,
-    SUMMARY,
-    bin_weights,
-    log_ratio,
-    make_views,
-)
+from bertsecrets.patterns.pooling import BINS, COLUMNS, OFFSETS, bin_weights, log_ratio
+from bertsecrets.patterns.segments import APART, UNKNOWN, first_segments
+from bertsecrets.patterns.standing_out import STANDING_OUT
+from bertsecrets.patterns.summary import HELD, RANKS
+from bertsecrets.patterns.views import PICTURES, SCALES, STRIPS, SUMMARY, make_views
 
 
 def pooled(values: list[float]) -> list[float]:
@@ -56,7 +49,7 @@ def test_views_equal_a_naive_loop(length: int, seed: int) -> None:
     for head in range(2):
         weight = attention[0, head].numpy()
         picture = np.array([pooled(list(column)) for column in np.array([pooled(list(row)) for row in weight]).T]).T
-        strips, found_strips = naive_strips(weight), views.strips_NGP[head].unflatten(0, (PICTURES + 1, STRIPS))
+        strips, found_strips = naive_strips(weight), views.strips_NGP[head].unflatten(0, (SCALES + 1, STRIPS))
         assert np.allclose(found_strips[0].numpy(), strips, atol=1e-4)
         for found, expected in ((views.picture_NGPP[head], picture), (found_strips[1:], strips)):
             assert np.allclose(found[0].numpy(), expected / weight.max(), atol=1e-4)
@@ -69,12 +62,15 @@ def test_padding_and_neighbours_in_the_batch_change_nothing(left: bool) -> None:
     lengths = (9, 31, 14)
     attention = random_maps(lengths, 3, 0, left, extra=5)
     real = real_tokens(lengths, 36, left)
-    views = make_views(attention, real)
+    first_B = torch.tensor([4, 0, UNKNOWN])
+    views = make_views(attention, real, first_B)
     for row, length in enumerate(lengths):
         for head in range(3):
-            alone = make_views(cropped(attention, real, row, head)[None, None], real_tokens((length,), length))
-            for whole, single in zip(views, alone, strict=True):
-                assert torch.allclose(whole[row * 3 + head], single[0], atol=1e-4)
+            single = cropped(attention, real, row, head)[None, None]
+            alone = make_views(single, real_tokens((length,), length), first_B[[row]])
+            for whole, part in zip(views, alone, strict=True):
+                # Deviations are roots of differences.
+                assert torch.allclose(whole[row * 3 + head], part[0], atol=2e-3)
 
 
 def test_every_bin_is_a_mean() -> None:
@@ -127,8 +123,8 @@ def test_the_summary_equals_a_naive_loop(length: int, seed: int) -> None:
     summary_NM = make_views(attention, real_tokens((length,), length + 3)).summary_NM
     for head in range(2):
         expected = naive_summary(attention[0, head, :length, :length].numpy())
-        assert len(expected) == SUMMARY - 1
-        assert np.allclose(summary_NM[head, :-1].numpy(), expected, atol=1e-4)
+        assert len(expected) == HELD - 1
+        assert np.allclose(summary_NM[head, : HELD - 1].numpy(), expected, atol=1e-4)
 
 
 def test_two_squares_are_found_wherever_the_boundary_is() -> None:
@@ -136,10 +132,101 @@ def test_two_squares_are_found_wherever_the_boundary_is() -> None:
         halves = torch.block_diag(
             torch.full((first, first), 1 / first), torch.full((16 - first,) * 2, 1 / (16 - first))
         )
-        found = make_views(halves[None, None], real_tokens((16,), 16)).summary_NM[0, -1].item()
+        found = make_views(halves[None, None], real_tokens((16,), 16)).summary_NM[0, HELD - 1].item()
         # All of the weight, less what uniform attention has in the squares.
         assert found == pytest.approx(1 - (first**2 + (16 - first) ** 2) / 256, abs=1e-5)
     uniform = torch.full((16, 16), 1 / 16)
-    assert make_views(uniform[None, None], real_tokens((16,), 16)).summary_NM[0, -1].item() == pytest.approx(
+    assert make_views(uniform[None, None], real_tokens((16,), 16)).summary_NM[0, HELD - 1].item() == pytest.approx(
         0, abs=1e-5
     )
+
+
+def naive_standing_out(weight: np.ndarray) -> np.ndarray:
+    """What stands out of one map, cell by cell."""
+    length = len(weight)
+    ink = weight / weight.max()
+
+    def column(k: int) -> float:
+        cells = [ink[i, k] for i in range(length) if abs(i - k) > 2]
+        return sum(cells) / max(len(cells), 1)
+
+    strongest = sorted(range(length), key=lambda k: -column(k))
+    columns = [column(k) for k in strongest[:3]]
+    on = [
+        [ink[i, i + offset] for i in range(length) if 0 <= i + offset < length and i + offset not in strongest[:2]]
+        for offset in range(-2, 3)
+    ]
+    rest = [ink[i, k] for i in range(length) for k in strongest[6:] if abs(i - k) > 2]
+    numbers = [
+        *columns,
+        np.mean(rest),
+        max(sum(cells) / max(len(cells), 1) for cells in on),
+        sum(map(sum, on)) / max(sum(map(len, on)), 1),
+        np.std(rest),
+        np.std(ink[:, strongest[0]]),
+    ]
+    return np.log(np.array(numbers) + 1e-3)
+
+
+@given(st.integers(8, 40), st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_what_stands_out_equals_a_naive_loop(length: int, seed: int) -> None:
+    attention = random_maps((length,), 2, seed, extra=3).double()
+    summary_NM = make_views(attention, real_tokens((length,), length + 3)).summary_NM
+    for head in range(2):
+        expected = naive_standing_out(attention[0, head, :length, :length].numpy())
+        found = summary_NM[head, HELD : HELD + STANDING_OUT].numpy()
+        assert np.allclose(np.exp(found), np.exp(expected), atol=2e-3)
+
+
+def naive_apart(picture: np.ndarray, side: np.ndarray) -> np.ndarray:
+    """How far a pooled map keeps to two segments that end between bins, cell by cell."""
+    numbers = []
+    for sign in (1, -1):
+        own = [p for p in range(BINS) if side[p] == sign]
+        other = [p for p in range(BINS) if side[p] == -sign]
+
+        def mean(rows: list[int], k: int) -> float:
+            cells = [picture[p, k] for p in rows if abs(p - k) > 1]
+            return sum(cells) / len(cells) if cells else 0.0
+
+        given = [(mean(own, k), mean(other, k)) for k in own]
+        numbers += [
+            sum(mine - theirs for mine, theirs in given),
+            math.log(sum(mine for mine, _ in given) / sum(theirs for _, theirs in given)),
+            sum(mine > 1.2 * theirs for mine, theirs in given) / len(own),
+        ]
+    return np.array([*numbers, 1, 0])
+
+
+@given(st.integers(1, 4), st.integers(0, 10_000))
+@settings(max_examples=15, deadline=None)
+def test_how_far_segments_keep_to_themselves_equals_a_naive_loop(tokens: int, seed: int) -> None:
+    length = BINS * tokens
+    attention, real = random_maps((length,), 1, seed, extra=2), real_tokens((length,), length + 2)
+    views = make_views(attention, real, torch.tensor([6 * tokens]))
+    weight = attention[0, 0, :length, :length].double().numpy()
+    picture = np.array([pooled(list(column)) for column in np.array([pooled(list(row)) for row in weight]).T]).T
+    side = np.array([1] * 6 + [-1] * (BINS - 6))
+    assert np.allclose(views.summary_NM[0, -APART:].numpy(), naive_apart(picture, side), atol=1e-3)
+    assert np.allclose(views.picture_NGPP[0, -1].numpy(), np.outer(side, side), atol=1e-5)
+    assert views.summary_NM.shape == (1, SUMMARY)
+    assert views.picture_NGPP.shape[1] == PICTURES
+
+
+def test_one_segment_and_unknown_ones_say_nothing_but_which() -> None:
+    attention = random_maps((20,), 1, 0)
+    for first, last in ((0, [0, 1]), (UNKNOWN, [0, 0])):
+        views = make_views(attention, real_tokens((20,), 20), torch.tensor([first]))
+        assert views.summary_NM[0, -APART:].tolist() == [0.0] * (APART - 2) + last
+        assert (views.picture_NGPP[0, -1] == 0).all()
+    unsaid = make_views(attention, real_tokens((20,), 20))
+    assert torch.equal(unsaid.summary_NM, views.summary_NM)
+
+
+def test_the_first_segment_ends_with_its_separator() -> None:
+    # [CLS] a b [SEP] c [SEP]; [CLS] a [SEP]; padded at the left; <s> a </s> </s> b </s>; no special tokens.
+    rows = ["SwwSwS..", "SwS.....", "..SwSwwS", "SwSSwS..", "wwwww..."]
+    special = torch.tensor([[token == "S" for token in row] for row in rows])
+    real = torch.tensor([[token != "." for token in row] for row in rows])
+    assert first_segments(special, real).tolist() == [4, 0, 3, 3, UNKNOWN]

@@ -46,8 +46,8 @@ def typical_maps(material: Material) -> Figure | None:
         titled,
         title="A map of each pattern, after fine-tuning",
         note=f"of {kept:,} maps that the runs kept, those that the classifier is most certain of (its probability in "
-        "brackets); attending tokens downward, attended tokens to the right; black: the largest weight of the map; layers "
-        "and heads count from 0",
+        "brackets); attending tokens downward, attended tokens to the right; from dark violet (0) to yellow (the "
+        "largest weight of the map); layers and heads count from 0",
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.contact_sheet import ROOT, darkness
+from bertsecrets.results.figures.contact_sheet import PALETTE, ink
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
 
 Array = NDArray[np.float64]
@@ -81,7 +81,7 @@ class TitledMap:
 
 
 def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
-    """Maps in rows of five, drawn as on the annotators' sheets: black is the map's largest weight."""
+    """Maps in rows of five, coloured as on the annotators' sheets: yellow is the map's largest weight."""
     rows = -(-len(maps) // _ACROSS)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 1.84 * rows + 1.0, title)
@@ -89,7 +89,7 @@ def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, each in zip(grid.flat, maps, strict=False):
-            axes.imshow(255 - darkness(each.attention_QK, ROOT), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.imshow(PALETTE[ink(each.attention_QK)], interpolation="nearest")
             axes.set_axis_on()
             axes.set_xticks([])
             axes.set_yticks([])

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib import font_manager
+from matplotlib import colormaps, font_manager
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-LINEAR, ROOT = 1.0, 0.5
-"""Darkness is (weight / the map's largest weight) to this power: ink is weight, or a quarter of the weight is half as dark."""
+PALETTE: NDArray[np.uint8] = np.rint(255 * colormaps["viridis"](np.arange(256))[:, :3]).astype(np.uint8)
+"""Colours of ink 0 to 255, ``[256, 3]``: viridis, from dark violet (weight 0) to yellow (the map's largest weight)."""
 
-COLUMNS, ROWS = 4, 4
-_SIDE, _GAP, _CELL_WIDTH, _CELL_HEIGHT, _TITLE = 182, 8, 392, 222, 30
+COLUMNS, ROWS = 4, 3
+_SIDE, _CELL_WIDTH, _CELL_HEIGHT, _TITLE = 280, 304, 322, 38
 _TICK, _FINER = 7, 8
 
 
@@ -31,53 +31,49 @@ class SheetMap:
     separator: int | None = None
 
 
-def darkness(attention_QK: ArrayLike, power: float) -> NDArray[np.uint8]:
-    """How dark each weight is drawn, 0 (white, weight 0) to 255 (black, the map's largest weight).
+def ink(attention_QK: ArrayLike) -> NDArray[np.uint8]:
+    """Each weight over the map's largest, 0 to 255.
 
     Args:
         attention_QK: Weights in 0..1.
-        power: ``LINEAR`` or ``ROOT``.
     """
     weight_QK = np.asarray(attention_QK, np.float64)
     largest = float(weight_QK.max())
-    scaled_QK = weight_QK / largest if largest > 0 else weight_QK
-    return np.rint(255 * scaled_QK**power).astype(np.uint8)
+    return np.rint(255 * (weight_QK / largest if largest > 0 else weight_QK)).astype(np.uint8)
 
 
 def contact_sheet(maps: Sequence[SheetMap], title: str) -> Image.Image:
-    """A picture of 1568 x 928 pixels of up to 4 x 4 maps, queries downward and keys to the right, position 0 at the top left.
+    """A picture of 1216 x 1004 pixels of up to 4 x 3 maps, queries downward and keys to the right, position 0 at the top left.
 
-    Each map is drawn twice, on a linear scale and, to its right, by the root, which shows what is pale. Small triangles
-    at the top and left edge stand at the separator between two segments; a map of one segment has none.
+    Beside its number stands whether a map has two segments, and small triangles at its top and left edge mark the
+    separator between them.
 
     Raises:
         ValueError: If there are more maps than places.
     """
     if len(maps) > COLUMNS * ROWS:
         raise ValueError(f"A contact sheet has {COLUMNS * ROWS} places, not {len(maps)}")
-    sheet = Image.new("L", (COLUMNS * _CELL_WIDTH, _TITLE + 10 + ROWS * _CELL_HEIGHT), 255)
+    sheet = Image.new("RGB", (COLUMNS * _CELL_WIDTH, _TITLE + ROWS * _CELL_HEIGHT), "white")
     draw = ImageDraw.Draw(sheet)
     path = font_manager.findfont("DejaVu Sans")
     large, small = ImageFont.truetype(path, 19), ImageFont.truetype(path, 16)
     draw.text((10, 8), title, fill=0, font=small)
     for place, each in enumerate(maps):
         row, column = divmod(place, COLUMNS)
-        left, top = column * _CELL_WIDTH + _TICK, _TITLE + 10 + row * _CELL_HEIGHT
-        draw.text((left + 2, top), str(each.number), fill=0, font=large)
-        for side, power in enumerate((LINEAR, ROOT)):
-            x, y = left + side * (_SIDE + _GAP), top + 24 + _TICK
-            draw.rectangle((x - 1, y - 1, x + _SIDE, y + _SIDE), outline=150)
-            sheet.paste(_picture(each.attention_QK, power), (x, y))
-            if each.separator is not None:
-                at = (each.separator + 0.5) / np.shape(each.attention_QK)[0] * _SIDE
-                _triangle(draw, (x + at, y - 2), (4, -_TICK + 1))
-                _triangle(draw, (x - 2, y + at), (-_TICK + 1, 4))
+        x, y = column * _CELL_WIDTH + _TICK + 3, _TITLE + row * _CELL_HEIGHT + 34
+        draw.text((x + 2, y - 34), str(each.number), fill=0, font=large)
+        sheet.paste(_picture(each.attention_QK), (x, y))
+        if each.separator is not None:
+            draw.text((x + 40, y - 32), "two segments", fill="#505050", font=small)
+            at = (each.separator + 0.5) / np.shape(each.attention_QK)[0] * _SIDE
+            _triangle(draw, (x + at, y - 2), (4, -_TICK + 1))
+            _triangle(draw, (x - 2, y + at), (-_TICK + 1, 4))
     return sheet
 
 
-def _picture(attention_QK: ArrayLike, power: float) -> Image.Image:
+def _picture(attention_QK: ArrayLike) -> Image.Image:
     """Every weight takes the same area: enlarged to whole pixels far beyond the size wanted, then averaged down to it."""
-    picture = Image.fromarray(255 - darkness(attention_QK, power))
+    picture = Image.fromarray(PALETTE[ink(attention_QK)])
     side = picture.width * -(-_FINER * _SIDE // picture.width)
     return picture.resize((side, side), Image.Resampling.NEAREST).resize((_SIDE, _SIDE), Image.Resampling.BOX)
 
