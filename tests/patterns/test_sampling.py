@@ -158,7 +158,9 @@ def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
     heads = Counter((row.layer, row.head) for row in stratified)
     assert len(heads) == 72
     assert max(heads.values()) - min(heads.values()) <= 1
-    assert len(set(Counter(row.task for row in stratified).values())) == 1
+    tasks = Counter(row.task for row in stratified)
+    assert len(tasks) == 8
+    assert all(count >= 72 for count in tasks.values())
     for row in maps.rows:
         assert maps[row.map].dtype == torch.float16
         assert maps[row.map].shape == (row.length, row.length)
