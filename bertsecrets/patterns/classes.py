@@ -4,21 +4,21 @@ from enum import Enum
 
 
 class Pattern(str, Enum):
-    """What one map ``[L, L]`` looks like; every map shows exactly one. docs/patterns.md has the rules for doubtful maps.
+    """What one map ``[L, L]`` looks like; every map shows exactly one. docs/patterns.md has the definitions.
 
     The order is that of the keys 1 to 5 of the annotation page and of a classifier's outputs.
     """
 
     VERTICAL = "vertical"
-    """Nearly all rows attend to the same one or few columns, as a rule [CLS], [SEP] or punctuation."""
+    """Attention mainly to a few tokens, such as [CLS] and [SEP]: vertical lines."""
     DIAGONAL = "diagonal"
-    """Each row attends to the tokens at a small fixed offset from it: the previous, the next or itself."""
+    """Attention to the previous, the same or the following tokens."""
     VERTICAL_DIAGONAL = "vertical_diagonal"
-    """Both of these, each with a substantial part of the attention."""
+    """A mix of the two."""
     BLOCK = "block"
-    """Rows of a segment attend evenly within that segment, in an input of two segments."""
+    """Attention within each segment, in inputs of two."""
     HETEROGENEOUS = "heterogeneous"
-    """Anything else, so that the five are exhaustive."""
+    """Highly variable, not characterised by a distinct structure: anything else, so that the five are exhaustive."""
 
 
 PATTERNS: tuple[str, ...] = tuple(pattern.value for pattern in Pattern)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.fitting import FitConfig, LabelledViews, finetune, noisy, partly_hidden, views_of
 from bertsecrets.patterns.maps import MapRow
-from bertsecrets.patterns.network import PatternNetwork
+from bertsecrets.patterns.network import PatternNetwork, rule_out_blocks
 from bertsecrets.patterns.rules import masses, tune
 from bertsecrets.patterns.scoring import fit_temperature
 from bertsecrets.patterns.segments import UNKNOWN
@@ -61,7 +61,7 @@ class HeldOut:
     """What was said of each map by classifiers that had not seen the likes of it.
 
     Args:
-        logit_NP: Of the network, float64.
+        logit_NP: Of the network, float64, before blocks are ruled out of maps of one segment.
         unsegmented_NP: Of the network that is not told where segments end, float64.
         probability_NP: After division by a temperature that was fitted on the maps of the other folds.
         rules_N: Patterns by the rules, whose thresholds were tuned on what the network was trained on.
@@ -145,7 +145,9 @@ def held_out(
     probability_NP = np.zeros_like(logit_NP)
     for _, test_N in pairs:
         temperature = fit_temperature(logit_NP[~test_N], annotated.pattern_N[~test_N])
-        probability_NP[test_N] = torch.from_numpy(logit_NP[test_N] / temperature).softmax(-1).numpy()
+        cooled_NP = torch.from_numpy(logit_NP[test_N] / temperature)
+        ruled_NP = rule_out_blocks(cooled_NP, torch.from_numpy(first_segment_N[test_N]))
+        probability_NP[test_N] = ruled_NP.softmax(-1).numpy()
     return HeldOut(logit_NP, unsegmented_NP, probability_NP, rules_N)
 
 

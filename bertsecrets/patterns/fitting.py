@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.network import PatternNetwork
@@ -46,6 +47,19 @@ class FitConfig:
     batch_size: int = 96
     learning_rate: float = 3e-3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a number with which nothing could be trained."""
+        for name in ("generated", "epochs", "steps", "variants", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"patterns.fit.{name} is {getattr(self, name)}; expected a whole number from 1.")
+        if self.generated < self.batch_size:
+            raise UserError(
+                f"patterns.fit.generated is {self.generated}, less than a batch ({self.batch_size}); make more maps, or "
+                "give a smaller patterns.fit.batch_size."
+            )
+        if not 0 <= self.hidden <= 1:
+            raise UserError(f"patterns.fit.hidden is {self.hidden}; expected a share from 0 to 1.")
 
 
 @dataclass(frozen=True)

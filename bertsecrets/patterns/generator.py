@@ -58,7 +58,7 @@ class Found:
         rest: Mean ink of all but the six strongest columns and what is within two tokens of the main diagonal.
         near: What lies near the diagonal of each row, beyond what uniform attention would give it.
         hugging: Share of rows whose largest weight is near the diagonal, from 0 for chance to 1.
-        blocks: What rows of two segments keep within their own, beyond uniform attention.
+        blocks: What rows of two segments keep within their own, from 0 for uniform attention to 1.
     """
 
     column: float
@@ -87,7 +87,7 @@ def generate_one(pattern: str, generator: Generator) -> GeneratedMap:
     separator = None
     if pattern == "block" or generator.random() < 0.5:
         # Each segment has a word and a separator at least; the first has [CLS] besides.
-        separator = int(np.clip(round(length * generator.uniform(0.25, 0.75)), 3, length - 4))
+        separator = int(np.clip(round(length * generator.uniform(0.15, 0.85)), 3, length - 4))
     while True:
         shares = _draw_shares(pattern, generator)
         attention_QK, found = _draw(length, separator, shares, generator)
@@ -129,7 +129,7 @@ def _shows(pattern: str, found: Found) -> bool:
     if pattern == "vertical_diagonal":
         return column - rest > 0.125 and column > 6 * rest and diagonal > max(7.5 * rest, 0.18 * column)
     if pattern == "block":
-        return found.blocks > 0.15 and found.near < 0.25 and diagonal < 7.5 * rest
+        return found.blocks > 0.3 and found.near < 0.25 and diagonal < 7.5 * rest
     return column < max(0.1, 7.5 * rest) and diagonal < 5 * rest
 
 
@@ -174,7 +174,7 @@ def find(attention_QK: Array, separator: int | None) -> Found:
     blocks = 0.0
     if separator is not None:
         within_QK = (place_K <= separator)[:, None] == (place_K <= separator)
-        blocks = (attention_QK * within_QK).sum(1).mean() - within_QK.mean()
+        blocks = ((attention_QK * within_QK).sum(1).mean() - within_QK.mean()) / (1 - within_QK.mean())
     return Found(
         column=float(column_K.max()),
         diagonal=max(

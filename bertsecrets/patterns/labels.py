@@ -151,7 +151,7 @@ def consensus(labels: Iterable[Label]) -> dict[str, str]:
 
 
 def majority_of_others(labels: Iterable[Label], number: int) -> dict[str, str]:
-    """Map -> the pattern that most passes but this one name; maps without one, or without this pass, are left out."""
+    """Map -> the pattern that the other passes name most often; ties, and maps without this pass, are left out."""
     decided = {}
     for name, answers in votes(labels).items():
         most = Counter(pattern for other, pattern in answers.items() if other != number).most_common(2)

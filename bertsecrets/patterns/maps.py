@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.patterns.segments import ONE
+from bertsecrets.patterns.segments import ONE, UNKNOWN
 from bertsecrets.results.files import atomic_write
 
 MAPS, TABLE = "maps.safetensors", "maps.csv"
@@ -55,8 +55,10 @@ class MapRow:
 
     @property
     def first_segment(self) -> int:
-        """Tokens of the first of two segments, with its separator; 0 for one segment."""
-        return self.separator + 1 if self.segments == 2 and self.separator >= 0 else ONE
+        """As :func:`~bertsecrets.patterns.segments.first_segments` gives it: tokens of the first of two segments."""
+        if self.segments != 2:
+            return ONE
+        return self.separator + 1 if self.separator >= 0 else UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,14 @@ class MapSet:
         missing = [row.map for row in rows if row.map not in maps]
         if missing:
             raise UserError(f"{folder / MAPS} lacks map '{missing[0]}' of {TABLE}; the two files belong together.")
+        for row in rows:
+            fits = row.segments in (1, 2) and -1 <= row.separator < row.length
+            if not fits or maps[row.map].shape != (row.length, row.length):
+                raise UserError(
+                    f"Map '{row.map}' of {folder / TABLE} is {' x '.join(map(str, maps[row.map].shape))}, with length "
+                    f"{row.length}, {row.segments} segments and separator {row.separator}; expected a square map of that "
+                    "length, 1 or 2 segments, and a separator within it or -1: sample the map again."
+                )
         return cls(rows, {row.map: maps[row.map] for row in rows})
 
 

@@ -17,11 +17,11 @@ from bertsecrets.results.files import atomic_write
 RULES = {
     Pattern.VERTICAL: "Attention mainly to a few tokens, such as [CLS] and [SEP]: vertical lines.",
     Pattern.DIAGONAL: "Attention to the previous, the same or the following tokens.",
-    Pattern.VERTICAL_DIAGONAL: "A mix of the two: a visible column and a visible diagonal.",
+    Pattern.VERTICAL_DIAGONAL: "A mix of the two.",
     Pattern.BLOCK: "Attention within each of two segments (marked by triangles).",
     Pattern.HETEROGENEOUS: "Highly variable, with no distinct structure.",
 }
-"""Each class in a sentence; docs/patterns.md decides the doubtful cases."""
+"""Each class in a sentence, as docs/patterns.md defines it."""
 
 
 def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[int]) -> None:

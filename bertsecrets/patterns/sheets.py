@@ -70,4 +70,4 @@ def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) 
 
 def boundary(row: MapRow) -> int | None:
     """Where the first of two segments ends; None for a map of one segment."""
-    return row.first_segment - 1 if row.first_segment else None
+    return row.first_segment - 1 if row.first_segment > 0 else None

@@ -11,7 +11,7 @@ STANDING_OUT = 8
 
 _NEAR = 2
 _STRONG, _SHOWN, _REST = 2, 3, 6
-_FAINT = 1e-3
+_FAINT, _TIE = 1e-3, 1e-6
 
 
 def stand_out(
@@ -51,8 +51,10 @@ def stand_out(
 
     far_rows_B1K = ((length_B11 - row_BOK.sum(1, keepdim=True)) * real_BK[:, None]).clamp(min=0)
     far_BHK = (received_BHK * length_B11 - near_BHOK.sum(2)).clamp(min=0) * real_BK[:, None]
-    strongest = (far_BHK / far_rows_B1K.clamp(min=1)).topk(min(_REST, size), dim=-1)
-    place_BHC = strongest.indices
+    column_BHK = far_BHK / far_rows_B1K.clamp(min=1)
+    # Where weights are 0, columns are alike: what they receive near the diagonal decides, and padding comes last.
+    order_BHK = (column_BHK + _TIE * received_BHK).masked_fill(~real_BS[:, None], -1.0)
+    place_BHC = order_BHK.topk(min(_REST, size), dim=-1).indices
     rest_BHK = torch.ones_like(far_BHK).scatter(-1, place_BHC, 0.0)
     weak_BHK = torch.ones_like(far_BHK).scatter(-1, place_BHC[..., :_STRONG], 0.0)
 
@@ -67,10 +69,11 @@ def stand_out(
     squares_BH = (norm_BHQ.square() * real_BK[:, None]).sum(-1) - columns_BHQC.square().sum((-2, -1))
     squares_BH = squares_BH - (near_BHOK.square().sum(2) * rest_BHK).sum(-1)
     first_BHQ = columns_BHQC[..., 0]
-    along_BH = (first_BHQ.square().sum(-1) / length_B11[..., 0]) - (first_BHQ.sum(-1) / length_B11[..., 0]).square()
+    apart_BHQ = (first_BHQ - first_BHQ.sum(-1, keepdim=True) / length_B11) * real_BK[:, None]
+    along_BH = apart_BHQ.square().sum(-1) / length_B11[..., 0]
     numbers_BHM = torch.cat(
         (
-            pad(strongest.values[..., :_SHOWN], (0, max(0, _SHOWN - size))),
+            pad(column_BHK.gather(-1, place_BHC[..., :_SHOWN]), (0, max(0, _SHOWN - size))),
             torch.stack((rest_BH, diagonal_BH, near_BH), dim=-1),
             torch.stack((squares_BH / rest_cells_BH - rest_BH.square(), along_BH), dim=-1).clamp(min=0).sqrt(),
         ),

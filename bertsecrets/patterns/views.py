@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from bertsecrets.patterns.pooling import BINS, COLUMNS, OFFSETS, bin_weights, log_ratio
 from bertsecrets.patterns.segments import APART, UNKNOWN, segment_sides, segments_apart
 from bertsecrets.patterns.standing_out import STANDING_OUT, stand_out
-from bertsecrets.patterns.summary import HELD, summarise
+from bertsecrets.patterns.summary import HELD, RANKS, summarise
 
 SCALES = 3
 """Scales on which the pooled map is given."""
@@ -53,7 +53,7 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor 
     batch, heads, size = attention_BHQK.shape[:3]
     attention_BHQK = attention_BHQK.float()
     pool_BPS = bin_weights(real_BS)
-    mean_B1S = real_BS[:, None] / real_BS.sum(-1).clamp(min=1)[:, None, None]
+    mean_B1S = real_BS[:, None].float() / real_BS.sum(-1).clamp(min=1)[:, None, None]
     # One product gives the rows' bins and, as its last row, the mean that each column receives.
     rows_BHPK = torch.cat((pool_BPS, mean_B1S), dim=1)[:, None] @ attention_BHQK
     rows_BHPK, received_BHK = rows_BHPK[:, :, :-1], rows_BHPK[:, :, -1]
@@ -73,7 +73,9 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor 
     by_query = (by_query.flatten(1, 2) @ along_BSP).unflatten(1, (heads, -1))
 
     kept = min(COLUMNS, size)
-    most_BHC = received_BHK.topk(kept, dim=-1).indices
+    ranked = received_BHK.topk(min(RANKS, size), dim=-1)
+    most_BHC = ranked.indices[..., :kept]
+    ranked_BHR = pad(ranked.values, (0, max(0, RANKS - size)))
     columns = rows_BHPK.gather(-1, most_BHC[:, :, None].expand(-1, -1, BINS, -1)).transpose(2, 3)
     strips_BHGP = torch.cat((by_query, pad(columns, (0, 0, 0, COLUMNS - kept))), dim=2)
 
@@ -88,9 +90,9 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor 
     ink_BH = ink_BH11[..., 0, 0]
     summary_BHM = torch.cat(
         (
-            summarise(strips_BHGP, picture_BHPP, received_BHK, ink_BH[..., None], best_BHQ, mean_B1S[:, 0]),
+            summarise(strips_BHGP, picture_BHPP, ranked_BHR, ink_BH[..., None], best_BHQ, mean_B1S[:, 0]),
             stand_out(attention_BHQK, diagonals, received_BHK, norm_BHQ, ink_BH, real_BS),
-            segments_apart(picture_BHPP, side_BP, first_segment_B),
+            segments_apart(picture_BHPP, side_BP, first_segment_B, length_B111[:, 0, 0, 0]),
         ),
         dim=-1,
     )

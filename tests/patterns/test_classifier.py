@@ -77,6 +77,18 @@ def test_plain_maps_of_any_length(length: int) -> None:
     assert [PATTERNS[number] for number in found.pattern[:, 0]] == list(PATTERNS)
 
 
+def test_one_segment_shows_no_blocks() -> None:
+    halves = torch.block_diag(torch.full((10, 10), 0.1), torch.full((14, 14), 1 / 14))[None, None]
+    real, classifier = torch.ones(1, 24, dtype=torch.bool), load_classifier()
+    for first, pattern in ((10, "block"), (-1, "block"), (0, None)):
+        found = classifier(halves, real, torch.tensor([first]))
+        assert found.probability_P.sum().item() == pytest.approx(1)
+        if pattern is None:
+            assert found.probability_P[0, 0, PATTERNS.index("block")] == 0
+        else:
+            assert PATTERNS[int(found.pattern)] == pattern
+
+
 def test_a_tie_is_uncertain() -> None:
     # Probabilities 0.52 and 0.48 are a tie at a margin of 0.1; 0.6 and 0.4 are none.
     logits = torch.tensor([[0.52, 0.48, 0, 0, 0], [0.6, 0.4, 0, 0, 0]]).log()
@@ -84,20 +96,29 @@ def test_a_tie_is_uncertain() -> None:
     assert judge(logits, 0.3).uncertain.tolist() == [True, True]
 
 
-def test_the_picture_is_rectified_and_pooled_as_by_definition() -> None:
-    """The network pools first and keeps its channels last; here in float64, windows cut out one by one."""
+def test_the_picture_is_convolved_as_by_definition() -> None:
+    """The network keeps its channels last; here in float64, windows cut out one by one."""
     layers = [layer.double() for layer in load_classifier().network.picture if isinstance(layer, torch.nn.Conv2d)]
     weights = [(layer.weight.detach().contiguous(), layer.bias.detach()) for layer in layers]
     picture = torch.rand(3, PICTURES, BINS, BINS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     values = picture
-    for (weight, bias), padding in zip(weights, (1, 1, 0), strict=True):
-        windows = torch.nn.functional.pad(values, (padding,) * 4).unfold(2, 3, 1).unfold(3, 3, 1)
-        values = torch.einsum("nchwij,dcij->ndhw", windows, weight) + bias[:, None, None]
-        values = values.clamp(min=0)
-        if padding:
-            values = values.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1))
+    for (weight, bias), (size, stride, padding) in zip(weights, ((4, 2, 1), (4, 2, 1), (3, 1, 0)), strict=True):
+        windows = torch.nn.functional.pad(values, (padding,) * 4).unfold(2, size, stride).unfold(3, size, stride)
+        values = (torch.einsum("nchwij,dcij->ndhw", windows, weight) + bias[:, None, None]).clamp(min=0)
     found = load_classifier().network.picture(picture.float())
     assert torch.allclose(found.double(), values.flatten(1), atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [64, 256])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_blocks_are_seen_wherever_the_boundary_is(length: int, share: float) -> None:
+    first = round(length * share)
+    halves = torch.block_diag(
+        torch.full((first, first), 1 / first), torch.full((length - first,) * 2, 1 / (length - first))
+    )
+    even = 0.95 * halves + 0.05 / length
+    found = load_classifier()(even[None, None], torch.ones(1, length, dtype=torch.bool), torch.tensor([first]))
+    assert PATTERNS[int(found.pattern)] == "block"
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -105,8 +126,14 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
     lengths, heads = (12, 40, 8, 7, 23), 4
     attention = random_maps(lengths, heads, 3, left, extra=3)
     real = real_tokens(lengths, 43, left)
+    batch = batch_of(real)
+    # [CLS] and two separators, the first behind a third of the tokens; the last example has one sentence alone.
+    firsts = [length // 3 + 1 for length in lengths[:-1]] + [0]
+    for row, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
+        start = int(real[row].int().argmax())
+        batch.special_BS[row, [start + place for place in {0, max(first - 1, 0), length - 1}]] = True
     measure = Patterns(1, heads, margin=0.5)
-    measure.update(0, attention, batch_of(real))
+    measure.update(0, attention, batch)
     grid = measure.compute()
     assert grid.columns == COLUMNS
     classifier = load_classifier()
@@ -115,7 +142,8 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
         for row, length in enumerate(lengths):
             if length >= 8:
                 alone = cropped(attention, real, row, head)[None, None]
-                probability = classifier(alone, real_tokens((length,), length)).probability_P[0, 0]
+                first_segment_B = torch.tensor([firsts[row]])
+                probability = classifier(alone, real_tokens((length,), length), first_segment_B).probability_P[0, 0]
                 best, second = sorted(probability.tolist(), reverse=True)[:2]
                 shown.append(UNCERTAIN if best - second < 0.5 else PATTERNS[int(probability.argmax())])
         assert (grid.count_LHC[0, head] == 4).all()

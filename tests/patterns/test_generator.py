@@ -56,10 +56,11 @@ def diagonal_mass(weight: np.ndarray) -> float:
 
 
 def block_mass(weight: np.ndarray, separator: int) -> float:
-    """Mean weight that stays in the row's own segment, beyond uniform attention."""
+    """Mean weight that stays in the row's own segment, from 0 for uniform attention to 1."""
     length = len(weight)
     cells = [(i, j) for i in range(length) for j in range(length) if (i <= separator) == (j <= separator)]
-    return sum(weight[cell] for cell in cells) / length - len(cells) / length**2
+    chance = len(cells) / length**2
+    return (sum(weight[cell] for cell in cells) / length - chance) / (1 - chance)
 
 
 def test_rows_are_distributions_and_maps_repeat_under_a_seed(made: list[GeneratedMap]) -> None:
@@ -89,7 +90,7 @@ def test_each_pattern_has_what_defines_it_and_lacks_what_defines_the_others(made
             assert diagonal > 0.17 * column
         elif each.pattern == "block":
             assert each.separator is not None
-            assert block_mass(weight, each.separator) > 0.15
+            assert block_mass(weight, each.separator) > 0.3
             assert diagonal_mass(weight) < 0.25
             assert diagonal < 7.6 * rest
         else:
@@ -120,7 +121,8 @@ def test_what_plain_maps_show() -> None:
     assert first.near == pytest.approx(3 / length - near_share)
     assert (second.column, second.diagonal, second.rest) == (0, 1, 0)
     assert (second.near, second.hugging) == pytest.approx((1 - near_share, 1))
-    assert find(halves, 5).blocks == pytest.approx(1 - (6**2 + 10**2) / length**2)
+    assert find(halves, 5).blocks == pytest.approx(1)
+    assert find(np.full((length, length), 1 / length), 5).blocks == pytest.approx(0)
 
 
 def test_length_and_segments_do_not_tell_the_pattern(made: list[GeneratedMap]) -> None:

@@ -23,8 +23,12 @@ from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.patterns.labels import (
     read_labels,
 )
+from bertsecrets.patterns.likely import likely_patterns
 from bertsecrets.patterns.maps import ANNOTATED, MapSet
+from bertsecrets.patterns.network import Judgement, PatternClassifier
+from bertsecrets.patterns.rules import Rules
 from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
+from bertsecrets.patterns.trained import load_classifier
 from bertsecrets.results.run import Run
 
 
@@ -92,6 +96,25 @@ def test_maps_sought_for_a_pattern_are_such_maps_of_the_model(tmp_path: Path) ->
     assert not {row.map for row in more} & set(known.names)
 
 
+def test_network_and_rules_are_told_where_the_first_segment_ends() -> None:
+    halves = torch.block_diag(torch.full((6, 6), 1 / 6), torch.full((14, 14), 1 / 14))
+    told: list[torch.Tensor] = []
+
+    class Told(PatternClassifier):
+        def forward(
+            self, attention_BHQK: torch.Tensor, real_BS: torch.Tensor, first_segment_B: torch.Tensor | None = None
+        ) -> Judgement:
+            assert first_segment_B is not None
+            told.append(first_segment_B)
+            return super().forward(attention_BHQK, real_BS, first_segment_B)
+
+    classifier = Told(load_classifier().network)
+    for first, shows in ((6, True), (0, False)):
+        found = likely_patterns(classifier, Rules(), halves[None], first)
+        assert told[-1].tolist() == [first]
+        assert ("block" in found[0]) == shows
+
+
 def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     config = CONFIGS["bert"]()
@@ -114,6 +137,7 @@ def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> 
             attention = models[row.stage].eval()(**inputs, output_attentions=True).attentions[row.layer]
         assert torch.allclose(maps[row.map].float(), attention[0, row.head], atol=1e-3)
         assert row.separator == inputs["input_ids"][0].tolist().index(tokenizer.sep_token_id)
+        assert row.first_segment == int((inputs["token_type_ids"] == 0).sum())
         assert row.map == f"s1-{row.stage}-l{row.layer:02d}h{row.head:02d}-e{row.example}"
         assert (row.task, row.model, row.segments, row.length) == ("mrpc", "tiny", 2, inputs["input_ids"].shape[1])
 
@@ -145,6 +169,15 @@ def test_a_folder_of_maps_comes_back(tmp_path: Path) -> None:
     name = maps.names[0]
     with pytest.raises(UserError, match=f"Map '{name}' is in the annotation folder already"):
         read.add(maps.rows[:1], {name: 1 - maps[name]})
+    table = (tmp_path / "maps.csv").read_text("utf-8")
+    head, first, *others = table.splitlines()
+    names = head.split(",")
+    values = first.split(",")
+    values[names.index("separator")] = "900"
+    (tmp_path / "maps.csv").write_text("\n".join([head, ",".join(values), *others]) + "\n", "utf-8")
+    with pytest.raises(UserError, match="separator 900; expected a square map"):
+        MapSet.read(tmp_path)
+    (tmp_path / "maps.csv").write_text(table, "utf-8")
     (tmp_path / "maps.safetensors").write_bytes(b"no such thing")
     with pytest.raises(UserError, match="cannot be read as annotated maps"):
         MapSet.read(tmp_path)

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import bertsecrets.doors.train_patterns as door
 from bertsecrets.errors import UserError
+from bertsecrets.patterns import crossvalidation
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, folds
 from bertsecrets.patterns.fitting import (
@@ -28,6 +29,9 @@ from bertsecrets.patterns.fitting import (
 from bertsecrets.patterns.generator import generate
 from bertsecrets.patterns.labels import Label, write_labels
 from bertsecrets.patterns.maps import MapRow, MapSet
+from bertsecrets.patterns.network import PatternNetwork
+from bertsecrets.patterns.rules import masses
+from bertsecrets.patterns.segments import UNKNOWN
 from bertsecrets.patterns.trained import load_classifier
 
 FEW = {"generated": 100, "epochs": 1, "steps": 2, "variants": 2, "batch_size": 20}
@@ -87,6 +91,48 @@ def test_views_keep_the_order_of_maps_and_noise_keeps_distributions() -> None:
             assert torch.allclose(whole[place], single[0], atol=1e-4)
     blurred = noisy(maps[0], torch.Generator().manual_seed(0))
     assert torch.allclose(blurred.sum(-1), torch.ones(len(blurred)), atol=1e-5)
+
+
+def test_no_fold_learns_from_its_own_test_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, maps, patterns = annotated(45)
+    number_N = np.array([PATTERNS.index(pattern) for pattern in patterns])
+    # Each map's votes are its own, so that they say which maps were learned from.
+    vote_NP = np.array([[1 - place / 45, place / 45, 0, 0, 0] for place in range(45)])
+    data = AnnotatedMaps(rows, maps, number_N, vote_NP)
+    fit = FitConfig(**FEW, hidden=0.0)  # type: ignore[arg-type]
+    made, made_N, first_N = generated_maps(100, 0)
+    generated, start = LabelledViews.of(made, one_hot(made_N), first_N), PatternNetwork().eval()
+    learned = []
+
+    def spy(network: PatternNetwork, _: LabelledViews, given: LabelledViews, __: FitConfig) -> PatternNetwork:
+        learned.append(given.target_NP.numpy())
+        return network
+
+    monkeypatch.setattr(crossvalidation, "finetune", spy)
+    answer = crossvalidation.held_out(data, generated, masses(made, first_N.tolist()), start, "task", fit)
+    for (train_N, _), target_NP in zip(folds(data, "task", fit.seed), learned, strict=True):
+        assert np.allclose(target_NP, np.tile(vote_NP[train_N], (fit.variants, 1)), atol=1e-6)
+    for found_NP, first_segment_N in (
+        (answer.logit_NP, data.first_segment_N),
+        (answer.unsegmented_NP, np.full(45, UNKNOWN)),
+    ):
+        expected_NP = start(views_of(maps, first_segment_N)).detach().double().numpy()
+        assert np.allclose(found_NP, expected_NP, atol=1e-4)
+    one_N = data.first_segment_N == 0
+    assert (answer.probability_NP[one_N][:, PATTERNS.index("block")] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"hidden": 25}, "hidden is 25; expected a share"),
+        ({"steps": 0}, "steps is 0"),
+        ({"generated": 10}, "less than a batch"),
+    ],
+)
+def test_settings_that_train_nothing_are_told(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        FitConfig(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_quarter_of_the_segments_is_hidden() -> None:
