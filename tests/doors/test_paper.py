@@ -112,8 +112,8 @@ def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> N
         "block": (0, 0, blocks),
         "heterogeneous": (1, 2, noise / noise.sum(-1, keepdim=True)),
     }
-    # A softer vertical map beside: the classifier is less certain of it.
-    map_LHQK = (0.5 * first + 0.5 * even).expand(2, 3, length, length).clone()
+    # A vertical map with something of a diagonal beside: the classifier is less certain of it.
+    map_LHQK = (0.5 * first + 0.12 * ahead + 0.38 * even).expand(2, 3, length, length).clone()
     for layer, head, map_QK in drawn.values():
         map_LHQK[layer, head] = map_QK
     shares = {"patterns": {name: np.full((2, 3), 0.2) for name in Patterns.columns}}
