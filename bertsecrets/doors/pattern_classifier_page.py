@@ -45,25 +45,23 @@ def write_classifier_page(
     label_N, answer = annotated.pattern_N, answers["head"]
     labels = [name.replace("_", " +\n") for name in PATTERNS]
     note = f"n = {len(label_N)} maps of {evaluation['heads']} heads and {len(evaluation['tasks'])} tasks"
+    said = {
+        "confusion": ("network", "takes", answer.probability_NP.argmax(1)),
+        "confusion_rules": ("rules", "take", answer.rules_N),
+    }
     figures = {
-        "confusion": count_table(
-            confusion(label_N, answer.probability_NP.argmax(1)).astype(int),
+        key: count_table(
+            confusion(label_N, found_N).astype(int),
             labels,
-            title="What the network takes maps for, heads held out",
+            title=f"What the {who} {take} maps for, heads held out",
             rows="annotators",
-            columns="network",
+            columns=who,
             note=note,
             unit="share of the row's maps",
-        ),
-        "confusion_rules": count_table(
-            confusion(label_N, answer.rules_N).astype(int),
-            labels,
-            title="What the rules take maps for, heads held out",
-            rows="annotators",
-            columns="rules",
-            note=note,
-            unit="share of the row's maps",
-        ),
+        )
+        for key, (who, take, found_N) in said.items()
+    }
+    figures |= {
         "reliability": reliability_diagram(
             [
                 _curve("as trained", torch.from_numpy(answer.logit_NP).softmax(-1).numpy(), label_N),

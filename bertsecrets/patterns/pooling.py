@@ -34,3 +34,9 @@ def bin_weights(real_BS: Tensor) -> Tensor:
 def log_ratio(weight: Tensor, length: Tensor) -> Tensor:
     """ln(L w + 0.05), at 0 where a weight is about what uniform attention gives; ``length`` broadcasts to ``weight``."""
     return (weight * length + _FLOOR).log()
+
+
+def diagonal_places(offset: int, size: int) -> tuple[slice, slice]:
+    """The queries that have a key at this offset, and these keys."""
+    first, last = max(0, -offset), size - max(0, offset)
+    return slice(first, last), slice(first + offset, last + offset)

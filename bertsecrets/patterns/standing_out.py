@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bertsecrets.patterns.pooling import OFFSETS
+from bertsecrets.patterns.pooling import OFFSETS, diagonal_places
 
 STANDING_OUT = 8
 """How many numbers say it."""
@@ -45,7 +45,7 @@ def stand_out(
     row_BOK = torch.zeros_like(near_BHOK[:, 0])
     for place, offset in enumerate(range(-_NEAR, _NEAR + 1)):
         if abs(offset) < size:
-            queries, keys = _along(offset, size)
+            queries, keys = diagonal_places(offset, size)
             near_BHOK[:, :, place, keys] = diagonal_BHOQ[:, :, middle + offset, queries] * real_BK[:, None, queries]
             row_BOK[:, place, keys] = real_BK[:, queries] * real_BK[:, keys]
 
@@ -80,9 +80,3 @@ def stand_out(
         dim=-1,
     )
     return (numbers_BHM * ink_BH[..., None] + _FAINT).log()
-
-
-def _along(offset: int, size: int) -> tuple[slice, slice]:
-    """The queries that have a key at this offset, and these keys."""
-    first, last = max(0, -offset), size - max(0, offset)
-    return slice(first, last), slice(first + offset, last + offset)

@@ -38,7 +38,7 @@ def summarise(
     length_B11 = (mean_BQ > 0).sum(-1)[:, None, None]
     weight_BHQ = mean_BQ[:, None].expand_as(best_BHQ)
     largest_BHK = weight_BHQ.new_zeros(weight_BHQ.shape).scatter_add(-1, best_BHQ, weight_BHQ)
-    common_BHC = highest(largest_BHK, max(_COMMON)).cumsum(-1)[..., [count - 1 for count in _COMMON]]
+    common_BHC = _highest(largest_BHK, max(_COMMON)).cumsum(-1)[..., [count - 1 for count in _COMMON]]
     # Offsets up to two, and a place at each end for all that are farther.
     apart_BHQ = (best_BHQ - torch.arange(size, device=best_BHQ.device)).clamp(-3, 3) + 3
     aligned = weight_BHQ.new_zeros((*apart_BHQ.shape[:2], 7)).scatter_add(-1, apart_BHQ, weight_BHQ)[..., 1:-1]
@@ -61,7 +61,7 @@ def summarise(
     )
 
 
-def highest(values_BHK: Tensor, count: int) -> Tensor:
+def _highest(values_BHK: Tensor, count: int) -> Tensor:
     """The largest values in order, ``[B, H, count]``; 0 where there are fewer."""
     kept = min(count, values_BHK.shape[-1])
     return pad(values_BHK.topk(kept, dim=-1).values, (0, count - kept))

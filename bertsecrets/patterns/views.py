@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bertsecrets.patterns.pooling import BINS, COLUMNS, OFFSETS, bin_weights, log_ratio
+from bertsecrets.patterns.pooling import BINS, COLUMNS, OFFSETS, bin_weights, diagonal_places, log_ratio
 from bertsecrets.patterns.segments import APART, UNKNOWN, segment_sides, segments_apart
 from bertsecrets.patterns.standing_out import STANDING_OUT, stand_out
 from bertsecrets.patterns.summary import HELD, RANKS, summarise
@@ -65,8 +65,8 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor 
     diagonals = attention_BHQK.new_zeros(batch, heads, len(OFFSETS), size)
     for place, offset in enumerate(OFFSETS):
         if abs(offset) < size:
-            first, last = max(0, -offset), size - max(0, offset)
-            diagonals[:, :, place, first:last] = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1)
+            queries, _ = diagonal_places(offset, size)
+            diagonals[:, :, place, queries] = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1)
     largest_BHQ, best_BHQ = attention_BHQK.max(-1)
     norm_BHQ = torch.linalg.vector_norm(attention_BHQK, dim=-1)
     by_query = torch.cat((diagonals, largest_BHQ[:, :, None], norm_BHQ[:, :, None]), dim=2)
@@ -79,7 +79,7 @@ def make_views(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tensor 
     columns = rows_BHPK.gather(-1, most_BHC[:, :, None].expand(-1, -1, BINS, -1)).transpose(2, 3)
     strips_BHGP = torch.cat((by_query, pad(columns, (0, 0, 0, COLUMNS - kept))), dim=2)
 
-    # The annotator's black is the map's largest weight.
+    # An annotator sees each weight over the map's largest.
     ink_BH11 = 1 / largest_BHQ.masked_fill(~real_BS[:, None], 0).amax(-1)[..., None, None]
     length_B111 = real_BS.sum(-1).to(torch.float32)[:, None, None, None]
     ink_BHPP, ink_BHGP = picture_BHPP * ink_BH11, strips_BHGP * ink_BH11
