@@ -145,15 +145,15 @@ def _mistakes(annotated: AnnotatedMaps, answer: HeldOut, count: int) -> Figure:
     for place in wrong:
         row, best = annotated.rows[place], found_N[place]
         names = [PATTERNS[annotated.pattern_N[place]], f"→ {PATTERNS[best]} {answer.probability_NP[place, best]:.2f}"]
-        where = f"{row.task}\n{row.layer}·{row.head}, {row.length} tokens"
+        where = f"{row.task}\n{row.model}\n{row.layer}·{row.head}, L {row.length}, {row.stage}"
         maps.append(
             TitledMap("\n".join([*names, where]).replace("vertical_diagonal", "vert.+diag."), annotated.maps[place])
         )
     return map_sheet(
         maps,
         title=f"The {len(maps)} worst mistakes, heads held out",
-        note="first line: annotators; second: network, with its probability; then task, layer · head (from 0) and length; "
-        "from dark violet (0) to yellow (the map's largest weight)",
+        note="first line: annotators; second: network, with its probability; then task, model, layer · head (from 0), tokens L, "
+        "before (initial) or after fine-tuning; from dark violet (0) to yellow (the map's largest weight)",
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.crossvalidation import AnnotatedMaps, HeldOut, Scheme
+from bertsecrets.patterns.crossvalidation import AnnotatedMaps, HeldOut, Material, Scheme
 from bertsecrets.patterns.fitting import views_of
 from bertsecrets.patterns.labels import majority_of_others, read_labels, votes
 from bertsecrets.patterns.network import PatternNetwork, judge
@@ -36,10 +36,11 @@ def generated_scores(
     unseen_N: NDArray[np.int64],
     first_segment_N: NDArray[np.int64],
     annotated: AnnotatedMaps,
+    material: Material,
 ) -> dict[str, float]:
     """Macro-F1 on generated maps, and what annotated maps add."""
     views = views_of(unseen, first_segment_N)
-    found_N = start(views_of(annotated.maps, annotated.first_segment_N)).argmax(-1).numpy()
+    found_N = start(material.told).argmax(-1).numpy()
     return {
         "maps": len(unseen),
         "macro_f1": float(macro_f1(confusion(unseen_N, network(views).argmax(-1).numpy()))),

@@ -16,7 +16,7 @@ from bertsecrets.doors.pattern_evaluation import beside_annotators, generated_sc
 from bertsecrets.doors.unit import CONFIG_COPY
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Scheme, folds, held_out, variants_of
+from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, HeldOut, Material, Scheme, folds, held_out
 from bertsecrets.patterns.fitting import (
     FitConfig,
     LabelledViews,
@@ -63,12 +63,13 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
     generated = LabelledViews.of(made, one_hot(made_N), partly_hidden(first_N, fit))
     made_masses_N3 = masses(made, first_N.tolist())
     start = pretrain(generated, fit)
+    material = Material.of(annotated, fit)
     answers: dict[Scheme, HeldOut] = {}
     total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in SCHEMES)
     with progress_over(total, "folds", config.progress, unit="fold") as advance:
         for scheme in SCHEMES:
-            answers[scheme] = held_out(annotated, generated, made_masses_N3, start, scheme, fit, advance)
-    network = finetune(start, generated, variants_of(annotated, fit), fit)
+            answers[scheme] = held_out(annotated, material, generated, made_masses_N3, start, scheme, fit, advance)
+    network = finetune(start, generated, material.variants, fit)
     temperature = fit_temperature(answers["head"].logit_NP, annotated.pattern_N)
     classifier = PatternClassifier(network, temperature, float(settings.margin))
 
@@ -81,7 +82,7 @@ def train_patterns(config: DictConfig) -> dict[str, Any]:
         ),
         "passes": beside_annotators(source, annotated, answers),
         "temperature": temperature,
-        "generated": generated_scores(network, start, *unseen, annotated),
+        "generated": generated_scores(network, start, *unseen, annotated, material),
         "held_out": {
             scheme: scores_of(annotated, answer, classifier.margin, int(settings.resamples), fit.seed)
             for scheme, answer in answers.items()

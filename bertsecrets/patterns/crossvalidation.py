@@ -57,6 +57,43 @@ class AnnotatedMaps:
 
 
 @dataclass(frozen=True)
+class Material:
+    """What is made of annotated maps once, for all folds and schemes.
+
+    Args:
+        told: Views of the N maps, with their first segments.
+        untold: The same without.
+        mass_N3: Masses, for the rules.
+        variants: ``config.variants`` variants of each map to learn from: all as they are, then all under noise, again
+            and again.
+    """
+
+    told: Views
+    untold: Views
+    mass_N3: NDArray[np.float64]
+    variants: LabelledViews
+
+    @classmethod
+    def of(cls, annotated: AnnotatedMaps, config: FitConfig) -> "Material":
+        """Of all of them."""
+        generator = torch.Generator().manual_seed(config.seed)
+        first_segment_N = annotated.first_segment_N
+        maps = [map_LL.float() for map_LL in annotated.maps]
+        for _ in range(config.variants - 1):
+            maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
+        return cls(
+            told=views_of(annotated.maps, first_segment_N),
+            untold=views_of(annotated.maps, np.full_like(first_segment_N, UNKNOWN)),
+            mass_N3=masses(annotated.maps, first_segment_N.tolist()),
+            variants=LabelledViews.of(
+                maps,
+                np.tile(annotated.vote_NP, (config.variants, 1)),
+                partly_hidden(np.tile(first_segment_N, config.variants), config),
+            ),
+        )
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """What was said of each map by classifiers that had not seen the likes of it.
 
@@ -100,6 +137,7 @@ def _fold_numbers(groups: Sequence[object], count: int, seed: int) -> NDArray[np
 
 def held_out(
     annotated: AnnotatedMaps,
+    material: Material,
     generated: LabelledViews,
     generated_masses_N3: NDArray[np.float64],
     start: PatternNetwork,
@@ -111,6 +149,7 @@ def held_out(
 
     Args:
         annotated: All of them.
+        material: What was made of them.
         generated: Maps to train on beside them.
         generated_masses_N3: Masses of the generated maps, for the rules.
         start: A network that has seen generated maps alone.
@@ -118,19 +157,16 @@ def held_out(
         config: How the network is trained.
         advance: Called after each fold.
     """
-    first_segment_N, variants = annotated.first_segment_N, variants_of(annotated, config)
-    told = views_of(annotated.maps, first_segment_N)
-    untold = views_of(annotated.maps, np.full_like(first_segment_N, UNKNOWN))
-    mass_N3 = masses(annotated.maps, first_segment_N.tolist())
+    mass_N3 = material.mass_N3
     logit_NP, unsegmented_NP = np.zeros((2, len(annotated.rows), len(PATTERNS)))
     rules_N = np.zeros(len(annotated.rows), np.int64)
     pairs = folds(annotated, scheme, config.seed)
     for train_N, test_N in pairs:
         chosen = torch.from_numpy(np.tile(train_N, config.variants).nonzero()[0])
-        network = finetune(start, generated, variants[chosen], config)
+        network = finetune(start, generated, material.variants[chosen], config)
         test = torch.from_numpy(test_N.nonzero()[0])
         with torch.no_grad():
-            for found_NP, views in ((logit_NP, told), (unsegmented_NP, untold)):
+            for found_NP, views in ((logit_NP, material.told), (unsegmented_NP, material.untold)):
                 found_NP[test_N] = network(Views(*(view[test] for view in views))).double().numpy()
         made_N = generated.target_NP.argmax(-1).numpy()
         weight_N = np.concatenate([np.full(train_N.sum(), 1 / train_N.sum()), np.full(len(made_N), 1 / len(made_N))])
@@ -146,16 +182,6 @@ def held_out(
     for _, test_N in pairs:
         temperature = fit_temperature(logit_NP[~test_N], annotated.pattern_N[~test_N])
         cooled_NP = torch.from_numpy(logit_NP[test_N] / temperature)
-        ruled_NP = rule_out_blocks(cooled_NP, torch.from_numpy(first_segment_N[test_N]))
+        ruled_NP = rule_out_blocks(cooled_NP, torch.from_numpy(annotated.first_segment_N[test_N]))
         probability_NP[test_N] = ruled_NP.softmax(-1).numpy()
     return HeldOut(logit_NP, unsegmented_NP, probability_NP, rules_N)
-
-
-def variants_of(annotated: AnnotatedMaps, config: FitConfig) -> LabelledViews:
-    """Views of ``config.variants`` variants of each map: all maps as they are, then all under noise, again and again."""
-    generator = torch.Generator().manual_seed(config.seed)
-    maps = [map_LL.float() for map_LL in annotated.maps]
-    for _ in range(config.variants - 1):
-        maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
-    first_segment_N = partly_hidden(np.tile(annotated.first_segment_N, config.variants), config)
-    return LabelledViews.of(maps, np.tile(annotated.vote_NP, (config.variants, 1)), first_segment_N)

@@ -22,6 +22,8 @@ from bertsecrets.patterns.views import Views, make_views
 _TINY = 1e-7
 _AVERAGED_OVER = 0.99
 _GENTLER = 2 / 3
+_GENERATED = 8
+"""One map in so many is a generated one when annotated maps are learned from."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class FitConfig:
     Args:
         generated: How many maps are made.
         epochs: Passes over the generated maps.
-        steps: Optimiser steps on annotated maps, each batch half annotated and half generated.
+        steps: Optimiser steps on annotated maps, each batch seven eighths annotated, the rest generated.
         variants: How often an annotated map occurs, all but the first time under noise.
         hidden: Share of maps of whose segments nothing is said in training, as nothing may be known of them later.
         batch_size: Maps of a batch.
@@ -153,9 +155,10 @@ def finetune(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         generator = torch.Generator().manual_seed(config.seed + 1)
-        half = config.batch_size // 2
-        streams = [_shuffled(len(each.target_NP), half, generator) for each in (annotated, generated)]
-        batches = (annotated[ours].join(generated[made]) for ours, made in zip(*streams, strict=False))
+        made = max(1, config.batch_size // _GENERATED)
+        sizes = ((annotated, max(1, config.batch_size - made)), (generated, made))
+        streams = [_shuffled(len(each.target_NP), size, generator) for each, size in sizes]
+        batches = (annotated[ours].join(generated[theirs]) for ours, theirs in zip(*streams, strict=False))
         return _fit(deepcopy(network), batches, config.steps, config.learning_rate * _GENTLER)
 
 

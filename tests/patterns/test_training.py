@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 import bertsecrets.doors.train_patterns as door
 from bertsecrets.errors import UserError
-from bertsecrets.patterns import crossvalidation
+from bertsecrets.patterns import crossvalidation, fitting
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, folds
+from bertsecrets.patterns.crossvalidation import SCHEMES, AnnotatedMaps, Material, folds
 from bertsecrets.patterns.fitting import (
     FitConfig,
     LabelledViews,
@@ -82,6 +83,22 @@ def test_training_repeats_under_a_seed_and_leaves_the_callers_randomness_alone()
     assert torch.equal(after, torch.rand(1))
 
 
+def test_seven_of_eight_maps_learned_from_beside_generated_ones_are_annotated(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, pattern_N, first_segment_N = generated_maps(100, 0)
+    generated = LabelledViews.of(maps, one_hot(pattern_N), first_segment_N)
+    annotated_ones = LabelledViews(generated.views, torch.full((100, 5), 0.2))
+    seen = []
+
+    def spy(network: PatternNetwork, batches: Iterator[LabelledViews], *_: object) -> PatternNetwork:
+        seen.extend(islice(batches, 3))
+        return network
+
+    monkeypatch.setattr(fitting, "_fit", spy)
+    finetune(PatternNetwork(), generated, annotated_ones, FitConfig(batch_size=96))
+    assert [(batch.target_NP == 0.2).all(1).sum().item() for batch in seen] == [84, 84, 84]
+    assert {len(batch.target_NP) for batch in seen} == {96}
+
+
 def test_views_keep_the_order_of_maps_and_noise_keeps_distributions() -> None:
     rows, maps, _ = annotated(12)
     first_segment_N = np.array([row.first_segment for row in rows])
@@ -109,7 +126,8 @@ def test_no_fold_learns_from_its_own_test_maps(monkeypatch: pytest.MonkeyPatch) 
         return network
 
     monkeypatch.setattr(crossvalidation, "finetune", spy)
-    answer = crossvalidation.held_out(data, generated, masses(made, first_N.tolist()), start, "task", fit)
+    material, mass_N3 = Material.of(data, fit), masses(made, first_N.tolist())
+    answer = crossvalidation.held_out(data, material, generated, mass_N3, start, "task", fit)
     for (train_N, _), target_NP in zip(folds(data, "task", fit.seed), learned, strict=True):
         assert np.allclose(target_NP, np.tile(vote_NP[train_N], (fit.variants, 1)), atol=1e-6)
     for found_NP, first_segment_N in (

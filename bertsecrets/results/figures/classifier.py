@@ -84,7 +84,7 @@ def map_sheet(maps: Sequence[TitledMap], *, title: str, note: str) -> Figure:
     """Maps in rows of five, coloured as on the annotators' sheets: yellow is the map's largest weight."""
     rows = -(-len(maps) // _ACROSS)
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 1.84 * rows + 1.0, title)
+        figure = new_figure(PAGE_WIDTH, 1.95 * rows + 1.1, title)
         grid = figure.subplots(rows, _ACROSS, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
