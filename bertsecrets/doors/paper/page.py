@@ -61,13 +61,14 @@ def write_paper(runs: Sequence[FinishedRun], folder: Path) -> Path:
 
 
 def _lead(claims: Sequence[Claim], models: Sequence[str]) -> list[str]:
-    counts = {
-        word: sum(claim.verdict == word for claim in claims) for word in ("agrees", "does not agree", "cannot be told")
+    verbs = {
+        "agrees": ("agrees with these runs", "agree with these runs"),
+        "does not agree": ("does not agree", "do not agree"),
+        "cannot be told": ("cannot be told", "cannot be told"),
     }
-    agreeing = f"Of {len(claims)} statements of the paper, {counts['agrees']} agree with these runs and {counts['does not agree']} do not"
-    lead = [
-        f"{agreeing}{'; ' + str(counts['cannot be told']) + ' cannot be told' if counts['cannot be told'] else ''}."
-    ]
+    counts = {word: sum(claim.verdict == word for claim in claims) for word in verbs}
+    parts = [f"{count} {verbs[word][count != 1]}" for word, count in counts.items() if count]
+    lead = [f"Of {len(claims)} statements of the paper, {', '.join(parts)}."]
     lead += [f"Does not agree: {claim.statement} {claim.here}" for claim in claims if claim.holds is False]
     if MODEL not in models:
         lead.append(
