@@ -60,6 +60,11 @@ def summarise(run: Run, scores: RunScores, heads: int, config: DictConfig) -> Su
     if latest is not None:
         stage, step = latest
         changed = outstanding_heads(table, DRIFT, "cosine", stage, step, first="lowest", limit=max(heads, 10))
+        if step != scores.step:
+            lead.append(
+                f"Scores, and all that an analysis adds, are of the weights of step {scores.step}, by default a run's best "
+                f"checkpoint; how much heads changed is of step {step}, where training had come."
+            )
         sections.append(_drift_section(table, stage, step, changed, figures, lead))
         if len(table.steps(DRIFT, "cosine", TRAINING)) > 1:
             sections.append(_trajectory_section(table, figures))
@@ -138,7 +143,8 @@ def _scores_section(run: Run, scores: RunScores, figures: dict[str, Figure], lea
         "Scores",
         paragraphs=[
             "The constant answer is the training set's most frequent class, or its mean score: a model that does not "
-            "beat it has learned nothing that its heads could tell of."
+            "beat it has learned nothing that its heads could tell of. Where that class is the negative one its F1 is 0, "
+            "which is easily beaten: look at the accuracy then."
         ],
         tables=[Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
         figures=[

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of the fine-tuned model and of the best constant prediction.
+    """A metric of the fine-tuned model and of a constant prediction.
 
     Args:
         name: Name of the metric, e.g. ``"accuracy"``.

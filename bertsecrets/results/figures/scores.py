@@ -12,7 +12,7 @@ from bertsecrets.results.score import Score
 
 
 def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
-    """A line for each metric: filled dot the model, hollow square the best constant answer.
+    """A line for each metric: filled dot the model, hollow square a constant answer.
 
     Args:
         rows: The metrics, first at the top. Where a standard error is known, a 95 % interval is drawn.
@@ -37,7 +37,7 @@ def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.tick_params(axis="y", length=0)
         axes.plot([], [], "o", color=ACCENTS[0], label="fine-tuned model")
-        axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label="best constant answer")
+        axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label="constant answer")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
         interval = "; bars: 95 % interval" if any(np.isfinite(row.stderr) for row in rows) else ""
         footnote(figure, sample_size(count) + interval)
