@@ -63,12 +63,12 @@ def write_paper(runs: Sequence[FinishedRun], folder: Path) -> Path:
 def _lead(claims: Sequence[Claim], models: Sequence[str]) -> list[str]:
     verbs = {
         "agrees": ("agrees with these runs", "agree with these runs"),
-        "does not agree": ("does not agree", "do not agree"),
+        "does not agree": ("does not agree with them", "do not agree with them"),
         "cannot be told": ("cannot be told", "cannot be told"),
     }
     counts = {word: sum(claim.verdict == word for claim in claims) for word in verbs}
     parts = [f"{count} {verbs[word][count != 1]}" for word, count in counts.items() if count]
-    lead = [f"Of {len(claims)} statements of the paper, {', '.join(parts)}."]
+    lead = [f"Of {len(claims)} statements of the paper, {', '.join(parts)}."] if claims else []
     lead += [f"Does not agree: {claim.statement} {claim.here}" for claim in claims if claim.holds is False]
     if MODEL not in models:
         lead.append(
