@@ -1,10 +1,10 @@
-"""What a disabling sweep costs, at BERT-base size: our engine beside one forward pass for each variant.
+"""Cost of a disabling sweep at BERT-base size: our engine compared with one forward pass for each variant.
 
     pip install -e '.[demo,bench]' && python benchmarks/ablation.py --glue <folder that holds MRPC>
 
 The plan is every head and every whole layer, ``uniform``. Weights are random: time does not depend on them. Lengths are
-those of the real MRPC development set. Every condition runs in a process of its own, so that each peak of memory is its
-own; the floor is the least number of layer-forwards that an exact sweep needs, times the time of one SDPA layer.
+those of the real MRPC development set. Every condition runs in a separate process to measure
+its peak of memory; the floor is the least number of layer-forwards that an exact sweep needs, times the time of one SDPA layer.
 """
 
 import argparse
@@ -38,13 +38,13 @@ def plan() -> Plan:
 
 
 def layer_forwards() -> float:
-    """Layer-forwards that an exact sweep of heads and layers needs at least, in units of one whole layer.
+    """Least number of layer-forwards of an exact sweep of heads and layers, in units of one whole layer.
 
     Of a layer's 12 D^2 multiplications for each token (attention scores are about one percent at these lengths), query,
     key and value take 3, the output projection 1, the feed-forward network 8. The clean pass is 12 layers, the last of
     them for one token. A variant of layer l needs that layer's projection and feed-forward network, 9 of 12 (in the
     last layer for one token: nothing), and all layers above it, the last of them for one token: keys and values are
-    needed there for all tokens by the usual order of the sums, which takes 2 of 12, but by no means necessarily; the
+    needed there for all tokens by the usual order of the sums, which takes 2 of 12, but this is avoidable; the
     floor counts nothing.
     """
     clean = LAYERS - 1
@@ -117,27 +117,27 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=CONDITIONS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--condition", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(2)
-    if given.condition:
-        print(json.dumps(run(given.condition, given.glue, given.examples, given.precision)))
+    if args.condition:
+        print(json.dumps(run(args.condition, args.glue, args.examples, args.precision)))
         return
     results = {}
-    for name in given.only or CONDITIONS:
+    for name in args.only or CONDITIONS:
         results[name] = in_process(
             [
                 "--glue",
-                str(given.glue),
+                str(args.glue),
                 "--examples",
-                str(given.examples),
+                str(args.examples),
                 "--precision",
-                given.precision,
+                args.precision,
                 "--condition",
                 name,
             ]
         )
         print(name, results[name], flush=True)
-    report = {"torch": torch.__version__, "threads": 2, "precision": given.precision, "examples": given.examples}
+    report = {"torch": torch.__version__, "threads": 2, "precision": args.precision, "examples": args.examples}
     report |= {"batch": BATCH, "results": results}
     if set(results) == set(CONDITIONS):
         seconds = {name: result["seconds"] for name, result in results.items()}
@@ -150,9 +150,9 @@ def main() -> None:
             "memory, engine / evaluation": results["engine"]["megabytes"] / results["evaluation"]["megabytes"],
         }
     print(json.dumps(report, indent=1))
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

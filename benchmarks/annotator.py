@@ -1,4 +1,4 @@
-"""Trains a small spaCy pipeline on a treebank, to annotate real tasks where spaCy's published ones cannot be had.
+"""Train a small spaCy pipeline on a treebank, to annotate real tasks if spaCy's published ones are not available.
 
     python benchmarks/annotator.py --treebank <UD_English-EWT> --out <folder> --minutes 12
 
@@ -43,7 +43,7 @@ def blank() -> Language:
 
 
 def gold(nlp: Language, path: Path) -> list[Doc]:
-    """The sentences of a CoNLL-U file; words of a contraction stand without a space between them."""
+    """The sentences of a CoNLL-U file; words of a contraction have no space between them."""
     docs = []
     for sentence in conllu.parse(path.read_text("utf-8")):
         words = [token for token in sentence if isinstance(token["id"], int)]
@@ -73,12 +73,12 @@ def _space(token: dict[str, Any]) -> bool:
 
 
 def split_as_gold(nlp: Language, doc: Doc) -> Example:
-    """To learn tags and trees of words as the treebank splits them."""
+    """Training examples with words as the treebank splits them."""
     return Example(Doc(nlp.vocab, [token.text for token in doc], [bool(token.whitespace_) for token in doc]), doc)
 
 
 def scores(nlp: Language, docs: list[Doc]) -> dict[str, Any]:
-    """On raw text: a word that is split otherwise counts as wrong."""
+    """Scores on raw text: a word that is split differently counts as wrong."""
     found = nlp.pipe([doc.text for doc in docs])
     return Scorer(nlp).score([Example(*pair) for pair in zip(found, docs, strict=True)])
 
@@ -88,11 +88,11 @@ def main() -> None:
     arguments.add_argument("--treebank", type=Path, required=True)
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--minutes", type=float, default=12)
-    given = arguments.parse_args()
+    args = arguments.parse_args()
     spacy.util.fix_random_seed(0)
     order = random.Random(0)
     nlp = blank()
-    train, dev = (gold(nlp, next(given.treebank.glob(f"*-{split}.conllu"))) for split in ("ud-train", "ud-dev"))
+    train, dev = (gold(nlp, next(args.treebank.glob(f"*-{split}.conllu"))) for split in ("ud-train", "ud-dev"))
     optimizer = nlp.initialize(lambda: [split_as_gold(nlp, doc) for doc in train])
     started, best = time.monotonic(), -1.0
     for epoch in count(1):
@@ -110,10 +110,10 @@ def main() -> None:
             print(f"epoch {epoch}, {time.monotonic() - started:.0f} s: labelled attachment {labelled:.3f}", flush=True)
             if labelled > best:
                 best = labelled
-                nlp.to_disk(given.out)
-        if time.monotonic() - started > 60 * given.minutes:
+                nlp.to_disk(args.out)
+        if time.monotonic() - started > 60 * args.minutes:
             break
-    final = scores(spacy.load(given.out), dev)
+    final = scores(spacy.load(args.out), dev)
     print(", ".join(f"{name} {final[name]:.3f}" for name in SHOWN))
     print(", ".join(f"{name} {final['dep_las_per_type'][name]['f']:.3f}" for name in RELATIONS))
 

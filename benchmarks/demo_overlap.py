@@ -1,4 +1,4 @@
-"""How far word overlap alone gets on the demo tasks: prints a Markdown table.
+"""Scores of word overlap alone on the demo tasks, as a Markdown table.
 
 Run it as ``python benchmarks/demo_overlap.py``; it takes a few seconds.
 """
@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertsecrets.data.demo import DEMO_TASKS, generate
-from bertsecrets.data.demo.matching import overlap
+from bertsecrets.data.demo.corpus import overlap
 from bertsecrets.data.example import Example
 
 Features = NDArray[np.float64]
@@ -50,7 +50,7 @@ def overlap_baseline(task: str, seed: int = 0) -> float:
 def bag_of_words_baseline(task: str, seed: int = 0) -> float:
     """The same of a linear model on the words of each sentence, without their order."""
     train, valid = (generate(task, split, seed) for split in ("train", "validation"))
-    # Words of the second sentence are told apart from those of the first.
+    # Words of the second sentence are distinct features from those of the first.
     marked = [[" ".join(f"{n}_{w.form}" for n, a in enumerate(row.annotations) for w in a.words) for row in rows]
               for rows in (train, valid)]  # fmt: skip
     words = CountVectorizer(binary=True, token_pattern=r"\S+")

@@ -1,4 +1,4 @@
-"""What the disabling callback costs at every validation, beside the engine's own time.
+"""Cost of the disabling callback at every validation, compared with the engine's time.
 
     pip install -e '.[demo]' && python benchmarks/disable_callback.py
 
@@ -23,18 +23,18 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
-from bertsecrets.doors.plain import plain
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.config_copy import plain
 from bertsecrets.results.run import Run
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
 class Timed(DisableHeads):
-    """Keeps the time of every call."""
+    """Record the time of every call."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,17 +48,22 @@ class Timed(DisableHeads):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         config = compose("train")
     task = task_from_config(plain(config.task))
     seed_everything(0, verbose=False)
-    spec = ModelSpec.from_config(plain(config.model))
+    spec = ModelSpec.read("model", plain(config.model))
     data = TaskData.from_config(plain(config.data), task, load_tokenizer(spec), plain(config.task.training), seed=0)
     data.prepare_data()
     data.setup("fit")
     module = SequenceClassifier(
-        load_model(spec, task, "pretrained", 0), task, OptimizerConfig(1e-4), data.evaluation_names, {}, seed=0
+        load_model(spec, task, "pretrained", 0),
+        task,
+        OptimizerConfig(learning_rate=1e-4),
+        data.evaluation_names,
+        {},
+        seed=0,
     )
     inside: list[float] = []
     usual = Engine.run
@@ -91,9 +96,9 @@ def main() -> None:
         "callback / engine": sum(callback.times) / sum(inside),
     }
     print(json.dumps(report, indent=1))
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

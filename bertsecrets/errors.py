@@ -1,19 +1,19 @@
-"""The one error type that users see, and the search for what they may have meant."""
+"""The error type that users see, and suggestions for misspelt names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in what the user asked for, told in one sentence.
+    """A mistake in the user's input, described in one sentence.
 
-    The sentence names the value, what was expected and what to do. The doors print it without a traceback and
+    The sentence names the value, what was expected and what to do. The commands print it without a traceback and
     exit with status 1; ``debug=true`` shows the traceback.
     """
 
 
 class BusyError(UserError):
-    """What the user asked for is being done by another process already."""
+    """Another process is already doing what the user asked for."""
 
 
 def choices(name: str, valid: Iterable[str]) -> str:

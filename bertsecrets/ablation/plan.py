@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.formatting import head_code
 
 MODES = ("uniform", "zero", "mean")
 KINDS = ("head", "layer", "group", "group_but_one", "all_but_one", "cumulative", "random")
@@ -23,10 +24,10 @@ class Variant:
     """One way to disable heads of a model.
 
     Args:
-        name: A name that sorts: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``.
+        name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``.
         kind: One of ``KINDS``.
         heads: The heads disabled together, in order of layer and head.
-        layer, head: What the variant is about, where that is one head or one layer.
+        layer, head: The head or layer that the variant is about, if it is a single one.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Plan:
     output over a reference set).
 
     Raises:
-        UserError: If the plan is empty, the mode unknown, a head out of range or named twice in one variant, or two
+        UserError: If the plan is empty, the mode is unknown, a head is out of range or twice in one variant, or two
             variants share a name.
     """
 
@@ -58,24 +59,19 @@ class Plan:
         if self.mode not in MODES:
             raise UserError(f"Unknown disabling mode '{self.mode}'; {choices(self.mode, MODES)}.")
         if not self.variants:
-            raise UserError("The plan disables nothing; name at least one head or layer.")
+            raise UserError("The plan disables nothing; give at least one head or layer.")
         for variant in self.variants:
             _check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"Variant '{twice}' is in the plan twice; name each once.")
-
-
-def head_name(layer: int, head: int | None = None) -> str:
-    """``l03h11``, or ``l03`` for a whole layer."""
-    return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
+            raise UserError(f"Variant '{twice}' is in the plan twice; leave one of them out.")
 
 
 def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); of some layers only if asked."""
+    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers only."""
     return [
-        Variant(head_name(layer, head), "head", ((layer, head),), layer, head)
+        Variant(head_code(layer, head), "head", ((layer, head),), layer, head)
         for layer in _layers(layers, num_layers)
         for head in range(num_heads)
     ]
@@ -84,7 +80,8 @@ def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = N
 def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
     return [
-        Variant(head_name(layer), "layer", _whole(layer, num_heads), layer) for layer in _layers(layers, num_layers)
+        Variant(head_code(layer, None), "layer", _whole(layer, num_heads), layer)
+        for layer in _layers(layers, num_layers)
     ]
 
 
@@ -92,7 +89,7 @@ def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     """Every head of a layer but one (Michel et al. 2019, section 3.3)."""
     return [
         Variant(
-            f"all-but-{head_name(layer, head)}",
+            f"all-but-{head_code(layer, head)}",
             "all_but_one",
             tuple(place for place in _whole(layer, num_heads) if place != (layer, head)),
             layer,
@@ -107,7 +104,7 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     """Named groups of heads, ``[[[3, 1], [7, 10]], ...]``.
 
     Raises:
-        UserError: If the nesting is another.
+        UserError: If the nesting is different.
     """
     variants = []
     for index, group in enumerate(heads):
@@ -116,21 +113,23 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
 
 
 def cumulative(ranking: Sequence[Sequence[int]], sizes: Iterable[int] | None = None) -> list[Variant]:
-    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4), or the first of each size.
+    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4), or of the sizes in ``sizes``.
 
     Raises:
-        UserError: If the ranking names a head twice, or a size is not in 1 to its length.
+        UserError: If the ranking contains a head twice, or a size is not in 1 to its length.
     """
     order = _ranked(ranking)
     chosen = list(range(1, len(order) + 1) if sizes is None else sizes)
     for size in chosen:
         if not 1 <= size <= len(order):
-            raise UserError(f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1.")
+            raise UserError(
+                f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1 to {len(order)}."
+            )
     return [Variant(f"top-{size:03d}", "cumulative", tuple(sorted(order[:size]))) for size in chosen]
 
 
 def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:
-    """Groups of heads drawn at random: the control for any group of that size.
+    """Random groups of heads: controls for groups of that size.
 
     Raises:
         UserError: If ``size`` is not in 1 to the number of heads, or ``count`` is below 1.
@@ -138,10 +137,10 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
     places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     if not 1 <= size <= len(places):
         raise UserError(
-            f"Random groups of {size} heads cannot be drawn from {len(places)}; give a size from 1 to that."
+            f"Random groups of {size} heads cannot be drawn from {len(places)}; give a size from 1 to {len(places)}."
         )
     if count < 1:
-        raise UserError(f"{count} random groups were asked for; expected a number from 1.")
+        raise UserError(f"The number of random groups is {count}; expected at least 1.")
     generator = random.Random(f"{seed}/{size}")
     return [
         Variant(f"random-{size:02d}-{index:03d}", "random", tuple(sorted(generator.sample(places, size))))
@@ -153,7 +152,7 @@ def read_groups(path: Path) -> list[list[list[int]]]:
     """Groups of heads from a YAML or JSON file: a list of groups, each a list of ``[layer, head]``.
 
     Raises:
-        UserError: If the file is missing, cannot be parsed, or holds something of another shape.
+        UserError: If the file is missing, cannot be parsed, or is not such a list.
     """
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
@@ -185,7 +184,7 @@ def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
     order = [(int(layer), int(head)) for layer, head in ranking]
     if len(set(order)) < len(order):
         twice = next(place for place in order if order.count(place) > 1)
-        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; name each once.")
+        raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; leave one of them out.")
     return order
 
 
@@ -203,7 +202,7 @@ def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
 
 def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
     if not heads:
-        raise UserError(f"{name} disables nothing; name at least one head.")
+        raise UserError(f"{name} disables nothing; give at least one head.")
     for layer, head in heads:
         if not 0 <= layer < num_layers:
             raise UserError(f"{name} names layer {layer}, but the model has layers 0 to {num_layers - 1}.")
@@ -211,7 +210,7 @@ def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: s
             raise UserError(f"{name} names head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}.")
     if len(set(heads)) < len(heads):
         layer, head = next(place for place in heads if heads.count(place) > 1)
-        raise UserError(f"{name} names head {head} of layer {layer} twice; name each once.")
+        raise UserError(f"{name} names head {head} of layer {layer} twice; leave one of them out.")
 
 
 def _first_line(error: Exception) -> str:

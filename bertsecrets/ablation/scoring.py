@@ -1,7 +1,7 @@
-"""Every metric under any weighting of the examples, for many variants at once.
+"""Metrics under any weighting of the examples, for many variants at once.
 
-A metric here is a function of sums of *features* over examples, so that bootstrap resamples (weights) and swaps of
-predictions are matrix products.
+Every metric is a function of sums of *features* over examples: bootstrap resamples (weights) and swaps of
+predictions become matrix products.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Features = Callable[[Array, Array], Array]
 Score = Callable[[Array], Array]
 
 _CHUNK = 4_000_000
-"""Weights (resamples times examples) that are alive at a time."""
+"""Weights (resamples times examples) in memory at a time."""
 
 
 def _correct(label_N: Array, prediction_VN: Array) -> Array:
@@ -37,12 +37,12 @@ def _confusion(label_N: Array, prediction_VN: Array) -> Array:
 
 
 def _moments(label_N: Array, prediction_VN: Array) -> Array:
-    # Centred before squaring: sums of squares of numbers far from zero lose their digits.
+    # Centred before squaring: sums of squares of numbers far from zero lose precision.
     return moments(label_N - label_N.mean(), prediction_VN - prediction_VN.mean(-1, keepdims=True))
 
 
 def moments(y_N: Array, x_VN: Array) -> Array:
-    """The features of a correlation as they are, ``[V, N, 6]``; for precision, the numbers should be centred."""
+    """The features of a correlation, ``[V, N, 6]``; for precision, the numbers should be centred."""
     y_VN = np.broadcast_to(y_N, x_VN.shape)
     return np.stack([np.ones_like(x_VN), x_VN, y_VN, x_VN**2, y_VN**2, x_VN * y_VN], -1)
 
@@ -64,14 +64,14 @@ def _matthews(mean_F: Array) -> Array:
     right = np.trace(share_PG, axis1=-2, axis2=-1)
     covariance = right - (predicted_C * gold_C).sum(-1)
     spread = (1 - (predicted_C**2).sum(-1)) * (1 - (gold_C**2).sum(-1))
-    # 0 where either is constant, as scikit-learn and GLUE have it; shares of one class sum to 1 up to rounding.
+    # 0 if either is constant, as in scikit-learn and GLUE; shares of one class sum to 1 up to rounding.
     root = np.sqrt(np.maximum(spread, 0))
     return np.asarray(np.divide(covariance, root, out=np.zeros_like(right), where=spread > 1e-15))
 
 
 def _correlation(mean_F: Array) -> Array:
     total, x, y, xx, yy, xy = np.moveaxis(mean_F, -1, 0)
-    x, y, xx, yy, xy = (each / total for each in (x, y, xx, yy, xy))
+    x, y, xx, yy, xy = (feature / total for feature in (x, y, xx, yy, xy))
     spread_x, spread_y = xx - x**2, yy - y**2
     defined = (spread_x > 1e-13 * np.maximum(xx, 1e-300)) & (spread_y > 1e-13 * np.maximum(yy, 1e-300))
     root = np.sqrt(np.where(defined, spread_x * spread_y, 1.0))
@@ -89,7 +89,7 @@ METRICS: dict[str, tuple[Features, Score]] = {
 
 
 def check_metric(metric: str) -> None:
-    """Raises UserError if there is no such metric."""
+    """Raise UserError for an unknown metric."""
     if metric not in METRICS:
         raise UserError(f"Unknown metric '{metric}'; {choices(metric, METRICS)}.")
 
@@ -97,8 +97,8 @@ def check_metric(metric: str) -> None:
 def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
     """The metric of V predictions under R weightings of the N examples, ``[R, V]`` float64.
 
-    A whole-number weight counts an example that many times, exactly as if it stood in the set so often. NaN where a
-    correlation is not defined; 0 where F1 or Matthews is not.
+    A whole-number weight gives exactly the score of a set with that many copies of the example. NaN where a
+    correlation is undefined; 0 where F1 or Matthews is.
 
     Args:
         metric: A name in ``METRICS``.
@@ -121,7 +121,7 @@ def _scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array)
         return _spearman(label_N, prediction_VN, weight_RN / whole_R1)
     features, score = METRICS[metric]
     feature_VNF = features(label_N, prediction_VN)
-    # Divided after summing: counts stay whole numbers, and equal counts give equal scores.
+    # Divided after summing: counts stay whole numbers, so equal counts give equal scores.
     sum_RVF = np.einsum("rn,vnf->rvf", weight_RN, feature_VNF, optimize=True)
     return score(sum_RVF / whole_R1[..., None])
 
@@ -142,7 +142,10 @@ def _spearman(label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
 
 
 def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
-    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own."""
+    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own weight.
+
+    scipy.stats.rankdata does not support weights.
+    """
     _, place_N = np.unique(value_N, return_inverse=True)
     order_N = np.argsort(place_N, kind="stable")
     first_U = np.flatnonzero(np.diff(place_N[order_N], prepend=-1))

@@ -12,16 +12,16 @@ from bertsecrets.errors import UserError
 
 @dataclass(frozen=True)
 class SelectionCheck:
-    """What becomes of the best variant when it is scored on examples that did not choose it.
+    """Score of the best variant on examples that were not used to choose it.
 
     Args:
-        best: Index of the variant that was chosen most often.
-        chosen: How often each variant was chosen, ``[V]``, shares.
+        best: Index of the variant chosen most often.
+        chosen: Share of the splits in which each variant was chosen, ``[V]``.
         claimed: Mean improvement of the chosen variant on the half that chose it.
         kept: The same on the other half.
         low, high: 95 % limits of ``kept``.
-        positive: Share of the splits in which the other half improved at all.
-        survives: Whether ``low`` is above 0: only then "disabling this head improves the model" may be said.
+        positive: Share of the splits in which the score on the other half improved.
+        survives: Whether ``low`` is above 0, which the claim "disabling this head improves the model" requires.
     """
 
     best: int
@@ -37,15 +37,17 @@ class SelectionCheck:
 def selection_check(
     metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, *, repeats: int = 200, seed: int = 0
 ) -> SelectionCheck:
-    """Splits the examples in two halves, again and again; one half chooses the best variant, the other one scores it.
+    """Split the examples into two halves repeatedly; one half chooses the best variant, the other scores it.
 
-    The limits use the variance of repeated splits that share examples, s^2 (1 / repeats + 1), both halves being equal
+    The limits use the variance of repeated splits that share examples, s^2 (1 / repeats + 1) for halves of equal size
     (Nadeau and Bengio 2003, equation 11).
 
     Raises:
         UserError: If there are fewer than four examples or two splits.
     """
-    label_N, clean_N, prediction_VN = (np.asarray(each, dtype=np.float64) for each in (label_N, clean_N, prediction_VN))
+    label_N, clean_N, prediction_VN = (
+        np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
+    )
     count = len(label_N)
     if count < 4 or repeats < 2:
         raise UserError(f"{count} examples and {repeats} splits are too few for a selection check; give four and two.")
@@ -59,7 +61,7 @@ def selection_check(
         score_RV = weighted_scores(metric, label_N, both_VN, weight_RN)
         change.append(np.nan_to_num(score_RV[:, 1:] - score_RV[:, :1], nan=-np.inf))
     best_R = change[0].argmax(-1)
-    claimed_R, kept_R = (each[np.arange(repeats), best_R] for each in change)
+    claimed_R, kept_R = (array[np.arange(repeats), best_R] for array in change)
     kept_R = np.where(np.isfinite(kept_R), kept_R, 0)
     chosen_V = np.bincount(best_R, minlength=len(prediction_VN)) / repeats
     kept = float(kept_R.mean())

@@ -1,4 +1,4 @@
-"""One pass over the data that disables every variant of a plan."""
+"""One pass over the data with every variant of a plan."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -30,11 +30,11 @@ def sweep(
         model: Any module that holds a transformers encoder with a sequence classification head.
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
-        means_LHd: For mode ``mean``.
-        max_tokens: See :class:`Engine`.
+        means_LHd: The heads' mean outputs, for mode ``mean``.
+        max_tokens: Limit on tokens, see :class:`Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
-        parts: Finished batches are kept there and not run again.
-        progress: Called with numbers of finished pairs of a variant and an example.
+        parts: Where finished batches are saved, and loaded instead of running them again.
+        progress: Called with the number of newly finished pairs of a variant and an example.
 
     Raises:
         UserError: If an example has no label, or the plan and the model do not fit.
@@ -45,15 +45,15 @@ def sweep(
         batch = on_host.to(engine.device)
         if batch.label_B is None:
             raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-        found = None if parts is None else parts.load(batch)
-        if found is None:
+        logits = None if parts is None else parts.load(batch)
+        if logits is None:
             advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
             with context():
-                found = engine.run(batch.inputs(), advance)
+                logits = engine.run(batch.inputs(), advance)
             if parts is not None:
-                parts.save(batch, *found)
+                parts.save(batch, *logits)
         elif progress is not None:
             progress(batch.size * len(plan.variants))
-        clean_BC, logits_BVC = (tensor.to(engine.device) for tensor in found)
+        clean_BC, logits_BVC = (tensor.to(engine.device) for tensor in logits)
         collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
     return collected.outcomes()

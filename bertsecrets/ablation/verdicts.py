@@ -7,9 +7,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.bootstrap import bootstrap_changes, interval
-from bertsecrets.ablation.paired_tests import mcnemar_exact, swap_test
 from bertsecrets.ablation.scoring import Array, check_metric, weighted_scores
+from bertsecrets.ablation.significance import bootstrap_changes, interval, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import benjamini_hochberg, holm
 
@@ -18,18 +17,18 @@ _POWER = 0.8
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What can be said of V variants.
+    """The judged effects of V variants.
 
     Args:
-        baseline: Score of the model as it is.
+        baseline: Score of the unedited model.
         score, delta: Score of each variant, and its difference from the baseline.
         stderr, low, high: Bootstrap standard error and confidence limits of ``delta``.
-        p_value, p_bh, p_holm: Of the paired test; adjusted over the V variants.
-        flips: Share of examples whose predicted class changes; else the mean absolute change of the prediction.
-        smallest_effect: The smallest absolute ``delta`` that would be found with 80 % power at the level corrected
-            for V tests.
+        p_value, p_bh, p_holm: P-values of the paired test, raw and adjusted over the V variants.
+        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+        smallest_effect: The smallest absolute ``delta`` detectable with 80 % power at the level corrected for V
+            tests.
         significant: Whether ``p_bh`` is at most the false discovery rate.
-        level, false_discovery_rate: As they were asked for.
+        level, false_discovery_rate: The requested level and rate.
     """
 
     baseline: float
@@ -60,35 +59,37 @@ def judge(
     permutations: int = 9999,
     seed: int = 0,
 ) -> Verdicts:
-    """Judges the change of score from the clean predictions to those of each variant.
+    """Judge the change of score from the clean predictions to those of each variant.
 
     Intervals come from a paired bootstrap over examples, p-values from McNemar's exact test for accuracy and from
     random swaps of predictions for every other metric. The smallest effect is (z(1 - a / 2V) + z(0.8)) standard errors,
     a = 1 - level, and for accuracy at least the n / N examples that the exact test needs: the least n with
-    2 * 0.5^n <= a / V. A variant's verdict does not depend on the other variants, but for the adjusted p-values and
-    the smallest effect.
+    2 * 0.5^n <= a / V. A variant's results do not depend on the other variants, except for the adjusted p-values
+    and the smallest effect.
 
     Args:
         metric: ``accuracy``, ``f1``, ``matthews``, ``pearson`` or ``spearman``.
         label_N: Gold labels: class indices or scores.
-        clean_N: Predictions of the model as it is, of the same kind.
+        clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.
-        level: Of the intervals, between 0 and 1.
-        false_discovery_rate: Up to which ``p_bh`` counts as significant.
-        resamples, permutations: Of the bootstrap and of the random swaps.
-        seed: Of both.
+        level: Level of the intervals, between 0 and 1.
+        false_discovery_rate: Largest significant ``p_bh``.
+        resamples, permutations: Number of bootstrap resamples, and of random swaps.
+        seed: Seed of both.
 
     Raises:
         UserError: If shapes do not fit, there is nothing to judge, or a setting is out of its range.
     """
     check_metric(metric)
-    label_N, clean_N, prediction_VN = (np.asarray(each, dtype=np.float64) for each in (label_N, clean_N, prediction_VN))
+    label_N, clean_N, prediction_VN = (
+        np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
+    )
     _check(label_N, clean_N, prediction_VN, level, false_discovery_rate, resamples, permutations)
     count, variants = len(label_N), len(prediction_VN)
     whole_1N = np.ones((1, count))
     baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
     score_V = weighted_scores(metric, label_N, prediction_VN, whole_1N)[0]
-    # Sums in another order may differ in their last digit; what did not change at all has not changed.
+    # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
     score_V = np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
     change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
     stderr_V, low_V, high_V = interval(change_RV, level)

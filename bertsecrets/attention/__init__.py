@@ -1,8 +1,19 @@
-"""The only room that touches attention: watch it, override it, prove that both work."""
+"""The only room that touches attention: watch it, override it, check that both work."""
 
-from bertsecrets.attention.means import mean_head_outputs
-from bertsecrets.attention.override import MODES, HeadEdit, Mode, override
-from bertsecrets.attention.proof import Proof, prove
-from bertsecrets.attention.watch import Observer, watch
+from bertsecrets.attention.override import MODES, HeadEdit, Mode, mean_head_outputs, override
+from bertsecrets.attention.self_check import SelfCheck, check_attention
+from bertsecrets.attention.watch import Observer, capture, map_stream, watch
 
-__all__ = ["MODES", "HeadEdit", "Mode", "Observer", "Proof", "mean_head_outputs", "override", "prove", "watch"]
+__all__ = [
+    "MODES",
+    "HeadEdit",
+    "Mode",
+    "Observer",
+    "SelfCheck",
+    "capture",
+    "check_attention",
+    "map_stream",
+    "mean_head_outputs",
+    "override",
+    "watch",
+]

@@ -1,20 +1,20 @@
-"""Overriding: chosen heads are replaced, at the input of the attention output projection.
+"""Override attention: replace chosen heads at the input of the attention output projection.
 
-There each head still is a slice of its own. After the projection the heads are mixed, and no slice is a head.
+There each head is still one slice. The projection mixes the heads: no slice of its output is a head.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.interface import listening
-from bertsecrets.attention.passage import Passage
-from bertsecrets.attention.uncompiled import uncompiled
+from bertsecrets.attention.hooks import ForwardPass, follow, listening
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.encoder import AttentionSite, Encoder, describe
+from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.families.base import AttentionSite
 
 Mode = Literal["uniform", "zero", "mean", "identity"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -23,14 +23,14 @@ _MODES_OF_VALUES = ("uniform", "identity")
 
 @dataclass(frozen=True)
 class HeadEdit:
-    """What to do to one head, layer and head counted from 0.
+    """How to replace one head; layer and head count from 0.
 
     Modes:
-        ``uniform``: every real token receives the weight 1/L from every token, L the number of real tokens; padding
-            receives 0 (Kovaleva et al. 2019, section 4.6).
+        ``uniform``: every token attends to each of the L real tokens with weight 1/L and to padding with 0 (Kovaleva
+            et al. 2019, section 4.6).
         ``zero``: the head's output is zero (Michel et al. 2019, section 3).
         ``mean``: the head's output is its mean over the real tokens of a reference set.
-        ``identity``: every token attends to itself alone.
+        ``identity``: every token attends only to itself.
     """
 
     layer: int
@@ -40,38 +40,77 @@ class HeadEdit:
 
 @contextmanager
 def override(model: nn.Module, edits: Iterable[HeadEdit], means_LHd: Tensor | None = None) -> Iterator[None]:
-    """While open, the heads named by ``edits`` are replaced in every forward pass.
+    """Replace the heads named by ``edits`` in every forward pass while open.
 
-    Contexts nest; where two edit the same head, the inner one counts. Gradients flow through the replacement. Works
-    under autocast, in DistributedDataParallel and on compiled models (compiled code runs plainly meanwhile).
+    Contexts nest; the inner edit of a head wins. Gradients flow through the replacement. Works under autocast, in
+    DistributedDataParallel and on compiled models (compiled code runs eagerly meanwhile).
 
     Args:
-        model: Any module that holds a transformers encoder.
-        edits: At most one for each head.
+        model: Any module that contains a transformers encoder.
+        edits: At most one per head.
         means_LHd: Mean output of every head, from :func:`mean_head_outputs`; needed by mode ``mean``.
 
     Raises:
-        UserError: If a layer, head or mode does not exist, a head is named twice, ``means_LHd`` is missing or of
-            another shape, or a model with shared layers would compute them again in gradient checkpointing.
+        UserError: If a layer, head or mode does not exist, a head is named twice, ``means_LHd`` is missing or has
+            the wrong shape, or gradient checkpointing would recompute shared layers.
     """
     encoder = describe(model)
-    by_layer = _checked(encoder, list(edits), means_LHd)
-    if not by_layer:
+    edits_of = _by_layer(encoder, list(edits), means_LHd)
+    if not edits_of:
         yield
         return
-    with ExitStack() as stack:
-        stack.enter_context(uncompiled())
-        passage = Passage(encoder)
-        stack.callback(passage.close)
-        if encoder.family is None:
-            stack.enter_context(_inside_attention(encoder, passage, by_layer, means_LHd))
-        else:
-            stack.enter_context(_before_projection(encoder, passage, by_layer, means_LHd))
+    replacing = _inside_attention if encoder.family is None else _before_projection
+    with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, means_LHd):
         yield
 
 
-def _checked(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | None) -> dict[int, list[HeadEdit]]:
-    by_layer: dict[int, list[HeadEdit]] = {}
+@torch.no_grad()
+def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
+    """Mean over all real tokens of each head's output, ``[layers, heads, head width]`` float64, for mode ``mean``.
+
+    Args:
+        model: Any module that contains a transformers encoder, in evaluation mode.
+        batches: Keyword arguments of the model, on its device.
+
+    Raises:
+        UserError: If there is no batch, the model is in training mode, or its family has no adapter.
+    """
+    encoder = describe(model)
+    if encoder.base.training:
+        raise UserError("Mean head outputs of a model in training mode would include dropout; call model.eval() first.")
+    if encoder.family is None:
+        raise UserError(
+            f"Mode 'mean' needs an adapter, and model type '{encoder.base.config.model_type}' has none; "
+            "use another mode or add an adapter in bertsecrets/models/families."
+        )
+    device = next(encoder.base.parameters()).device
+    total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
+    count = 0
+    with follow(encoder) as forward_pass, ExitStack() as stack:
+        for site in encoder.distinct_sites:
+
+            def add(_: nn.Module, args: tuple[Tensor, ...], module: nn.Module = site.module) -> None:
+                layer = forward_pass.layer(module)
+                forward_pass.finish_call(module)
+                if layer is not None:
+                    output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
+                    real_BS = forward_pass.real_BS(args[0].shape[0], args[0].shape[1], args[0].device)
+                    total_LHd[layer] += output_BSHd[real_BS].sum(0)
+
+            assert site.projection is not None
+            stack.callback(site.projection.register_forward_pre_hook(add).remove)
+        for batch in batches:
+            inputs: dict[str, Any] = dict(batch)
+            encoder.model(**inputs)
+            count += int(inputs["attention_mask"].sum())
+    if count == 0:
+        raise UserError("The reference set is empty; mode 'mean' needs at least one example.")
+    return total_LHd / count
+
+
+def _by_layer(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | None) -> dict[int, list[HeadEdit]]:
+    """The edits of each layer; raises UserError for an edit that is not valid."""
+    edits_of: dict[int, list[HeadEdit]] = {}
     seen: set[tuple[int, int]] = set()
     for edit in edits:
         if edit.mode not in MODES:
@@ -81,23 +120,23 @@ def _checked(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | No
         if not 0 <= edit.head < encoder.num_heads:
             raise UserError(f"Head {edit.head} does not exist: the model has heads 0 to {encoder.num_heads - 1}.")
         if (edit.layer, edit.head) in seen:
-            raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit for each head.")
+            raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit per head.")
         seen.add((edit.layer, edit.head))
-        by_layer.setdefault(edit.layer, []).append(edit)
+        edits_of.setdefault(edit.layer, []).append(edit)
     if any(edit.mode == "mean" for edit in edits):
         expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
         if means_LHd is None:
-            raise UserError("Mode 'mean' needs the heads' mean outputs; make them with mean_head_outputs.")
+            raise UserError("Mode 'mean' needs the heads' mean outputs; compute them with mean_head_outputs.")
         if list(means_LHd.shape) != expected:
-            raise UserError(f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}.")
+            raise UserError(f"The heads' mean outputs have shape {list(means_LHd.shape)}; expected {expected}.")
     if encoder.shares_layers and any(
         getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
     ):
         raise UserError(
-            "A model that shares its layers cannot be overridden under gradient checkpointing, which computes them "
-            "again out of order; call model.gradient_checkpointing_disable() first."
+            "A model that shares its layers cannot be overridden under gradient checkpointing, which recomputes them "
+            "out of order; call model.gradient_checkpointing_disable() first."
         )
-    return by_layer
+    return edits_of
 
 
 def _replaced(
@@ -107,7 +146,7 @@ def _replaced(
     edits: Sequence[HeadEdit],
     means_LHd: Tensor | None,
 ) -> Tensor:
-    """The heads' outputs with the edited heads replaced; the input is left as it is."""
+    """A copy of the heads' outputs with the edited heads replaced."""
     result_BSHd = output_BSHd.clone()
     for edit in edits:
         if edit.mode == "zero":
@@ -129,15 +168,15 @@ def _replaced(
 
 @contextmanager
 def _before_projection(
-    encoder: Encoder, passage: Passage, by_layer: dict[int, list[HeadEdit]], means_LHd: Tensor | None
+    encoder: Encoder, forward_pass: ForwardPass, edits_of: dict[int, list[HeadEdit]], means_LHd: Tensor | None
 ) -> Iterator[None]:
     family = encoder.family
     assert family is not None
     values: dict[int, Tensor] = {}
     with ExitStack() as stack:
-        for site in {id(site.module): site for site in encoder.sites}.values():
+        for site in encoder.distinct_sites:
             layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
-            if not any(layer in by_layer for layer in layers):
+            if not any(layer in edits_of for layer in layers):
                 continue
             assert site.projection is not None
             assert site.value is not None
@@ -148,25 +187,25 @@ def _before_projection(
             def replace(
                 _: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site, layers: list[int] = layers
             ) -> tuple[Tensor, ...] | None:
-                layer = passage.layer(site.module)
-                passage.leave(site.module)
+                layer = forward_pass.layer(site.module)
+                forward_pass.finish_call(site.module)
                 if layer is None and not encoder.shares_layers:
-                    # Gradient checkpointing computes a layer again outside the pass: it must be replaced again.
+                    # Gradient checkpointing recomputes a layer outside the pass: its heads are replaced again.
                     layer = layers[0]
                 projected_BSD = values.pop(id(site.module), None)
-                if layer is None or layer not in by_layer:
+                if layer is None or layer not in edits_of:
                     return None
                 output_BSD = args[0]
                 result_BSHd = _replaced(
                     output_BSD.unflatten(-1, (encoder.num_heads, -1)),
                     None if projected_BSD is None else family.values(site, projected_BSD, encoder.num_heads),
-                    passage.real_BS(output_BSD.shape[0], output_BSD.shape[1], output_BSD.device),
-                    by_layer[layer],
+                    forward_pass.real_BS(output_BSD.shape[0], output_BSD.shape[1], output_BSD.device),
+                    edits_of[layer],
                     means_LHd,
                 )
                 return (result_BSHd.flatten(2), *args[1:])
 
-            if any(edit.mode in _MODES_OF_VALUES for layer in layers for edit in by_layer.get(layer, ())):
+            if any(edit.mode in _MODES_OF_VALUES for layer in layers for edit in edits_of.get(layer, ())):
                 stack.callback(site.value.register_forward_hook(keep).remove)
             stack.callback(site.projection.register_forward_pre_hook(replace).remove)
         yield
@@ -174,9 +213,9 @@ def _before_projection(
 
 @contextmanager
 def _inside_attention(
-    encoder: Encoder, passage: Passage, by_layer: dict[int, list[HeadEdit]], means_LHd: Tensor | None
+    encoder: Encoder, forward_pass: ForwardPass, edits_of: dict[int, list[HeadEdit]], means_LHd: Tensor | None
 ) -> Iterator[None]:
-    """The generic path: the attention function's own output, which has the heads apart."""
+    """The generic path: replace heads in the output of the attention function, where they are separate."""
 
     def listen(
         module: nn.Module,
@@ -187,17 +226,17 @@ def _inside_attention(
         scaling: float,
         output_BSHd: Tensor,
     ) -> Tensor:
-        layer = passage.layer(module)
-        passage.leave(module)
-        if layer is None or layer not in by_layer:
+        layer = forward_pass.layer(module)
+        forward_pass.finish_call(module)
+        if layer is None or layer not in edits_of:
             return output_BSHd
         return _replaced(
             output_BSHd,
             value_BHKd.transpose(1, 2),
-            passage.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
-            by_layer[layer],
+            forward_pass.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
+            edits_of[layer],
             means_LHd,
         )
 
-    with listening(encoder.base, list({id(site.module): site.module for site in encoder.sites}.values()), listen):
+    with listening(encoder, listen):
         yield

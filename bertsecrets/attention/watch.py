@@ -1,49 +1,43 @@
-"""Watching: every attention map of a forward pass, layer by layer."""
+"""Watch attention: every map of a forward pass, layer by layer."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.interface import listening
-from bertsecrets.attention.passage import Passage
-from bertsecrets.attention.uncompiled import uncompiled
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.attention.hooks import ForwardPass, follow, listening
+from bertsecrets.models.encoder import Encoder, describe, unwrap
 
 Observer = Callable[[int, Tensor], None]
 
 
 @contextmanager
 def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
-    """While open, every forward pass calls ``observer(layer, attention_BHQK)`` for each layer in order.
+    """Call ``observer(layer, attention_BHQK)`` for each layer of every forward pass, in order, while open.
 
-    The maps are attention weights before dropout, float32 (float64 in a float64 model) and without gradient; rows of
-    real tokens sum to one, padding receives exactly 0. One layer's maps are alive at a time, unless the observer
-    keeps them. In a family that goes through the library's attention interface the model's output is bit-equal to
+    The maps are attention weights before dropout, float32 (float64 in a float64 model), without gradient; rows of
+    real tokens sum to one, padding receives exactly 0. Only one layer's maps are in memory at a time, unless the
+    observer keeps them. In a family that uses the library's attention interface the model's output is bit-equal to
     SDPA's. Several observers may watch one model.
 
     Args:
-        model: Any module that holds a transformers encoder. It may be compiled; compiled code runs plainly meanwhile.
+        model: Any module that contains a transformers encoder, compiled or not; compiled code runs eagerly meanwhile.
         observer: Called outside autograd.
 
     Raises:
         UserError: If the model's family has no adapter and bypasses the attention interface.
     """
     encoder = describe(model)
-    with ExitStack() as stack:
-        stack.enter_context(uncompiled())
-        passage = Passage(encoder)
-        stack.callback(passage.close)
-        if encoder.uses_interface:
-            stack.enter_context(_through_interface(encoder, passage, observer))
-        else:
-            stack.enter_context(_through_probabilities(encoder, passage, observer))
+    through = _through_interface if encoder.uses_interface else _through_probabilities
+    with follow(encoder) as forward_pass, through(encoder, forward_pass, observer):
         yield
 
 
 @contextmanager
-def _through_interface(encoder: Encoder, passage: Passage, observer: Observer) -> Iterator[None]:
+def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
     def listen(
         module: nn.Module,
         query_BHQd: Tensor,
@@ -53,19 +47,38 @@ def _through_interface(encoder: Encoder, passage: Passage, observer: Observer) -
         scaling: float,
         output_BSHd: Tensor,
     ) -> Tensor:
-        layer = passage.layer(module)
+        layer = forward_pass.layer(module)
         if layer is not None:
             observer(layer, attention_map(query_BHQd, key_BHKd, mask, scaling))
-            passage.leave(module)
+            forward_pass.finish_call(module)
         return output_BSHd
 
-    with listening(encoder.base, list({id(site.module): site.module for site in encoder.sites}.values()), listen):
+    with listening(encoder, listen):
+        yield
+
+
+@contextmanager
+def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
+    """For families that compute attention themselves: the input of the dropout that follows their softmax."""
+    with ExitStack() as stack:
+        for site in encoder.distinct_sites:
+            assert site.probabilities is not None
+
+            def observe(_: nn.Module, args: tuple[Tensor, ...], module: nn.Module = site.module) -> None:
+                layer = forward_pass.layer(module)
+                if layer is not None:
+                    with torch.no_grad():
+                        map_BHQK = args[0].detach()
+                        observer(layer, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
+                    forward_pass.finish_call(module)
+
+            stack.callback(site.probabilities.register_forward_pre_hook(observe).remove)
         yield
 
 
 @torch.no_grad()
 def attention_map(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-    """Softmax of the scaled products, ``[B, H, Q, K]``, in float32 or wider whatever autocast says.
+    """Softmax of the scaled products, ``[B, H, Q, K]``, in float32 or wider even under autocast.
 
     ``mask`` is None, boolean (True: may be attended to) or additive, broadcastable to the map.
     """
@@ -80,22 +93,92 @@ def attention_map(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, sca
         return torch.softmax(scores_BHQK, dim=-1)
 
 
-@contextmanager
-def _through_probabilities(encoder: Encoder, passage: Passage, observer: Observer) -> Iterator[None]:
-    """For families that compute attention themselves: the input of the dropout that follows their softmax."""
-    with ExitStack() as stack:
-        for module, probabilities in {
-            id(site.module): (site.module, site.probabilities) for site in encoder.sites
-        }.values():
-            assert probabilities is not None
+@torch.no_grad()
+def capture(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    """Each example's attention, ``[L, H, Q, K]`` float32 on the CPU, without padding.
 
-            def see(_: nn.Module, args: tuple[Tensor, ...], module: nn.Module = module) -> None:
-                layer = passage.layer(module)
-                if layer is not None:
-                    with torch.no_grad():
-                        map_BHQK = args[0].detach()
-                        observer(layer, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
-                    passage.leave(module)
+    The pass runs in evaluation mode; the model's mode is restored.
 
-            stack.callback(probabilities.register_forward_pre_hook(see).remove)
-        yield
+    Args:
+        model: Any module that contains a transformers encoder.
+        inputs: The model's keyword arguments, including ``attention_mask``, on its device.
+    """
+    network = unwrap(model)
+    real_BS = inputs["attention_mask"].bool()
+    maps: list[list[Tensor]] = [[] for _ in range(len(real_BS))]
+
+    def observe(_: int, attention_BHQK: Tensor) -> None:
+        for row, real_S in enumerate(real_BS):
+            maps[row].append(attention_BHQK[row][:, real_S][:, :, real_S].float().cpu())
+
+    training = network.training
+    network.eval()
+    try:
+        with watch(network, observe):
+            network(**inputs)
+    finally:
+        network.train(training)
+    return [torch.stack(layers) for layers in maps]
+
+
+class _StoppedError(Exception):
+    """Ends the forward pass of a stream that nobody reads any more."""
+
+
+def map_stream(
+    model: nn.Module,
+    forward: Callable[[], Any],
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Generator[Tensor, None, None]:
+    """The maps of one forward pass, layer by layer; the pass waits while the reader works on a layer.
+
+    With it two models run in step, with only one layer's maps of each in memory. The pass runs in a thread that never
+    runs at the same time as the reader's, so results equal those of a plain call. Close the generator to abandon the
+    pass.
+
+    Args:
+        model: The model to watch.
+        forward: Calls the model; its exceptions are raised in the reader.
+        context: Entered in the pass's thread, which does not inherit thread-local settings such as autocast.
+    """
+    turn = threading.Semaphore(0)
+    ready = threading.Semaphore(0)
+    slot: list[Tensor] = []
+    errors: list[BaseException] = []
+    stopped = False
+
+    def observe(_: int, attention_BHQK: Tensor) -> None:
+        slot.append(attention_BHQK)
+        ready.release()
+        turn.acquire()
+        if stopped:
+            raise _StoppedError
+
+    def work() -> None:
+        turn.acquire()
+        try:
+            if not stopped:
+                with torch.no_grad(), context(), watch(model, observe):
+                    forward()
+        except _StoppedError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ready.release()
+
+    thread = threading.Thread(target=work, name="bertsecrets-reference", daemon=True)
+    thread.start()
+    try:
+        while True:
+            turn.release()
+            ready.acquire()
+            if errors:
+                raise errors[0]
+            if not slot:
+                return
+            yield slot.pop()
+    finally:
+        stopped = True
+        turn.release()
+        thread.join()

@@ -1,4 +1,4 @@
-"""Keeps the maps of a handful of examples through training, so that a head can be watched while it learns."""
+"""Capture the attention maps of a few examples during training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,36 +8,51 @@ import pytorch_lightning as pl
 import torch
 from transformers import PreTrainedModel
 
-from bertsecrets.attention.capture import capture
-from bertsecrets.callbacks.stage import current_step
+from bertsecrets.attention.watch import capture
+from bertsecrets.callbacks.trainer_state import current_step
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.sharding import set_whole
-from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.captures import (
+    CapturedExample,
+    moment_name,
+    read_examples,
+    read_maps,
+    read_steps,
+    step_name,
+    write_examples,
+    write_maps,
+)
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.report.content import HeadViewer, Section, ViewerExample
 from bertsecrets.results.run import Run
+from bertsecrets.results.views import Comparison, MeasureView
 
 _BYTES = 4
 
 
-class CaptureMaps(pl.Callback):
-    """Writes all heads' maps of chosen development examples at step 0 and after every validation.
+class CaptureMaps(pl.Callback, Experiment):
+    """Write all heads' maps of chosen development examples at step 0 and after every validation.
 
-    The first process does it alone; nothing waits for it. At most ``max_megabytes`` of maps are in memory at a time,
+    Only the first process captures; the others do not wait. At most ``max_megabytes`` of maps are in memory at a time,
     which is checked before the first batch.
 
     Args:
-        run: Where the maps go, ``captures/step-<step>.safetensors`` with ``examples.json`` beside them.
-        examples: How many (spread evenly over the set by length), or which (indices into the set).
+        run: The run; maps go to its ``captures/step-<step>.safetensors``, examples to ``captures/examples.json``.
+        examples: The number of examples (spread evenly over the set by length), or a list of indices into the set.
         evaluation: Evaluation set to choose from; None for the task's first.
-        max_megabytes: Bound on the maps of one moment, in units of 10^6 bytes.
-        reference: In the analysis of a finished checkpoint, the model whose maps are written as step 0.
+        max_megabytes: Limit on the maps of one step, in units of 10^6 bytes.
+        reference: When a finished checkpoint is analysed, the model before fine-tuning; its maps are written as step 0.
 
     Raises:
         UserError: If an example does not exist, or the maps would not fit in ``max_megabytes``.
     """
+
+    name = "capture"
+    title = "Attention maps of a few examples"
 
     def __init__(
         self,
@@ -57,7 +72,7 @@ class CaptureMaps(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._prepare(trainer, pl_module)
         if trainer.global_step == 0:
-            # The first process alone runs the model here, which it can where the weights are whole.
+            # Only the first process runs the model here, which requires whole weights.
             set_whole(pl_module, True)
             self._write(trainer, pl_module, 0)
             set_whole(pl_module, False)
@@ -78,8 +93,7 @@ class CaptureMaps(pl.Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         assert isinstance(pl_module, SequenceClassifier)
-        name = self.evaluation or data.evaluation_names[0]
-        dataset = data.evaluation_dataset(name)
+        dataset = data.evaluation_dataset(data.check_evaluation(self.evaluation))
         positions = self._positions(dataset.lengths)
         batch = dataset[positions]
         encoder = describe(pl_module.model)
@@ -91,6 +105,7 @@ class CaptureMaps(pl.Callback):
                 f"callbacks.capture.max_megabytes={self.max_megabytes:g}; choose fewer or shorter examples, or raise it."
             )
         self._batch = batch
+        self.run.declare(self.declaration())
         if trainer.is_global_zero:
             write_examples(
                 self.run.captures,
@@ -108,10 +123,12 @@ class CaptureMaps(pl.Callback):
     def _positions(self, lengths: Sequence[int]) -> list[int]:
         if isinstance(self.examples, int):
             if self.examples < 1:
-                raise UserError(f"callbacks.capture.examples is {self.examples}; expected a number from 1 or a list.")
+                raise UserError(
+                    f"callbacks.capture.examples is {self.examples}; expected a number of at least 1, or a list of examples."
+                )
             order = sorted(range(len(lengths)), key=lambda position: (lengths[position], position))
             count = min(self.examples, len(order))
-            # The middle of each of `count` equal parts: typical short, medium and long examples, no extremes.
+            # The middle of each of `count` equal parts: typical short, medium and long examples without the extremes.
             return [order[(2 * part + 1) * len(order) // (2 * count)] for part in range(count)]
         for position in self.examples:
             if not 0 <= position < len(lengths):
@@ -130,3 +147,30 @@ class CaptureMaps(pl.Callback):
         batch = self._batch.to(device)
         maps = capture(model, batch.inputs())
         write_maps(folder, step_name(step), dict(zip(batch.index_B.tolist(), maps, strict=True)))
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """A viewer of the maps before, halfway through and after training; None if no map was captured."""
+        examples, files = read_examples(view.run.captures), read_steps(view.run.captures)
+        if not examples or not files:
+            return None
+        steps = list(files)
+        # Three steps are enough to see a change.
+        chosen = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
+        maps = {step: read_maps(files[step]) for step in chosen}
+        viewer = HeadViewer(
+            [
+                ViewerExample(
+                    f"example {example.index} ({example.label})",
+                    example.tokens,
+                    [(moment_name(step), maps[step][example.index].numpy()) for step in chosen],
+                )
+                for example in examples
+            ]
+        )
+        return Section(view.title, viewer=viewer)
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """None: maps of examples are shown for one run at a time."""
+        return None

@@ -4,43 +4,53 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.gradients import gradient_flow
+from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
-
-MEASURE = "gradient_flow"
-COLUMNS = ("gradient_norm", "update_ratio")
+from bertsecrets.results.views import OWN, Comparison, MeasureView
 
 
-class GradientFlow(pl.Callback):
-    """Records, through training, the gradient's norm and the update's size for each layer and head.
+class GradientFlow(pl.Callback, Experiment):
+    """Record gradient norms and update sizes of each layer and head during training.
 
     ``gradient_norm`` is the L2 norm of the gradient before clipping; ``update_ratio`` is the norm of one step's
-    change over the norm of the weights, |dW| / |W|. A layer's numbers cover all its weights. A head's cover what
-    belongs to it alone: its rows of the query, key and value projections and its columns of the output projection.
+    change over the norm of the weights, |dW| / |W|. A layer's numbers cover all its weights. A head's cover
+    its own weights: its rows of the query, key and value projections and its columns of the output projection.
     Layers that share their weights (ALBERT) share their numbers.
 
-    Between its steps it costs nothing; on them it keeps one copy of the encoder's weights.
+    Recording a step takes one copy of the encoder's weights; other steps cost nothing.
 
     Args:
-        run: Where the numbers go: measure ``gradient_flow`` of the head table.
-        points: About how many steps of the training to record, spread evenly; the first step is always one.
+        run: The run; numbers go to its head table as measure ``gradient_flow``.
+        points: Approximate number of training steps to record, spread evenly, including the first.
 
     Raises:
         UserError: If ``points`` is not positive, or the weights are sharded over processes.
     """
 
+    name = "gradient_flow"
+    title = "Gradient flow"
+    columns = (
+        Column("gradient_norm", "gradient norm before clipping", "gradient norm (L2)"),
+        Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),
+    )
+
     def __init__(self, run: Run, points: int = 100) -> None:
         if points < 1:
-            raise UserError(f"callbacks.gradient_flow.points is {points}; expected a number from 1.")
+            raise UserError(f"callbacks.gradient_flow.points is {points}; expected at least 1.")
         self.run = run
         self.points = points
         self._encoder: Encoder | None = None
@@ -57,6 +67,10 @@ class GradientFlow(pl.Callback):
                 "'~callbacks.gradient_flow'."
             )
         self._encoder = describe(pl_module.model)
+        self.run.declare(self.declaration())
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        if isinstance(data, TaskData):
+            self.run.write_json(self.run.extras_path(self.name), {OWN: {"batch_size": data.batch_size}})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)
@@ -88,7 +102,7 @@ class GradientFlow(pl.Callback):
         )
         weight_L, weight_LH = norms(self._encoder, lambda parameter: parameter.detach())
         gradient_L, gradient_LH = self._gradients
-        # The step that the gradients were of: the counter has moved on.
+        # The step of the gradients: the counter has already advanced.
         step = trainer.global_step - 1
         self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
         self._keep(step, gradient_LH, change_LH / weight_LH, whole_layers=False)
@@ -97,8 +111,8 @@ class GradientFlow(pl.Callback):
     def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> None:
         value_LHC = torch.stack((gradient_LH, ratio_LH), dim=-1)
         grid = HeadGrid(
-            MEASURE,
-            COLUMNS,
+            self.name,
+            self.columns,
             value_LHC,
             torch.full_like(value_LHC, math.nan),
             torch.ones_like(value_LHC),
@@ -109,7 +123,7 @@ class GradientFlow(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        # What precedes a checkpoint must be on disk: a run resumed from it does not compute it again.
+        # Numbers before a checkpoint must be on disk: a run resumed from it does not compute them again.
         self._flush()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -122,14 +136,45 @@ class GradientFlow(pl.Callback):
         rows, self._rows = self._rows, []
         self.run.add(*rows)
 
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Gradient norms and update ratios of layers during training; None if nothing was recorded."""
+        layers = view.whole_layers()
+        norms, ratios = layers.history("gradient_norm"), layers.history("update_ratio")
+        if not norms:
+            return None
+        figure = gradient_flow(
+            [step for step, _ in norms],
+            np.stack([value_L1[:, 0] for _, value_L1 in norms]),
+            np.stack([value_L1[:, 0] for _, value_L1 in ratios]),
+            title="Gradients and updates by layer",
+            batch_size=int(view.extras.get("batch_size", 1)),
+        )
+        return Section(
+            view.title,
+            paragraphs=[
+                "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the weights."
+            ],
+            figures=[
+                FigureBlock(
+                    view.name, figure, "By layer, through training.", "Line chart of gradient norms and updates."
+                )
+            ],
+        )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """None: gradient flow is shown for one run at a time."""
+        return None
+
 
 @torch.no_grad()
 def norms(encoder: Encoder, of: Callable[[nn.Parameter], Tensor | None]) -> tuple[Tensor, Tensor]:
-    """L2 norms of something that goes with each parameter, by layer ``[L]`` and by head ``[L, H]``, float64 on the CPU.
+    """L2 norms of a tensor for each parameter, by layer ``[L]`` and by head ``[L, H]``, float64 on the CPU.
 
     Args:
-        encoder: Whose layers and heads.
-        of: Parameter -> tensor of its shape, or None where there is nothing (a frozen parameter's gradient).
+        encoder: The encoder.
+        of: Parameter -> tensor of its shape, or None if there is no tensor (the gradient of a frozen parameter).
     """
     layer_squares: list[Tensor] = []
     head_squares: list[Tensor] = []

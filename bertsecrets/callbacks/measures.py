@@ -1,25 +1,27 @@
-"""Takes measures of every head at validation time."""
+"""Take measures of every head at validation time."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_info
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
 
-from bertsecrets.callbacks.stage import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
-from bertsecrets.measures.columns import is_p_value
+from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
-from bertsecrets.measures.runner import check_needs, measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.spec import RANDOM_INIT
@@ -27,78 +29,101 @@ from bertsecrets.results import wandb as tracking
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
+from bertsecrets.results.views import OWN
 
-MakeMeasure = Callable[[int, int], Measure]
+_log = logging.getLogger(__name__)
 
-_OTHERS = (INITIAL, RANDOM)
+OTHERS = (INITIAL, RANDOM)
+"""The models that a measure can be compared with."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A measure to take, and how often.
+
+    Args:
+        make: Builds the measure from the numbers of layers and heads.
+        every_n_validations: Take it at every n-th validation and at the last; None for the last only.
+        tracked: Columns logged to W&B as a scalar for each head and a heatmap; None for the measure's own choice.
+    """
+
+    make: Callable[[int, int], Measure]
+    every_n_validations: int | None = 1
+    tracked: tuple[str, ...] | None = None
 
 
 class MeasureHeads(pl.Callback):
-    """Feeds any number of measures in one pass over the development set, at every validation.
+    """Take any number of measures at every validation, in one pass over the examples and with one reference model.
 
-    Nothing of the training is touched: the model goes back to its mode, and a training step's random numbers do not
-    depend on what happens between steps. Under any number of processes the grids are those of one.
+    Training is not affected: the model returns to its mode, and no random number of a training step depends on what is
+    measured between steps. Any number of processes gives the grids of one.
 
     Args:
-        measures: Name -> factory taking the numbers of layers and heads.
-        run: Where the grids go.
-        reference: Model to compare with. None: the model as it was before its first training step.
+        measures: The measures.
+        run: The run to write the grids to.
+        reference: The model before fine-tuning; None for the model as it is before the first training step.
         evaluation: Evaluation set to measure on; None for the task's first.
-        every_n_validations: Measure at each n-th validation (and at the last); None for the last alone.
-        beside: Models to compare with at the last validation, every measure head by head and example by example:
-            ``initial``, the model before its fine-tuning, and ``random``, one with random weights. A model that began
-            with random weights is compared with ``initial`` alone.
-        random: Makes the model with random weights; needed for ``beside=[random]``.
-        wandb_columns: Columns whose every head is logged to W&B as a scalar and a heatmap (``drift/cosine/l11h03``).
+        compare_with: Models to compare every measure with at the last validation, head by head and example by example:
+            ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model that was
+            trained from random weights is compared with ``initial`` only.
+        random: Builds the model with random weights; needed for ``compare_with=[random]``.
 
     Raises:
-        UserError: If ``evaluation`` or a model of ``beside`` does not exist, or a measure needs what there is not.
+        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
+            needs are not met.
     """
 
     def __init__(
         self,
-        measures: Mapping[str, MakeMeasure],
+        measures: Sequence[Watched],
         run: Run,
         reference: PreTrainedModel | None = None,
         evaluation: str | None = None,
-        every_n_validations: int | None = 1,
-        wandb_columns: Sequence[str] = ("cosine", "jensen_shannon"),
-        beside: Sequence[str] = (),
+        compare_with: Sequence[str] = (),
         random: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
-        if every_n_validations is not None and every_n_validations < 1:
-            raise UserError(f"every_n_validations is {every_n_validations}; expected a number from 1, or null.")
-        for name in beside:
-            if name not in _OTHERS:
-                raise UserError(f"Unknown model '{name}' in beside; {choices(str(name), _OTHERS)}.")
-        if RANDOM in beside and random is None:
-            raise UserError("beside names the model 'random', and there is no way to make one; leave it out.")
-        self.makers = dict(measures)
+        for name in compare_with:
+            if name not in OTHERS:
+                raise UserError(f"compare_with names the model '{name}'; {choices(str(name), OTHERS)}.")
+        if RANDOM in compare_with and random is None:
+            raise UserError("compare_with names the model 'random', which cannot be built here; leave it out.")
+        self.watched = tuple(measures)
         self.run = run
         self.reference: nn.Module | None = reference
         self.evaluation = evaluation
-        self.every_n_validations = every_n_validations
-        self.wandb_columns = tuple(wandb_columns)
-        self.beside = tuple(name for name in beside if not (name == RANDOM and run.init == RANDOM_INIT))
+        self.compare_with = tuple(name for name in compare_with if not (name == RANDOM and run.init == RANDOM_INIT))
         self.random = random
-        self.measures: list[Measure] = []
+        self.taken: list[tuple[Watched, Measure]] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
+        data = _data(trainer)
+        data.check_evaluation(self.evaluation)
         encoder = describe(pl_module.model)
-        self.measures = [make(encoder.num_layers, encoder.num_heads) for make in self.makers.values()]
-        compares = INITIAL in self.beside or any(Need.REFERENCE in measure.needs for measure in self.measures)
+        self.taken = []
+        for watched in self.watched:
+            measure = watched.make(encoder.num_layers, encoder.num_heads)
+            reason = measure.inapplicable(data)
+            if reason is not None:
+                rank_zero_info(reason)
+            elif any(measure.name == other.name for _, other in self.taken):
+                raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
+            else:
+                self.taken.append((watched, measure))
+        measures = [measure for _, measure in self.taken]
+        compares = INITIAL in self.compare_with or any(Need.REFERENCE in measure.needs for measure in measures)
         if self.reference is None and compares:
-            # Before a checkpoint is restored, so that a resumed run has the same reference.
+            # Copied before a checkpoint is restored: a resumed run needs the same reference.
             self.reference = deepcopy(pl_module.model).requires_grad_(False)
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        examples = self.dataset(data).examples
-        check_needs(self.measures, self.reference, annotated=bool(examples[0].annotations))
-        for measure in self.measures:
-            measure.prepare(examples, data.tokenizer)
+        if self.reference is not None:
+            self.reference.eval()
+        for measure in measures:
+            split = self.examples(trainer, measure)
+            check_needs([measure], self._references(), annotated=bool(split.examples[0].annotations))
+            measure.prepare(split)
+        self.run.declare(*(measure.declaration() for measure in measures))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:
@@ -108,115 +133,111 @@ class MeasureHeads(pl.Callback):
         if trainer.sanity_checking:
             return
         self._validations += 1
-        regular = self.every_n_validations is not None and self._validations % self.every_n_validations == 0
-        if not regular and not is_last_validation(trainer):
+        last = is_last_validation(trainer)
+        due = [(watched, measure) for watched, measure in self.taken if last or self._is_due(watched)]
+        if not due:
             return
         assert isinstance(pl_module, SequenceClassifier)
         step, stage = current_step(trainer, pl_module), stage_of(trainer)
-        self.grids = self.take(trainer, pl_module.model)
-        self.run.add(*(self.run.rows(grid, stage, step) for grid in self.grids))
-        if is_last_validation(trainer):
-            for other in self.beside:
-                self._compare(trainer, pl_module.model, other, stage, step)
+        measures = [measure for _, measure in due]
+        others = self.compare_with if last else ()
+        self.grids = self._take(trainer, pl_module.model, measures, others, stage, step)
         means = {
-            f"{grid.measure}/{column}/mean": grid.column(column).nanmean().item()
+            f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
             for grid in self.grids
-            for column in grid.columns
-            if not is_p_value(column)
+            for column in grid.described
+            if column.role != "p_value"
         }
         for logger in trainer.loggers:
             logger.log_metrics(means, step=step)
-        if trainer.is_global_zero:
-            for logger in trainer.loggers:
-                if isinstance(logger, WandbLogger):
-                    for grid in self.grids:
-                        self._log(logger, grid, step)
+            if trainer.is_global_zero and isinstance(logger, WandbLogger):
+                for (watched, measure), grid in zip(due, self.grids, strict=True):
+                    _track(logger, measure, grid, watched.tracked, step)
 
-    def _log(self, logger: WandbLogger, grid: HeadGrid, step: int) -> None:
-        chosen = grid.only(tuple(column for column in grid.columns if column in self.wandb_columns))
-        tracking.define_axis(logger.experiment, grid.measure)
-        pictures = {
-            column: heatmap(
-                chosen.column(column).numpy(),
-                title=f"{grid.measure} {column.replace('_', ' ')} at step {step}",
-                unit=column.replace("_", " "),
-                count=chosen.count_LHC[:, :, i].numpy(),
-            )
-            for i, column in enumerate(chosen.columns)
-        }
-        tracking.log_grid(logger.experiment, chosen, step=step, heatmaps=pictures)
+    def _is_due(self, watched: Watched) -> bool:
+        every = watched.every_n_validations
+        return every is not None and self._validations % every == 0
 
-    def _chosen(self, data: TaskData) -> str:
-        name = self.evaluation or data.evaluation_names[0]
-        if name not in data.evaluation_names:
-            raise UserError(
-                f"Evaluation set '{name}' does not exist; task '{data.task.name}' has {', '.join(data.evaluation_names)}."
-            )
-        return name
+    def _references(self) -> dict[str, nn.Module]:
+        return {} if self.reference is None else {INITIAL: self.reference}
 
-    def dataset(self, data: TaskData) -> EncodedSplit:
-        """The examples that are measured on."""
-        return data.evaluation_dataset(self._chosen(data))
+    def examples(self, trainer: pl.Trainer, measure: Measure) -> EncodedSplit:
+        """The examples that a measure is taken on."""
+        data = _data(trainer)
+        own = measure.dataset(data, progress=shows_progress(trainer))
+        return data.evaluation_dataset(data.check_evaluation(self.evaluation)) if own is None else own
 
-    def loader(self, data: TaskData, feed: Feed) -> DataLoader[Batch]:
-        """Their batches as a measure wants them, this process's share."""
+    def _loader(self, trainer: pl.Trainer, measure: Measure) -> DataLoader[Batch]:
+        """Batches of this process's share of those examples."""
+        data, feed = _data(trainer), measure.feed
+        own = measure.dataset(data)
+        if own is not None:
+            return data.loader_of(own, sample_positions(len(own), feed.max_examples, feed.seed))
         return data.evaluation_loader(
-            self._chosen(data),
+            data.check_evaluation(self.evaluation),
             max_examples=feed.max_examples,
             max_length=feed.max_length,
             pad_to=feed.pad_to,
             seed=feed.seed,
         )
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> list[HeadGrid]:
-        """The grids of all measures."""
-        return self._pass(trainer, model, self.measures, self.reference, "heads")
-
-    def _compare(self, trainer: pl.Trainer, model: nn.Module, other: str, stage: str, step: int) -> list[HeadGrid]:
-        """Adds the numbers of another model, and those of the differences, to the head table; returns the former."""
-        measures = [Paired(measure) for measure in self.measures if Need.REFERENCE not in measure.needs]
-        reference = self.reference if other == INITIAL else self._random(trainer, model)
-        found = []
-        grids = self._pass(trainer, model, measures, reference, f"heads beside the {other} model's")
-        for measure, grid in zip(measures, grids, strict=True):
-            theirs, difference = measure.apart(grid)
-            self.run.add(
-                self.run.rows(theirs, other, 0), self.run.rows(difference, difference_stage(stage, other), step)
-            )
-            found.append(theirs)
-        return found
-
-    def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:
-        assert self.random is not None
-        made = trainer.precision_plugin.convert_module(self.random().requires_grad_(False))
-        return made.to(next(model.parameters()).device)
-
-    def _pass(
+    def _take(
         self,
         trainer: pl.Trainer,
         model: nn.Module,
         measures: Sequence[Measure],
-        reference: nn.Module | None,
-        label: str,
+        others: Sequence[str],
+        stage: str,
+        step: int,
     ) -> list[HeadGrid]:
-        """The grids of some measures, in one pass over the examples for each way of feeding them."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        grids: dict[int, HeadGrid] = {}
-        for feed in dict.fromkeys(measure.feed for measure in measures):
-            chosen = [i for i, measure in enumerate(measures) if measure.feed == feed]
-            loader = self.loader(data, feed)
-            with progress_over(len(loader), label, visible=shows_progress(trainer)) as advance:
+        """Add the grids of measures and of their comparisons with other models to the run; return those of the measures."""
+        references = self._references()
+        if RANDOM in others:
+            references[RANDOM] = self._random(trainer, model)
+        pairs = [
+            Paired(measure, other) for other in others for measure in measures if Need.REFERENCE not in measure.needs
+        ]
+        grids: dict[str, HeadGrid] = {}
+        groups: dict[tuple[int, Feed], list[Measure]] = {}
+        for measure in measures:
+            groups.setdefault((id(measure.dataset(_data(trainer))), measure.feed), []).append(measure)
+        for group in groups.values():
+            paired = [pair for pair in pairs if any(pair.partner is measure for measure in group)]
+            loader = self._loader(trainer, group[0])
+            with progress_over(len(loader), "heads", visible=shows_progress(trainer)) as advance:
                 taken = measure_pass(
                     model,
-                    [measures[i] for i in chosen],
+                    [*group, *paired],
                     loader,
-                    reference=reference,
+                    references=references,
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,
                 )
-            grids.update(zip(chosen, taken, strict=True))
-        return [grids[i] for i in range(len(measures))]
+            grids.update((grid.measure, grid) for grid in taken[: len(group)])
+        tables = [self.run.rows(grid, stage, step) for grid in grids.values()]
+        for pair in pairs:
+            other, difference = pair.grids()
+            tables.append(self.run.rows(other, pair.reference, 0))
+            tables.append(self.run.rows(difference, difference_stage(stage, pair.reference), step))
+        self.run.add(*tables)
+        for measure in measures:
+            self._keep_extras(measure, grids[measure.name], model, pairs)
+        return [grids[measure.name] for measure in measures]
+
+    def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
+        own = measure.extras(grid, model)
+        if not own:
+            return
+        content = {OWN: own}
+        for pair in pairs:
+            if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
+                content[INITIAL] = measure.extras(pair.measure.compute(), self.reference)
+        self.run.write_json(self.run.extras_path(measure.name), content)
+
+    def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:
+        assert self.random is not None
+        random = trainer.precision_plugin.convert_module(self.random().requires_grad_(False))
+        return random.to(next(model.parameters()).device)
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}
@@ -224,6 +245,25 @@ class MeasureHeads(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._validations = state_dict["validations"]
 
-    @property
-    def state_key(self) -> str:
-        return self._generate_state_key(measures=sorted(self.makers), evaluation=self.evaluation)
+
+def _data(trainer: pl.Trainer) -> TaskData:
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    assert isinstance(data, TaskData)
+    return data
+
+
+def _track(logger: WandbLogger, measure: Measure, grid: HeadGrid, tracked: tuple[str, ...] | None, step: int) -> None:
+    names = measure.tracked if tracked is None else tracked
+    chosen = grid.only(grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names))
+    tracking.define_axis(logger.experiment, grid.measure)
+    pictures = {
+        column.name: heatmap(
+            chosen.column(column.name).numpy(),
+            title=f"{measure.title}: {column.label}, step {step}",
+            unit=column.unit or column.label,
+            count=chosen.count_LHC[:, :, place].numpy(),
+            limits=column.limits,
+        )
+        for place, column in enumerate(chosen.described)
+    }
+    tracking.log_grid(logger.experiment, chosen, step=step, heatmaps=pictures)

@@ -1,4 +1,4 @@
-"""A batch of examples, as tensors."""
+"""A batch of examples as tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +10,21 @@ from bertsecrets.data.example import Annotation
 
 
 class Batch:
-    """Padded token sequences and what is known of their tokens.
+    """Padded token sequences with their labels, words and annotations.
 
-    No dataclass: Lightning would look through one for numbers to convert, annotations and all.
+    Not a dataclass: Lightning would search one, including its annotations, for numbers to convert.
 
     Args:
         input_ids_BS: Token ids, int64.
         attention_mask_BS: 1 for real tokens, 0 for padding, int64.
         token_type_ids_BS: Segment ids, int64; None for models without segments.
         special_BS: Whether the tokenizer added the token ([CLS], [SEP]), bool.
-        word_BS: Word number, int64: of the annotation's words where the example has one, else of the tokenizer's. The
-            second sentence's words count on from the first's. -1 for special tokens, padding and what lies in no word.
+        word_BS: Word number, int64: of the annotation's words if the example has one, else of the tokenizer's. Numbers
+            of the second sentence continue those of the first. -1 for special tokens, padding and text outside words.
         index_B: Index of each example in its split, int64.
         label_B: Class indices (int64) or scores (float32); None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
-        annotations: For each example its sentences' annotations; an empty tuple where it has none.
+        annotations: For each example its sentences' annotations, or an empty tuple.
     """
 
     def __init__(

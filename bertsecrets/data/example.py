@@ -1,11 +1,10 @@
-"""What every source yields: an example, and the linguistic annotation of its words."""
+"""An example, as every source yields it, and the linguistic annotation of its words."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Matching = Literal["offsets", "kovaleva"]
-"""How words are found among tokens: by their characters' offsets, or by spelling, as the original code of Kovaleva et al.
-does."""
+"""How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +13,9 @@ class Word:
 
     ``start`` and ``end`` are character offsets into the sentence (end exclusive). ``head`` is the index of the
     governing word in the same sentence, or -1 for the root. ``pos`` is a Universal POS tag and ``relation`` a
-    Universal Dependencies label. ``entity`` numbers the coreference cluster the word belongs to (words of one
-    example that share a number corefer, across its two sentences as well), or -1. ``tag`` is the annotator's own finer
-    tag (of the Penn Treebank in English), empty where there is none.
+    Universal Dependencies label. ``entity`` is the number of the word's coreference cluster, or -1; words of one
+    example with the same number corefer, across its two sentences, too. ``tag`` is the language-specific tag (Penn
+    Treebank in English), or empty.
     """
 
     form: str
@@ -44,7 +43,7 @@ class FrameElement:
 class Frame:
     """A semantic frame evoked by the word ``target``, with the elements that fill its roles.
 
-    A target of several words stretches from ``target`` to ``target_last`` (inclusive).
+    A target of several words extends from ``target`` to ``target_last`` (inclusive).
     """
 
     name: str
@@ -63,10 +62,10 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row of a task: one or two sentences, its label and, where there is one, its annotation.
+    """One row of a task: one or two sentences, their label and their annotation, if any.
 
     ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
-    without labels. ``annotations`` has one entry for each sentence, or is empty.
+    without labels. ``annotations`` has one entry per sentence, or is empty.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""A task's data, as Lightning takes it."""
+"""A task's data as a Lightning data module."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,11 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.constant import constant_predictions
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
-from bertsecrets.data.sources import SourceConfig, make_source
-from bertsecrets.data.sources.base import TRAIN
-from bertsecrets.data.task import Task
-from bertsecrets.data.tokenization import SHORTEST, EncodedSplit
+from bertsecrets.data.sources import TRAIN, SourceConfig, make_source
+from bertsecrets.data.task import SHORTEST, Task, Training
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 
 
@@ -34,10 +32,10 @@ class TaskData(pl.LightningDataModule):
         task: Names splits and labels.
         source: Where the rows come from, and how many of them.
         tokenizer: A fast tokenizer.
-        batch_size: Training examples in a step, of all processes together.
+        batch_size: Training examples per step, of all processes together.
         max_length: Longest sequence in tokens, special tokens included.
-        seed: Of the training order and of the samples that ``limit_train`` and ``limit_eval`` draw.
-        annotator: Annotates the words of the evaluation sets; None leaves them the annotation that the source has.
+        seed: Seed of the training order and of the sample that ``limit_train`` draws.
+        annotator: Annotates the words of the evaluation sets; None keeps the source's own annotation.
 
     Raises:
         UserError: If the source does not have the task, or sizes are not positive.
@@ -83,13 +81,14 @@ class TaskData(pl.LightningDataModule):
         annotation: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> "TaskData":
-        """From the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
+        """The data of the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
+        sizes = Training.read("task.training", training)
         return cls(
             task,
-            SourceConfig.from_config(data),
+            SourceConfig.read("data", data),
             tokenizer,
-            batch_size=training["batch_size"],
-            max_length=training["max_length"],
+            batch_size=sizes.batch_size,
+            max_length=sizes.max_length,
             seed=seed,
             annotator=make_annotator(annotation or {}, progress),
         )
@@ -100,13 +99,14 @@ class TaskData(pl.LightningDataModule):
         return tuple(self.evaluation)
 
     def prepare_data(self) -> None:
-        # Lightning calls this on the first process of a machine alone: the others find the files in the cache.
+        # Lightning calls this on one process per machine; the others read from the cache.
         self.source.prepare()
 
     def setup(self, stage: str) -> None:
-        """Reads the splits that a stage needs; raises UserError if one is missing, empty, not valid or not labelled.
+        """Read the splits that a stage needs; for a task without labels, the evaluation sets alone.
 
-        Of a task without labels these are the evaluation sets alone.
+        Raises:
+            UserError: If a split is missing, empty, not valid or not labelled.
         """
         if stage == "fit" and self.task.is_labelled:
             self.labels(TRAIN)
@@ -115,15 +115,15 @@ class TaskData(pl.LightningDataModule):
                 self.labels(split) if self.task.is_labelled else self.examples(split)
 
     def examples(self, split: str) -> list[Example]:
-        """The examples of a split, or the sample of them that the configuration limits it to.
+        """The examples of a split, or the sample that ``limit_train`` or ``limit_eval`` sets.
 
-        The sample of the training split depends on the seed; those of the others do not, so that runs compare. A
-        smaller sample is a part of a larger one. Examples keep their ``index`` and their order.
+        The training sample depends on the seed; evaluation samples do not, so runs can be compared. A smaller sample
+        is part of a larger one. Examples keep their ``index`` and their order.
         """
         if split not in self._examples:
-            found = self.source.examples(split)
+            everything = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
-            sample = [found[position] for position in sample_positions(len(found), limit, seed)]
+            sample = [everything[position] for position in sample_positions(len(everything), limit, seed)]
             self._examples[split] = self._annotated(sample) if split in self.evaluation.values() else sample
         return self._examples[split]
 
@@ -131,8 +131,8 @@ class TaskData(pl.LightningDataModule):
         if self.annotator is None:
             return examples
         texts = [text for example in examples for text in example.texts]
-        found = iter(self.annotator.annotate(texts))
-        return [replace(example, annotations=tuple(islice(found, len(example.texts)))) for example in examples]
+        annotations = iter(self.annotator.annotate(texts))
+        return [replace(example, annotations=tuple(islice(annotations, len(example.texts)))) for example in examples]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
         """A tokenised split."""
@@ -153,13 +153,24 @@ class TaskData(pl.LightningDataModule):
             self._encoded[key] = encoded
         return self._encoded[key]
 
+    def check_evaluation(self, name: str | None) -> str:
+        """The name of an evaluation set; None stands for the task's first. Raises UserError if there is none of that name."""
+        if name is None:
+            return self.evaluation_names[0]
+        if name not in self.evaluation_names:
+            raise UserError(
+                f"Evaluation set '{name}' does not exist in task '{self.task.name}'; "
+                f"{choices(str(name), self.evaluation_names)}."
+            )
+        return name
+
     def evaluation_dataset(self, name: str) -> EncodedSplit:
-        """The tokenised evaluation set of a name."""
+        """The tokenised evaluation set with this name."""
         return self.encoded(self.evaluation[name])
 
     def train_dataloader(self) -> DataLoader[Batch]:
         dataset = self.encoded(TRAIN)
-        rank, world_size = self._place()
+        rank, world_size = self._rank_and_world_size()
         sampler = BucketedTrainSampler(dataset.lengths, self.batch_size, self.seed, rank, world_size)
         return ResumableDataLoader(
             dataset,
@@ -189,12 +200,12 @@ class TaskData(pl.LightningDataModule):
         pad_to: int | None = None,
         seed: int = 0,
     ) -> DataLoader[Batch]:
-        """Batches of an evaluation set, this process's share of them.
+        """This process's batches of an evaluation set.
 
         Args:
             name: One of ``evaluation_names``.
-            max_examples: A random sample of this many, drawn with ``seed``.
-            max_length, pad_to: Truncate and pad to other lengths than the task's.
+            max_examples: Take a random sample of this many, drawn with ``seed``.
+            max_length, pad_to: Truncate and pad to these lengths instead of the task's.
 
         Raises:
             UserError: If there is no such set, or ``pad_to`` is less than an example's length.
@@ -214,8 +225,8 @@ class TaskData(pl.LightningDataModule):
         return DataLoader(dataset, sampler=sampler, batch_size=None)
 
     def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
-        """Batches of a tokenised split in evaluation order, or of some of its positions; this process's share of them."""
-        rank, world_size = self._place()
+        """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
+        rank, world_size = self._rank_and_world_size()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)
         return DataLoader(
             dataset,
@@ -226,11 +237,11 @@ class TaskData(pl.LightningDataModule):
         )
 
     def tokens(self, ids_S: Tensor) -> list[str]:
-        """The tokens of ids, as text."""
+        """The tokens of ids as text."""
         return [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids_S.tolist())]
 
     def label_name(self, label: int | float | None) -> str:
-        """A label as a reader wants to see it."""
+        """A label as text: the class name, the score with two decimals, or "?"."""
         if label is None:
             return "?"
         return f"{label:.2f}" if self.task.is_regression else self.task.labels[int(label)]
@@ -247,10 +258,10 @@ class TaskData(pl.LightningDataModule):
         return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
 
     def constant_prediction(self) -> float:
-        """What a constant predictor says: the training set's most frequent class (the first of equals) or mean score."""
+        """The prediction of the constant baseline, see :func:`constant_predictions`."""
         return float(constant_predictions(self.labels(TRAIN), self.task, 1).item())
 
-    def _place(self) -> tuple[int, int]:
+    def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
         if distributed.is_available() and distributed.is_initialized():
@@ -259,9 +270,23 @@ class TaskData(pl.LightningDataModule):
 
 
 def sample_positions(count: int, limit: int | None, seed: int) -> list[int]:
-    """The first ``limit`` positions of a shuffle of all, in ascending order."""
+    """The first ``limit`` positions of a seeded shuffle, in ascending order."""
     positions = list(range(count))
     if limit is None or limit >= count:
         return positions
     random.Random(seed).shuffle(positions)
     return sorted(positions[:limit])
+
+
+def constant_predictions(train_label_N: Tensor, task: Task, count: int) -> Tensor:
+    """The prediction of a constant baseline for each of ``count`` examples.
+
+    It is the training split's most frequent class (the first of ties), int64, or its mean score, float32.
+
+    >>> task = Task(name="toy", metrics=("accuracy",), texts=1, labels=("no", "yes"))
+    >>> constant_predictions(torch.tensor([1, 0, 1]), task, 2)
+    tensor([1, 1])
+    """
+    if task.is_regression:
+        return torch.full((count,), train_label_N.double().mean().item(), dtype=torch.float32)
+    return torch.bincount(train_label_N, minlength=len(task.labels)).argmax().repeat(count)

@@ -1,4 +1,4 @@
-"""Which examples stand together in a batch, and which process gets them."""
+"""Form batches of examples of similar length, and distribute them over processes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,36 +8,36 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 _POOL = 50
-"""Batches' worth of examples within which training sorts by length: enough for even lengths, still shuffled."""
+"""Training sorts by length within pools of this many batches: batches have even lengths and are still shuffled."""
 
 _POOLS = 4
-"""Pools that an epoch has at least: sorted as one, a small split would fall into the same batches in every epoch."""
+"""Least number of pools per epoch: a small split in one pool would give the same batches in every epoch."""
 
 _MOST_PROCESSES = 16
-"""Processes up to which evaluation batches do not depend on their number."""
+"""Up to this many processes, evaluation batches do not depend on the number of processes."""
 
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The examples of a batch, by position in their split, and the weight of its mean loss."""
+    """The examples of a batch, by position in the split, and the weight of the batch's mean loss."""
 
     positions: tuple[int, ...]
     weight: float = 1.0
 
 
 class BucketedTrainSampler(Sampler[BatchSpec]):
-    """Shuffled batches of similar length, each dealt out over all processes.
+    """Shuffled batches of similar length, each split over all processes.
 
-    ``batch_size`` counts the examples of all processes together, so that no hyper-parameter changes with the number
-    of devices. Where the processes' shares of a batch differ in size, ``weight`` = processes x share / batch makes the
-    mean of their gradients the gradient of the whole batch's mean loss. A process left without an example computes
-    the batch's first one with weight 0.
+    ``batch_size`` counts the examples of all processes together: no hyper-parameter changes with the number of
+    devices. If the processes' shares of a batch differ in size, ``weight`` = processes x share / batch makes the mean
+    of their gradients the gradient of the whole batch's mean loss. A process without an example computes the batch's
+    first one with weight 0.
 
     Args:
         lengths: Length of each example in tokens.
-        batch_size: Examples in a batch of all processes; the epoch's last batch made may have fewer.
-        seed: The order is a function of seed and epoch.
-        rank, world_size: This process and how many there are.
+        batch_size: Examples in a batch of all processes; one batch per epoch may have fewer.
+        seed: The order depends on seed and epoch alone.
+        rank, world_size: Number of this process, and of processes.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
@@ -50,7 +50,7 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
         self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch whose order comes next."""
+        """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -63,13 +63,13 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
         size = self.batch_size * min(_POOL, -(-len(self) // _POOLS))
         batches = []
         for start in range(0, len(order), size):
-            # The sort is stable: examples of equal length stay in the epoch's random order.
+            # The sort is stable: examples of equal length keep the epoch's random order.
             pool = sorted(order[start : start + size], key=self.lengths.__getitem__)
             batches += [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def __iter__(self) -> Iterator[BatchSpec]:
-        """The process's batches of the epoch, without the first ``skip`` ones."""
+        """This process's batches of the epoch, without the first ``skip``."""
         for batch in self.batches()[self.skip :]:
             share = batch[self.rank :: self.world_size]
             weight = self.world_size * len(share) / len(batch)
@@ -77,17 +77,16 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
 
 
 class BucketedEvalSampler(Sampler[BatchSpec]):
-    """Batches of similar length, every example in exactly one; whole batches are dealt out over the processes.
+    """Batches of similar length, every example in exactly one; whole batches are distributed over the processes.
 
-    Batches do not depend on the number of processes (up to 16), so that neither do the numbers computed from them. A
-    small set is cut into smaller batches than asked for, so that no process is left without one: the others would
-    wait for it when they gather results.
+    Batches, and the numbers computed from them, do not depend on the number of processes (up to 16). A small set gets
+    smaller batches, so every process has one: the others would wait for it when they gather results.
 
     Args:
         lengths: Length of each example in tokens.
         batch_size: Largest number of examples in a batch.
-        rank, world_size: This process and how many there are.
-        positions: The examples to deal out; None for all.
+        rank, world_size: Number of this process, and of processes.
+        positions: The examples to use; None for all.
     """
 
     def __init__(
@@ -98,8 +97,8 @@ class BucketedEvalSampler(Sampler[BatchSpec]):
         world_size: int = 1,
         positions: Sequence[int] | None = None,
     ) -> None:
-        chosen = range(len(lengths)) if positions is None else positions
-        order = sorted(chosen, key=lambda position: (lengths[position], position))
+        selected = range(len(lengths)) if positions is None else positions
+        order = sorted(selected, key=lambda position: (lengths[position], position))
         size = max(1, min(batch_size, len(order) // max(world_size, _MOST_PROCESSES)))
         batches = [tuple(order[i : i + size]) for i in range(0, len(order), size)]
         self.mine = [BatchSpec(batch) for batch in batches[rank::world_size]]
@@ -112,33 +111,33 @@ class BucketedEvalSampler(Sampler[BatchSpec]):
 
 
 class ResumableDataLoader(DataLoader[Any]):
-    """A loader over a :class:`BucketedTrainSampler` that can go on in the middle of an epoch.
+    """A loader over a :class:`BucketedTrainSampler` that can resume in the middle of an epoch.
 
-    Lightning stores its state in every checkpoint and loads it before the first batch of a resumed epoch. Its state
-    counts the batches that were asked for, not those that workers prepared ahead.
+    Lightning stores its state in every checkpoint and loads it before the first batch of a resumed epoch. The state
+    counts the batches delivered, not those that workers have prefetched.
     """
 
     sampler: BucketedTrainSampler
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._dealt = 0
+        self._delivered = 0
         self._loaded: dict[str, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # Lightning makes the iterator before it sets the epoch: nothing below runs until the first batch is asked for.
+        # Lightning creates the iterator before it sets the epoch; a generator's body runs only at the first batch.
         state, self._loaded = self._loaded, None
-        # A state of an epoch that was over, or cut short by limit_train_batches, is not for this one.
-        self._dealt = state["dealt"] if state is not None and state["epoch"] == self.sampler.epoch else 0
-        self.sampler.skip = self._dealt
+        # The state of an epoch that has ended, or that limit_train_batches cut short, does not apply to this one.
+        self._delivered = state["dealt"] if state is not None and state["epoch"] == self.sampler.epoch else 0
+        self.sampler.skip = self._delivered
         for batch in super().__iter__():
-            self._dealt += 1
+            self._delivered += 1
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and how many of its batches were dealt; 0 after the last one."""
-        return self._loaded or {"epoch": self.sampler.epoch, "dealt": self._dealt % len(self)}
+        """The epoch and the number of its batches delivered; 0 after the last one."""
+        return self._loaded or {"epoch": self.sampler.epoch, "dealt": self._delivered % len(self)}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Makes the next iteration, if it is of the same epoch, begin after as many batches."""
+        """Start the next iteration after as many batches, if it is of the same epoch."""
         self._loaded = dict(state)

@@ -1,4 +1,4 @@
-"""Tokenises a split once and deals out padded batches of it."""
+"""Tokenise a split once and form padded batches of it."""
 
 import bisect
 from collections.abc import Sequence
@@ -15,13 +15,10 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 
-SHORTEST = 8
-"""The fewest tokens to truncate to; below that, special tokens leave hardly any room for words."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one example; the sequences have one entry for each token."""
+    """The tokens of one example; each sequence has one entry per token."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...] | None
@@ -33,7 +30,7 @@ class Tokens:
 class EncodedSplit(Dataset[Batch]):
     """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example.
 
-    Pairs are truncated by taking tokens off the longer sentence.
+    Pairs are truncated by removing tokens from the longer sentence.
 
     Args:
         examples: The split; at least one.
@@ -44,7 +41,7 @@ class EncodedSplit(Dataset[Batch]):
         regression: Whether labels are scores.
 
     Raises:
-        UserError: If the tokenizer is not fast or has no padding token, or ``pad_to`` is less than an example's length.
+        UserError: If the tokenizer is slow or has no padding token, or an example is longer than ``pad_to``.
     """
 
     def __init__(
@@ -58,11 +55,11 @@ class EncodedSplit(Dataset[Batch]):
     ) -> None:
         if not tokenizer.is_fast:
             raise UserError(
-                f"The tokenizer is a {type(tokenizer).__name__}, which does not say where in the text its tokens stand; "
-                "use a model that has a fast tokenizer (tokenizer.json)."
+                f"The tokenizer is a {type(tokenizer).__name__}, which gives no character offsets; use a model that has "
+                "a fast tokenizer (tokenizer.json)."
             )
         if tokenizer.pad_token_id is None:
-            raise UserError(f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use one that has.")
+            raise UserError(f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use one that has one.")
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_to = pad_to
@@ -79,8 +76,12 @@ class EncodedSplit(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, chosen: Sequence[int] | BatchSpec) -> Batch:
-        spec = chosen if isinstance(chosen, BatchSpec) else BatchSpec(tuple(chosen))
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EncodedSplit":
+        """The split itself: nothing changes it."""
+        return self
+
+    def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:
+        spec = selection if isinstance(selection, BatchSpec) else BatchSpec(tuple(selection))
         rows = [self.rows[position] for position in spec.positions]
         examples = [self.examples[position] for position in spec.positions]
         length = self.pad_to or max(len(row.ids) for row in rows)
@@ -135,7 +136,7 @@ def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, m
 
 
 def _words(encoded: Any, row: int, example: Example) -> list[int]:
-    """Each token's word, -1 for special tokens."""
+    """The word number of each token, -1 for special tokens."""
     sequences: list[int | None] = encoded.sequence_ids(row)
     if example.annotations:
         return _gold_words(example, sequences, encoded["offset_mapping"][row])
@@ -149,14 +150,14 @@ def _words(encoded: Any, row: int, example: Example) -> list[int]:
 
 
 def _gold_words(example: Example, sequences: list[int | None], spans: list[tuple[int, int]]) -> list[int]:
-    """The annotated word in which each token's first character lies."""
+    """The number of the annotated word that contains each token's first character, else -1."""
     words = [annotation.words for annotation in example.annotations]
     starts = [[word.start for word in sentence] for sentence in words]
     numbers = []
     for sequence, (start, end) in zip(sequences, spans, strict=True):
         number = -1
         if sequence is not None:
-            # Some tokenizers count the space before a word to its token, or make a token of the space alone.
+            # Some tokenizers include the space before a word in its token, or make the space a token.
             while start < end and example.texts[sequence][start].isspace():
                 start += 1
             word = bisect.bisect_right(starts[sequence], start) - 1

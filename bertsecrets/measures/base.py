@@ -1,21 +1,22 @@
-"""A measure: one number per head from attention maps, streamed over any number of examples and processes."""
+"""Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
-from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example
-from bertsecrets.data.tokenization import SHORTEST
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import SHORTEST
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.run import INITIAL
 
 
 class Need(Enum):
@@ -27,7 +28,7 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Feed:
-    """How a measure wants its examples fed, where that differs from the evaluation's own batches.
+    """How a measure's examples are sampled and padded, where that differs from the evaluation's batches.
 
     Args:
         max_examples: A random sample of this many examples, drawn with ``seed``; None for all.
@@ -50,51 +51,119 @@ class Feed:
                 raise UserError(f"{name} of a measure is {value!r}; expected a whole number from {lowest}, or null.")
 
 
-class Measure(Metric):
-    """Mean over examples of numbers computed from each example's maps; every example weighs the same.
+@dataclass(frozen=True)
+class Added:
+    """The numbers that a measure last added.
 
-    A subclass names its ``columns`` (``p_*`` for p-values and ``*uniform`` for what uniform attention gives, which are not
-    averaged or compared between models), says what it ``needs`` and computes ``per_example``; an example whose number is NaN
-    does not count. The state is three sums, so that any number of processes gives the grid that one process gives.
+    Args:
+        layer, batch: The layer and batch of the numbers.
+        values_BHC: One number for each example, head and column; None if no example of the batch counts.
+    """
+
+    layer: int
+    batch: Batch
+    values_BHC: Tensor | None
+
+
+class Measure(Experiment, Metric):
+    """Mean over examples of numbers computed from each example's maps; all examples have equal weight.
+
+    A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``; an example whose
+    number is NaN does not count. The state is three sums: any number of processes gives the grid of one.
+    Columns with the role ``p_value`` are not averaged: a subclass that has them adds them in ``compute``.
 
     Args:
         num_layers, num_heads: Size of the grid.
+
+    Raises:
+        UserError: If the class has no name, title or columns, or two columns share a name.
     """
 
     full_state_update = False
-    name: ClassVar[str]
-    columns: tuple[str, ...]
     needs: frozenset[Need] = frozenset()
     feed: Feed = Feed()
+    reference: str = INITIAL
+    """With ``Need.REFERENCE``, the model to compare with."""
+    tracked: ClassVar[tuple[str, ...] | None] = None
+    """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
 
     total_LHC: Tensor
     squares_LHC: Tensor
     count_LHC: Tensor
 
-    added_BHC: Tensor | None = None
-    """The numbers that were added last, example by example: what a paired comparison takes its differences from."""
+    added: Added | None = None
+    """The numbers added last, from which a paired comparison computes differences."""
 
     def __init__(self, num_layers: int, num_heads: int) -> None:
         super().__init__()
-        shape = (num_layers, num_heads, len(self.columns))
+        kind = type(self).__name__
+        for attribute in ("name", "title"):
+            if not getattr(self, attribute, ""):
+                raise UserError(f"Measure class {kind} has no {attribute}; set {kind}.{attribute}.")
+        if not self.columns or not all(isinstance(column, Column) for column in self.columns):
+            raise UserError(
+                f"Measure class {kind} has no columns; set {kind}.columns to a tuple of Column(name, label)."
+            )
+        names = [column.name for column in self.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"Measure {self.name} has two columns called '{name}'; rename one of them.")
+        self.averaged = tuple(column for column in self.columns if column.role != "p_value")
+        shape = (num_layers, num_heads, len(self.averaged))
         self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def prepare(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> None:
-        """Looks at all examples of the evaluation set before the first batch; raises UserError if they do not fit."""
+    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+        """The measure's own examples; None for the evaluation set.
+
+        Args:
+            data: The task's data.
+            progress: Whether to show a progress bar while reading them.
+        """
+        return None
+
+    def inapplicable(self, data: TaskData) -> str | None:
+        """Reason to leave the measure out for these data, as a sentence; None to take it."""
+        return None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        """Inspect all examples before the first batch; raise UserError if they do not fit."""
 
     @abstractmethod
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count."""
+        """The numbers ``[B, H, C]`` of one layer, for the averaged columns; NaN where an example does not count."""
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """Results that do not fit a grid, as plain values saved next to the head table; called in every process.
+
+        Args:
+            grid: The measure's grid of ``model``.
+            model: The model, in evaluation mode and on its device.
+        """
+        return {}
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
-        """Adds one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider."""
-        self._add(layer, self.per_example(attention_BHQK, batch, reference_BHQK))
+        """Add one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider.
 
-    def _add(self, layer: int, values_BHC: Tensor) -> None:
-        self.added_BHC = values_BHC
-        # The device first: MPS has no float64, and there the state stays on the CPU.
+        Raises:
+            UserError: If ``per_example`` does not return one number for each example, head and averaged column.
+        """
+        values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK)
+        expected = (*attention_BHQK.shape[:2], len(self.averaged))
+        if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
+            shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
+            raise UserError(
+                f"{type(self).__name__}.per_example returned {shape}; expected {list(expected)}: one number for each example, "
+                "head and column."
+            )
+        self._add(layer, batch, values_BHC)
+
+    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        self.added = Added(layer, batch, values_BHC)
+        if values_BHC is None:
+            return
+        # Moved before the conversion: MPS has no float64, so the state stays on the CPU there.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
         self.squares_LHC[layer] += values_BHC.square().nansum(0)
@@ -102,9 +171,9 @@ class Measure(Metric):
 
     def compute(self) -> HeadGrid:
         """Mean, standard error and count, reduced over all processes."""
-        return HeadGrid.from_sums(self.name, self.columns, self.total_LHC, self.squares_LHC, self.count_LHC)
+        return HeadGrid.from_sums(self.name, self.averaged, self.total_LHC, self.squares_LHC, self.count_LHC)
 
     def reset(self) -> None:
-        """Back to no examples."""
+        """Forget all examples."""
         super().reset()
-        self.added_BHC = None
+        self.added = None

@@ -4,16 +4,17 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Measure
 
 OFFSETS = {"previous": -1, "same": 0, "next": 1}
-"""Column -> position of the attended token less that of the attending one."""
+"""Column -> position of the attended token minus that of the attending token."""
 
 
 def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int) -> Tensor:
     """Mean weight that a real token gives to the token at an offset from it, ``[B, H]`` in 0..1.
 
-    s = mean of A[i, i + offset] over the tokens i for which i + offset is a real token too; NaN where there is none.
+    s = mean of A[i, i + offset] over the tokens i for which i + offset is a real token too; NaN if there is none.
     """
     size = real_BS.shape[1]
     first, last = max(0, -offset), size - max(0, offset)
@@ -23,9 +24,9 @@ def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int) ->
 
 
 class Offsets(Measure):
-    """How much attention goes to the previous, the same and the next token: what diagonals are made of.
+    """Attention to the previous, the same and the next token, which appears as diagonals in maps.
 
-    The paper's diagonal is the previous and the next token; readers took it for the token itself.
+    In the paper, the diagonal pattern is attention to the previous and next token, not to the token itself.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -33,7 +34,9 @@ class Offsets(Measure):
     """
 
     name = "offsets"
-    columns = tuple(OFFSETS)
+    title = "Attention to neighbouring tokens"
+    columns = tuple(Column(name, f"{name} token", "mean weight given to the token there") for name in OFFSETS)
+    tracked = ()
 
     def __init__(self, num_layers: int, num_heads: int, max_examples: int | None = None) -> None:
         super().__init__(num_layers, num_heads)
@@ -41,4 +44,6 @@ class Offsets(Measure):
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
-        return torch.stack([attention_at_offset(attention_BHQK, real_BS, each) for each in OFFSETS.values()], dim=-1)
+        return torch.stack(
+            [attention_at_offset(attention_BHQK, real_BS, offset) for offset in OFFSETS.values()], dim=-1
+        )

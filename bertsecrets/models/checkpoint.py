@@ -1,6 +1,6 @@
-"""Reads a fine-tuned model back: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
+"""Load a fine-tuned model: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,12 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.models.loading import load_folder, load_model
-from bertsecrets.models.locate import INITIAL
-from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
+from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A fine-tuned model and what is known of its making.
+    """A fine-tuned model and the facts of its training.
 
     Args:
         model: On the CPU, in float32.
@@ -31,10 +30,10 @@ class Checkpoint:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The whole content of a Lightning checkpoint made here, nothing unpickled but tensors and plain values.
+    """The whole content of one of our Lightning checkpoints; unpickles only tensors and plain values.
 
     Raises:
-        UserError: If the file is truncated, not a checkpoint, or not one of bertsecrets'.
+        UserError: If the file is truncated, not a checkpoint, or not one of ours.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -45,7 +44,7 @@ def read_record(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict) or RECORD not in content:
         raise UserError(
-            f"File '{path}' is no checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file that "
+            f"File '{path}' is not a checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file that "
             "train.py wrote or a Hugging Face folder."
         )
     return content
@@ -55,12 +54,12 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     """The fine-tuned model of a checkpoint.
 
     Args:
-        path: What :func:`bertsecrets.models.locate.find_checkpoint` found.
-        task: The task to analyse it on; one without labels takes a model of any task, or one that has no head yet.
-        spec: The pre-trained model that it should stem from.
+        path: From :func:`bertsecrets.models.spec.find_checkpoint`.
+        task: The task to analyse it on; a task without labels accepts a model of any task, with or without a head.
+        spec: The pre-trained model that it was made from.
 
     Raises:
-        UserError: If the checkpoint is of another task or architecture, or cannot be read.
+        UserError: If the checkpoint belongs to another task or architecture, or cannot be read.
     """
     if path.is_dir():
         model = load_folder(path, with_head=task.is_labelled)
@@ -70,7 +69,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     content = read_record(path)
     record = content[RECORD]
     if not task.is_labelled:
-        task = replace(task, labels=tuple(record["labels"]), label_range=None if record["labels"] else (0.0, 1.0))
+        label_range = None if record["labels"] else (0.0, 1.0)
+        task = task.model_copy(update={"labels": tuple(record["labels"]), "label_range": label_range})
     elif record["task"] != task.name:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
@@ -84,7 +84,7 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
         made_from = record.get("model", {}).get("name", record["model_config"].get("model_type"))
         raise UserError(
-            f"Checkpoint '{path}' is of another architecture (made from '{made_from}') than model '{spec.name}'; set the "
+            f"Checkpoint '{path}' has another architecture (made from '{made_from}') than model '{spec.name}'; set the "
             "model it was made from."
         )
     model.load_state_dict(weights)

@@ -19,16 +19,16 @@ from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate
 from bertsecrets.models.sharding import set_whole, shard
 
 RECORD = "bertsecrets"
-"""Key of a checkpoint under which the run's facts stand."""
+"""Key of the run's facts in a checkpoint."""
 
 
 class SequenceClassifier(pl.LightningModule):
     """An encoder with a classification or regression head, fine-tuned on one task.
 
-    Metrics are computed once at the end of each evaluation from the predictions of all processes, every example
-    counted once, under the names ``<evaluation set>/<metric>``; a task without labels has none, and nothing is predicted. The random numbers of a training step (dropout) are
-    a function of seed, step and process alone, so that nothing done between two steps can change them and an
-    interrupted run goes on exactly as if it had not been interrupted.
+    Metrics are computed at the end of each evaluation from the predictions of all processes, every example counted
+    once, and are named ``<evaluation set>/<metric>``. A task without labels has no metrics, and nothing is predicted.
+    The random numbers of a training step (dropout) depend on seed, step and process alone: nothing between two steps
+    can change them, and a resumed run gives the numbers of an uninterrupted one.
 
     Args:
         model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs.
@@ -36,8 +36,8 @@ class SequenceClassifier(pl.LightningModule):
         optimizer: How to fine-tune.
         evaluation_names: Names of the evaluation sets, in the order of the validation data loaders.
         record: Plain facts of the run, stored in every checkpoint under :data:`RECORD`.
-        seed: Of the training steps' random numbers.
-        compile_model: Whether to run the encoder through ``torch.compile``.
+        seed: Seed of the training steps' random numbers.
+        compile_model: Whether to compile the model with ``torch.compile``.
 
     Raises:
         UserError: If the task's metrics do not fit its labels, or a frozen layer does not exist.
@@ -71,7 +71,7 @@ class SequenceClassifier(pl.LightningModule):
             model.compile(dynamic=True)
 
     def configure_model(self) -> None:
-        """Shards the weights, once, under a strategy that spreads them."""
+        """Shard the weights, once, if the strategy has a device mesh."""
         mesh = self.device_mesh
         if mesh is not None and not self._sharded:
             shard(self.model, mesh["data_parallel"])
@@ -106,12 +106,12 @@ class SequenceClassifier(pl.LightningModule):
         self._first_bad_step = (
             bad if self._first_bad_step is None else torch.where(self._first_bad_step >= 0, self._first_bad_step, bad)
         )
-        # Reading the number waits for a GPU; between these readings the training runs ahead.
+        # Reading the value synchronises with the GPU, so it is read only every 50 steps.
         if loss.device.type == "cpu" or step % 50 == 0:
             self.check_finite()
 
     def check_finite(self) -> None:
-        """Raises UserError, naming the step, if the loss of any training step so far was not finite."""
+        """Raise UserError, naming the step, if the loss of any training step so far was not finite."""
         if self._first_bad_step is not None and (step := int(self._first_bad_step.item())) >= 0:
             raise UserError(
                 f"The training loss is not finite at step {step}; the last checkpoint before it is kept: lower "
@@ -119,7 +119,7 @@ class SequenceClassifier(pl.LightningModule):
             )
 
     def on_validation_start(self) -> None:
-        # Each example is evaluated once, so that one process may have a batch more than another.
+        # Each example is evaluated once, so one process may have a batch more than another.
         set_whole(self.model, True)
 
     def on_validation_end(self) -> None:
@@ -131,7 +131,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
             predictions.reset()
-            # A process that is dealt no batch takes part in the gathering all the same.
+            # A process without a batch takes part in the gathering, too.
             none = torch.zeros(0, device=self.device)
             predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
 
@@ -161,7 +161,7 @@ class SequenceClassifier(pl.LightningModule):
                 "loss": loss,
             }
             for metric, value in self.scores[name].items():
-                # Every process has the same number already: nothing is left to reduce.
+                # Every process already has the same value: there is nothing to reduce.
                 self.log(
                     f"{name}/{metric}",
                     value,
@@ -172,12 +172,12 @@ class SequenceClassifier(pl.LightningModule):
 
     @property
     def monitor(self) -> str:
-        """Name of the metric that chooses the best checkpoint: the task's first, on its first evaluation set."""
+        """The metric that selects the best checkpoint: the task's first, on its first evaluation set."""
         return f"{self.evaluation_names[0]}/{self.task.metrics[0]}"
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         config = self.optimizer_config
-        # The fused step is faster on CPUs, but Lightning will not clip its gradients under mixed precision.
+        # The fused step is faster on CPUs, but Lightning does not clip its gradients under mixed precision.
         mixed = isinstance(self.trainer.precision_plugin, MixedPrecision)
         fused = self.device.type == "cpu" and not mixed
         optimizer = torch.optim.AdamW(
@@ -193,8 +193,8 @@ class SequenceClassifier(pl.LightningModule):
     def _rate(self, step: int) -> float:
         """Share of the peak learning rate at a step."""
         if step == 0:
-            # Asked while the optimizer is made: counting the steps then would make Lightning set up the training data
-            # before it restores a checkpoint, and a resumed epoch would begin at its first batch again.
+            # The scheduler asks while it is created. Counting the steps there would make Lightning set up the training
+            # data before it restores a checkpoint, and a resumed epoch would restart at its first batch.
             return 0.0 if self.optimizer_config.warmup_fraction > 0 else 1.0
         return linear_rate(step, int(self.trainer.estimated_stepping_batches), self.optimizer_config.warmup_fraction)
 

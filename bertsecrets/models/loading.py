@@ -1,4 +1,4 @@
-"""Loads a model with a classification head for a task, and its tokenizer."""
+"""Load a model with a classification head for a task, and its tokenizer."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -17,7 +18,6 @@ from transformers import (
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.initialisation import random_normal_
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 
 
@@ -26,7 +26,9 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
     with _one_sentence(spec), _quiet():
         tokenizer: Any = AutoTokenizer.from_pretrained(spec.locate(), revision=spec.revision or "main", use_fast=True)
     if not tokenizer.is_fast:
-        raise UserError(f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; use another model.")
+        raise UserError(
+            f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; choose a model with a tokenizer.json."
+        )
     fast: PreTrainedTokenizerFast = tokenizer
     return fast
 
@@ -41,8 +43,8 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
         seed: Of the head's weights, and of all weights under ``random_normal``.
 
     Raises:
-        UserError: If the weights cannot be had, are not those of an encoder with a classification head, or leave
-            part of the encoder without weights.
+        UserError: If the weights cannot be loaded, are not those of an encoder with a classification head, or lack a
+            part of the encoder.
     """
     check_init(init)
     location = spec.locate()
@@ -75,12 +77,12 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
 
     Args:
         folder: Where it is.
-        with_head: Whether the head must be there, too; a missing one is random.
+        with_head: Whether the head must be in the folder; else a missing head is random.
 
     Raises:
-        UserError: If the folder does not hold a complete encoder, or no classification head where there must be one.
+        UserError: If the folder lacks a part of the encoder, or the head where ``with_head`` asks for it.
     """
-    spec = ModelSpec(folder.name, str(folder))
+    spec = ModelSpec(name=folder.name, path=str(folder))
     with _one_sentence(spec), _quiet():
         model, info = AutoModelForSequenceClassification.from_pretrained(
             spec.locate(), dtype=torch.float32, output_loading_info=True
@@ -94,13 +96,37 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
     return _ready(model)
 
 
+@torch.no_grad()
+def random_normal_(model: nn.Module, seed: int, std: float = 0.02) -> None:
+    """Draw all weights from N(0, std), in place; biases become 0, norms 1 and 0.
+
+    The random baseline of Kovaleva et al. 2019 (section 4.2, Table 1), as in the authors' code.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    norms = {
+        id(parameter)
+        for module in model.modules()
+        if "norm" in type(module).__name__.lower()
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "weight"
+    }
+    for parameter in model.parameters():
+        if id(parameter) in norms:
+            parameter.fill_(1.0)
+        elif parameter.dim() < 2:
+            parameter.zero_()
+        else:
+            drawn = torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
+            parameter.copy_(drawn)
+
+
 def max_positions(model: PreTrainedModel) -> int | None:
     """The longest sequence, special tokens included, that the model has positions for; None if unlimited."""
     config = model.config
     limit = getattr(config, "max_position_embeddings", None)
     if limit is None or getattr(config, "position_biased_input", True) is False:
         return None
-    # RoBERTa and its kin count positions from the padding id + 1.
+    # RoBERTa and its relatives count positions from the padding id + 1.
     if config.model_type in ("camembert", "data2vec-text", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"):
         return int(limit) - int(config.pad_token_id) - 1
     return int(limit)
@@ -123,7 +149,7 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The library's report of new head weights says what every user of a classification head expects."""
+    """Silence the library, which would report the new weights of every classification head."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -136,11 +162,12 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_sentence(spec: ModelSpec) -> Iterator[None]:
+    """Turn the library's errors into a UserError."""
     try:
         yield
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason.rstrip('.')}); where the hub cannot be "
+            f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason.rstrip('.')}); if the hub cannot be "
             "reached, give a local folder: model.path=<folder with config.json, tokenizer.json and model.safetensors>."
         ) from error

@@ -25,25 +25,25 @@ def _f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
 
 def _matthews(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
     if _is_constant(prediction_N) or _is_constant(label_N):
-        # 0, as scikit-learn and GLUE have it; the library says 1 or -1 where all labels are of one class.
+        # 0, as in scikit-learn and GLUE; torchmetrics returns 1 or -1 if all labels are of one class.
         return torch.zeros((), dtype=torch.float64)
     return matthews_corrcoef(prediction_N, label_N, task="multiclass", num_classes=len(task.labels))
 
 
 def _pearson(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
     if _is_constant(prediction_N) or _is_constant(label_N):
-        # Not defined for a constant; the library answers 0 or NaN, with a warning.
+        # Undefined for a constant; torchmetrics returns 0 or NaN, with a warning.
         return torch.tensor(math.nan, dtype=torch.float64)
     return pearson_corrcoef(prediction_N.double(), label_N.double())
 
 
 def _spearman(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
-    # The library's own spearman_corrcoef adds 1e-6 to the denominator.
+    # spearman_corrcoef of torchmetrics adds 1e-6 to the denominator.
     return _pearson(_ranks(prediction_N), _ranks(label_N), task)
 
 
 def _ranks(values_N: Tensor) -> Tensor:
-    """Ranks from 1, ties sharing their mean rank, float64."""
+    """Ranks from 1, float64; ties get their mean rank."""
     _, place_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
     last_U = count_U.cumsum(0).double()
     rank_U: Tensor = last_U - (count_U - 1) / 2
@@ -64,19 +64,19 @@ METRICS: dict[str, MetricFunction] = {
 
 
 def check_metrics(task: Task) -> None:
-    """Raises UserError if a task asks for a metric that does not exist or does not fit its labels."""
+    """Raise UserError if a metric of the task does not exist or does not fit its labels."""
     for name in task.metrics:
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
         if (name in ("pearson", "spearman")) != task.is_regression or (name == "f1" and len(task.labels) != 2):
             raise UserError(
-                f"Metric '{name}' does not fit task '{task.name}': accuracy and matthews are for classes, f1 for two "
-                "classes, pearson and spearman for scores."
+                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy or matthews for classes, f1 for two "
+                "classes, pearson or spearman for scores."
             )
 
 
 def score(prediction_N: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
-    """Every metric of the task; NaN for a correlation with a constant.
+    """Every metric of the task; a correlation with a constant is NaN.
 
     Args:
         prediction_N: Class indices, or scores of a regression task.
@@ -99,7 +99,7 @@ class Predictions(Metric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
-        """Adds a batch; logits become float32, labels float64 (they hold class indices or scores)."""
+        """Add a batch; logits and labels (class indices or scores) are kept as float32."""
         self.index.append(index_B)
         self.logits.append(logits_BC.detach().float())
         self.labels.append(label_B.to(torch.float32))
@@ -108,7 +108,7 @@ class Predictions(Metric):
         """Example indices ``[N]`` in ascending order, logits ``[N, C]`` and labels ``[N]``, on the CPU.
 
         Raises:
-            RuntimeError: If an example was seen more than once.
+            RuntimeError: If an example occurs more than once.
         """
         index_N, logits_NC, label_N = (
             torch.cat(value) if isinstance(value, list) else value for value in (self.index, self.logits, self.labels)
@@ -121,5 +121,5 @@ class Predictions(Metric):
 
 
 def decide(logits_NC: Tensor, task: Task) -> Tensor:
-    """Class indices, or the scores themselves for a regression task."""
+    """Predictions from logits: class indices, or the scores of a regression task."""
     return logits_NC[:, 0] if task.is_regression else logits_NC.argmax(-1)

@@ -1,4 +1,4 @@
-"""Spreads a model's weights over processes, layer by layer."""
+"""Shard a model's weights over processes, layer by layer."""
 
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import nn
@@ -9,11 +9,11 @@ from bertsecrets.models.encoder import describe
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Shards the weights of a model in place; a layer's are whole only while it runs (torch's ``fully_shard``).
+    """Shard the weights of a model in place; a layer's weights are gathered only while it runs (``fully_shard``).
 
     Args:
-        model: Any module that holds a transformers encoder; may be called itself, or layer by layer, as before.
-        mesh: One-dimensional: the processes to spread over.
+        model: Any module that contains a transformers encoder; it can be called as before, whole or layer by layer.
+        mesh: The processes to shard over, one-dimensional.
     """
     for layer in {id(layer): layer for layer in describe(model).layers}.values():
         fully_shard(layer, mesh=mesh)
@@ -21,9 +21,9 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def set_whole(model: nn.Module, whole: bool) -> None:
-    """Gathers all weights of a sharded model on every process, or spreads them again; nothing if it is not sharded.
+    """Gather all weights of a sharded model on every process, or shard them again; do nothing if it is not sharded.
 
-    While they are whole, processes may run different numbers of forward passes, and weights may be read.
+    While they are gathered, processes may run different numbers of forward passes, and weights can be read.
     """
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in parts:
@@ -35,12 +35,12 @@ def set_whole(model: nn.Module, whole: bool) -> None:
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """Lightning's strategy for sharded weights, over all processes, with checkpoints that any number of them can read."""
+    """Lightning's strategy for sharded weights over all processes; any number of processes can read its checkpoints."""
 
     def __init__(self) -> None:
         super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False)
 
     def setup_environment(self) -> None:
-        # The number of processes is known only now: the trainer has counted the devices.
+        # The number of processes is known only here, after the trainer has counted the devices.
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()

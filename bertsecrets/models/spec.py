@@ -1,13 +1,13 @@
-"""Which pre-trained model is meant, and where its files are."""
+"""Which weights are meant, and where their files are: a pre-trained model or a fine-tuned checkpoint."""
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+
+from pydantic import Field
 
 from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import Settings
 
 RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
@@ -15,53 +15,43 @@ RANDOM_INIT = "random_normal"
 INITS = ("pretrained", RANDOM_INIT)
 """The weights that fine-tuning may start from."""
 
+BEST, LAST = "best.ckpt", "last.ckpt"
+"""The checkpoints of a run folder."""
+
+INITIAL = "initial"
+"""Given as the checkpoint: the model before any fine-tuning."""
+
 
 def check_init(init: str) -> None:
-    """Raises UserError if there is no such initialisation."""
+    """Raise UserError if there is no such initialisation."""
     if init not in INITS:
         raise UserError(f"Unknown init '{init}'; {choices(str(init), INITS)}.")
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """A pre-trained model.
+class ModelSpec(Settings):
+    """A pre-trained model: the ``model`` section of the configuration.
 
-    Args:
+    Attributes:
         name: Name in tables and figures.
         path: Hub name (``google-bert/bert-base-uncased``), local folder, or folder inside ``package``.
-        package: Python package that carries the model, or None.
+        package: Python package that contains the model, or None.
         revision: Hub revision.
-        sha256: Expected hash of ``model.safetensors``, checked before use; None to skip.
+        sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
     """
 
-    name: str
-    path: str
-    package: str | None = None
-    revision: str | None = None
-    sha256: str | None = None
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "ModelSpec":
-        """Reads ``conf/model/*.yaml``; raises UserError at an unknown or missing key."""
-        known = [field.name for field in fields(cls)]
-        for key in config:
-            if key not in known:
-                raise UserError(f"Unknown key 'model.{key}'; {choices(str(key), known)}.")
-        for key in ("name", "path"):
-            if not config.get(key):
-                raise UserError(
-                    f"model.{key} is empty; name a model of the hub or a local folder, e.g. model.path=my_bert."
-                )
-        return cls(**{str(key): value for key, value in config.items()})
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    name: str = Field(min_length=1, description="a name for tables and figures")
+    path: str = Field(min_length=1, description="a model of the hub or a local folder, e.g. model.path=my_bert")
+    package: str | None = Field(default=None, description="the name of a Python package, or null")
+    revision: str | None = Field(default=None, description="a revision of the hub, or null")
+    sha256: str | None = Field(
+        default=None, pattern="^[0-9a-f]{64}$", description="the 64 hexadecimal digits of a SHA-256, or null"
+    )
 
     def locate(self) -> str:
-        """The local folder, its weights checked, or the hub name.
+        """The local folder (its weights checked) or the hub name.
 
         Raises:
-            UserError: If the package is not installed, the folder is not there or the hash is wrong.
+            UserError: If the package is not installed, the folder does not exist or the hash is wrong.
         """
         folder = self._folder()
         if folder is None:
@@ -76,18 +66,41 @@ class ModelSpec:
 
     def _folder(self) -> Path | None:
         if self.package is not None:
-            found = importlib.util.find_spec(self.package)
-            if found is None or not found.submodule_search_locations:
+            package = importlib.util.find_spec(self.package)
+            if package is None or not package.submodule_search_locations:
                 raise UserError(
                     f"Model '{self.name}' comes with the Python package '{self.package}', which is not installed; "
                     "run pip install -e '.[demo]'."
                 )
-            return Path(found.submodule_search_locations[0]) / self.path
+            return Path(package.submodule_search_locations[0]) / self.path
         folder = Path(self.path).expanduser()
-        # A path that cannot be a hub name ("owner/name") is meant as a folder even where it does not exist.
+        # A path that cannot be a hub name ("owner/name") is a folder, even one that does not exist.
         if folder.is_dir() or folder.is_absolute() or self.path.count("/") > 1 or self.path.startswith((".", "~")):
             return folder
         return None
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint file or Hugging Face folder at a path; of a run folder, its best checkpoint.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise UserError(
+            f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder."
+        )
+    if (path / "config.json").is_file():
+        return path
+    for name in (BEST, LAST):
+        if (path / "checkpoints" / name).is_file():
+            return path / "checkpoints" / name
+    raise UserError(
+        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{BEST}); give a .ckpt file, a run "
+        "folder or a Hugging Face folder."
+    )
 
 
 def _check_hash(weights: Path, expected: str) -> None:
@@ -99,6 +112,6 @@ def _check_hash(weights: Path, expected: str) -> None:
             digest.update(chunk)
     if digest.hexdigest() != expected:
         raise UserError(
-            f"Weights '{weights}' have sha256 {digest.hexdigest()[:12]}…, expected {expected[:12]}…; they are not the "
-            "published ones: install the model again."
+            f"Weights '{weights}' have sha256 {digest.hexdigest()[:12]}…, expected {expected[:12]}…; install the model "
+            "again."
         )

@@ -1,1 +1,1 @@
-"""The five patterns of attention maps: their names, maps labelled by eye, and the tool that labels them."""
+"""The five patterns of attention maps: their classifier and their measure; labelling and training in sub-packages."""

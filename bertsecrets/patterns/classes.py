@@ -4,9 +4,9 @@ from enum import Enum
 
 
 class Pattern(str, Enum):
-    """What one map ``[L, L]`` looks like; every map shows exactly one. docs/patterns.md has the definitions.
+    """What one map ``[L, L]`` looks like; every map shows exactly one.
 
-    The order is that of the keys 1 to 5 of the annotation page and of a classifier's outputs.
+    The order is that of the keys 1 to 5 of the annotation page and of the classifier's outputs.
     """
 
     VERTICAL = "vertical"
@@ -18,8 +18,8 @@ class Pattern(str, Enum):
     BLOCK = "block"
     """Attention within each segment, in inputs of two."""
     HETEROGENEOUS = "heterogeneous"
-    """Highly variable, not characterised by a distinct structure: anything else, so that the five are exhaustive."""
+    """Highly variable, with no distinct structure: anything else."""
 
 
 PATTERNS: tuple[str, ...] = tuple(pattern.value for pattern in Pattern)
-"""The five names in their order; a class's number is its place here."""
+"""The five names; a pattern's number is its index here."""

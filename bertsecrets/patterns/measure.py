@@ -1,6 +1,7 @@
-"""Share of each attention pattern, head by head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
+"""Share of each attention pattern per head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,18 +9,18 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.network import MIN_LENGTH
+from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
+from bertsecrets.patterns.section import UNCERTAIN, compare_patterns, pattern_section
 from bertsecrets.patterns.segments import first_segments
-from bertsecrets.patterns.trained import SHIPPED, load_classifier
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.views import Comparison, MeasureView
 
 _log = logging.getLogger(__name__)
 
-PATTERN_MEASURE = "patterns"
-UNCERTAIN = "uncertain"
-"""The column of the maps of which the classifier names no pattern: the two most probable ones are too close."""
+_SHARE = "share of a head's maps"
 
 
 class Patterns(Measure):
@@ -27,21 +28,23 @@ class Patterns(Measure):
 
     Columns:
         The five :data:`~bertsecrets.patterns.classes.PATTERNS`, and ``uncertain``. Each example is 1 in the column of
-        its pattern and 0 in the others, so that the mean is a share and its standard error that of a share. Maps of
-        fewer than 8 real tokens do not count.
+        its pattern and 0 in the others; the mean is a share, and its standard error that of a share. Maps of fewer than
+        8 real tokens do not count.
 
     Args:
         num_layers, num_heads: Size of the grid.
-        max_examples: A random sample of this many examples; None for all. The paper takes 1000.
-        classifier: Folder of a classifier of one's own, as ``train_patterns`` writes it; None for the package's.
-        margin: Two patterns whose probabilities differ by less are a tie; None for the classifier's own.
+        max_examples: Size of a random sample of the examples; None for all. The paper takes 1000.
+        classifier: Folder of a classifier that ``train_patterns`` wrote; None for the one in the package.
+        margin: Difference of probabilities below which two patterns are a tie; None for the classifier's.
 
     Raises:
-        UserError: If there is no such classifier or ``margin`` is not in 0..1.
+        UserError: If the classifier cannot be read or ``margin`` is not in 0..1.
     """
 
-    name = PATTERN_MEASURE
-    columns = (*PATTERNS, UNCERTAIN)
+    name = "patterns"
+    title = "Attention patterns"
+    columns = tuple(Column(name, name.replace("_", " + "), _SHARE) for name in (*PATTERNS, UNCERTAIN))
+    tracked = ()
 
     def __init__(
         self,
@@ -62,18 +65,37 @@ class Patterns(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
         first_segment_B = first_segments(batch.special_BS, real_BS)
-        # Where the sums stay on the CPU (MPS has no float64), the maps are elsewhere.
+        # On MPS, which has no float64, the sums are on the CPU and the maps are not.
         judgement = self.classifier.to(attention_BHQK.device)(attention_BHQK, real_BS, first_segment_B)
         column_BH = judgement.pattern.masked_fill(judgement.uncertain, len(PATTERNS))
         share_BHC = torch.nn.functional.one_hot(column_BH, len(self.columns)).to(attention_BHQK.dtype)
         return share_BHC.masked_fill((real_BS.sum(-1) < MIN_LENGTH)[:, None, None], torch.nan)
 
     def compute(self) -> HeadGrid:
-        """The shares; says so where no map was long enough to have a pattern."""
+        """The shares; logs a warning if no map was long enough to show a pattern."""
         grid = super().compute()
         if not grid.count_LHC.any():
             _log.warning(
-                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern, so "
-                "that no head has one; choose another set, or leave the patterns measure out."
+                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern; choose "
+                "another set, or leave out the patterns measure."
             )
         return grid
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Figure 2 of the paper, the pattern of each head, and how both moved."""
+        return pattern_section(view)
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """Figure 2 of the paper, condition by condition."""
+        section, heads = compare_patterns(comparison), super().compare(comparison)
+        if section is None or heads is None:
+            return section or heads
+        return replace(
+            section,
+            findings=[*section.findings, *heads.findings],
+            tables=[*section.tables, *heads.tables],
+            figures=[*section.figures, *heads.figures],
+            rows=heads.rows,
+        )

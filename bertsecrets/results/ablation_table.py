@@ -25,24 +25,25 @@ SCHEMA = pa.schema(
         pa.field("significant", pa.bool_(), nullable=False),
     ]
 )
-"""What each column holds.
+"""The columns.
 
 run, model, task, init, stage, step: As in the head table.
-evaluation, metric: The set and the score that the row speaks of.
+evaluation, metric: The evaluation set and the score of the row.
 mode: ``uniform``, ``zero`` or ``mean``.
 kind: ``head``, ``layer``, ``group``, ``group_but_one``, ``all_but_one``, ``cumulative`` or ``random``.
-variant: A name that sorts: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``group-002-but-l03h11``,
+variant: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``group-002-but-l03h11``,
     ``top-010``, ``random-04-001``.
-heads: The disabled heads, ``3-11 5-2``, layers and heads from 0.
-num_heads: How many they are.
-count: Examples.
-layer, head: Of a single head, of the head that is left (``all_but_one``), or of a layer (head null); else null.
-baseline, score, delta: Without and with the heads disabled, and ``score - baseline``.
+heads: The disabled heads, e.g. ``3-11 5-2``, counted from 0.
+num_heads: Number of disabled heads.
+count: Number of examples.
+layer, head: The disabled head, the remaining head (``all_but_one``) or the layer (head null); else null.
+baseline, score, delta: The score without and with the heads disabled, and ``score - baseline``.
 stderr, low, high: Bootstrap standard error and confidence limits of ``delta``.
-p_value, p_bh, p_holm: Paired test of no change; corrected over all variants of one kind, mode, metric and step.
-flips: Share of the examples whose predicted class changes; for scores, mean absolute change of the prediction.
-smallest_effect: The smallest absolute ``delta`` that this set could have shown (80 % power at the corrected level).
-level, false_discovery_rate: Of the limits, and of what counts as significant.
+p_value, p_bh, p_holm: Paired test of no change; raw, and corrected over all variants of one kind, mode, metric and
+    step.
+flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+smallest_effect: The smallest absolute ``delta`` detectable with this set (80 % power at the corrected level).
+level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
 significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
 """
 
@@ -62,7 +63,7 @@ _KEY = [
 
 
 class AblationTable:
-    """Rows of ``SCHEMA``; raises ``ValueError`` if the table has other columns."""
+    """Table of ``SCHEMA``; raises ``ValueError`` if the table has other columns."""
 
     def __init__(self, table: pa.Table) -> None:
         if table.schema.names != SCHEMA.names:
@@ -88,30 +89,30 @@ class AblationTable:
         return AblationTable.from_rows(list(kept.values()))
 
     def select(self, **equal: str | int) -> "AblationTable":
-        """The rows in which each named column equals the value given."""
+        """The rows in which each named column has the requested value."""
         chosen = self.table
         for name, value in equal.items():
             chosen = chosen.filter(pc.equal(chosen[name], pa.scalar(value, SCHEMA.field(name).type)))
         return AblationTable(chosen)
 
     def write(self, path: Path) -> None:
-        """Writes Parquet atomically."""
+        """Write Parquet atomically."""
         with atomic_write(path) as temporary:
             pq.write_table(self.table, temporary, compression="zstd")
 
     @classmethod
     def read(cls, path: Path) -> "AblationTable":
-        """Raises ``UserError`` if the file is missing or holds something else."""
+        """Read a file that ``write`` wrote; raise UserError if it is missing or something else."""
         try:
             with pq.ParquetFile(path) as file:
                 table = file.read()
         except (pa.ArrowException, OSError) as error:
             raise UserError(
-                f"{path} cannot be read as an ablation table ({error}); give a path that bertsecrets wrote."
+                f"{path} cannot be read as an ablation table ({error}); give the path of a run's ablation.parquet."
             ) from error
         if table.schema.names != SCHEMA.names:
             raise UserError(
                 f"{path} is not an ablation table: it has the columns {', '.join(table.schema.names)}; "
-                "give a path that bertsecrets wrote."
+                "give the path of a run's ablation.parquet."
             )
         return cls(table)

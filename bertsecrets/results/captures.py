@@ -1,4 +1,4 @@
-"""Captured attention maps on disk: one safetensors file for each moment, the tokens beside them."""
+"""Captured attention maps on disk: one safetensors file for each captured step, and the tokens."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,14 +12,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 
 FOLDER = "captures"
-"""Where in a run's folder they are."""
+"""Name of the folder of captures in a run's folder."""
 
 EXAMPLES = "examples.json"
 
 
 @dataclass(frozen=True)
 class CapturedExample:
-    """What is known of a captured example; ``tokens`` are those of its maps, in order."""
+    """A captured example; ``tokens`` are those of its maps, in order."""
 
     index: int
     tokens: list[str]
@@ -28,7 +28,7 @@ class CapturedExample:
 
 
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:
-    """Writes the examples' tokens and texts."""
+    """Write the examples' tokens and texts."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / EXAMPLES) as temporary:
         temporary.write_text(
@@ -37,7 +37,7 @@ def write_examples(folder: Path, examples: list[CapturedExample]) -> None:
 
 
 def read_examples(folder: Path) -> list[CapturedExample]:
-    """The examples of a capture folder; empty if nothing was captured there."""
+    """The examples of a capture folder; empty if it has no captures."""
     path = folder / EXAMPLES
     if not path.is_file():
         return []
@@ -45,7 +45,7 @@ def read_examples(folder: Path) -> list[CapturedExample]:
 
 
 def write_maps(folder: Path, name: str, maps: dict[int, Tensor], dtype: torch.dtype = torch.float32) -> Path:
-    """Writes the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
+    """Write the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
     tensors = {f"attention/{index}": map_LHQK.to(dtype).contiguous() for index, map_LHQK in maps.items()}
@@ -55,7 +55,7 @@ def write_maps(folder: Path, name: str, maps: dict[int, Tensor], dtype: torch.dt
 
 
 def read_maps(path: Path) -> dict[int, Tensor]:
-    """The maps of one moment, float32, by example index.
+    """The maps of one file, float32, by example index.
 
     Raises:
         UserError: If the file is not a capture.
@@ -63,7 +63,7 @@ def read_maps(path: Path) -> dict[int, Tensor]:
     try:
         tensors = load_file(path)
     except Exception as error:
-        raise UserError(f"File '{path}' cannot be read as captured maps; delete it and run again.") from error
+        raise UserError(f"File '{path}' cannot be read as captured maps; delete it and repeat the run.") from error
     return {int(name.removeprefix("attention/")): tensor.float() for name, tensor in tensors.items()}
 
 
@@ -75,3 +75,8 @@ def step_name(step: int) -> str:
 def read_steps(folder: Path) -> dict[int, Path]:
     """Training step -> its file of maps, in ascending order."""
     return {int(path.stem.removeprefix("step-")): path for path in sorted(folder.glob("step-*.safetensors"))}
+
+
+def moment_name(step: int) -> str:
+    """Label of a training step; step 0 is the model before fine-tuning."""
+    return "before fine-tuning" if step == 0 else f"step {step}"

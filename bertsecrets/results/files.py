@@ -1,4 +1,4 @@
-"""Writing files so that a reader finds the old one or the new one, never half of one."""
+"""Atomic writing of files: a reader sees the old file or the new one, never half of one."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path``, renamed over it when the block succeeds and removed when it fails.
+    """Yield a temporary path next to ``path``; rename it to ``path`` if the block succeeds, remove it if it fails.
 
-    The temporary path keeps the suffix of ``path``, so that writers which choose a format by suffix choose the right
-    one. Missing folders are made.
+    The temporary path keeps the suffix of ``path``, from which some writers choose the format. Missing folders are
+    created.
 
     Raises:
         UserError: If the disk or the quota is full.
@@ -31,7 +31,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise UserError(
-                f"No space left to write {path}: nothing half-written was left behind; "
+                f"No space left to write {path}; no incomplete file was kept: "
                 "free some space, or choose another output folder, and run again"
             ) from error
         raise
@@ -40,6 +40,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _flush_to_disk(path: Path) -> None:
-    # Without this a crash of the machine may leave the new name on an empty file.
+    # Without this, a crash of the machine may leave an empty file under the new name.
     with path.open("r+b") as file:
         os.fsync(file.fileno())

@@ -1,22 +1,27 @@
-"""A run's folder: who the run is, and where its numbers go."""
+"""A run's folder: the run's identity and its files."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.grid import HeadGrid
+from omegaconf import OmegaConf
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import FOLDER
+from bertsecrets.results.config_copy import CONFIG_COPY, read_config
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
 
 TRAINING, CHECKPOINT = "training", "checkpoint"
-"""The stages: numbers taken while fine-tuning, and numbers of a finished checkpoint."""
+"""Stages of numbers taken during fine-tuning, and of a finished checkpoint."""
 
 INITIAL, RANDOM = "initial", "random"
-"""The stages of models to compare with: the model before its fine-tuning, and one with random weights."""
+"""Stages of models to compare with: the model before fine-tuning, and one with random weights."""
 
 
 def difference_stage(stage: str, other: str) -> str:
@@ -24,13 +29,39 @@ def difference_stage(stage: str, other: str) -> str:
     return f"{stage}-{other}"
 
 
+def is_first_process() -> bool:
+    """Whether this is the first process of a distributed run, however launched, or the only process."""
+    if "RANK" in os.environ:
+        return os.environ["RANK"] == "0"
+    if "LOCAL_RANK" in os.environ:
+        return os.environ["LOCAL_RANK"] == "0" and os.environ.get("NODE_RANK", "0") == "0"
+    return os.environ.get("SLURM_PROCID", "0") == "0"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A run's record of an experiment, from which pages are made without a model.
+
+    Args:
+        name: Name of the measure in the head table.
+        title: Heading of its section.
+        experiment: The class that describes it, ``module:class``.
+        columns: The columns.
+    """
+
+    name: str
+    title: str
+    experiment: str
+    columns: tuple[Column, ...] = ()
+
+
 @dataclass(frozen=True)
 class Run:
     """The identity of a run and the files in its folder.
 
     Args:
-        folder: Where everything goes.
-        name, model, task, init: Written in every row of the head table.
+        folder: The folder for all results.
+        name, model, task, init: Identity, written to every row of the head table.
         writes: Whether this process writes (the first one of a distributed run).
     """
 
@@ -40,6 +71,37 @@ class Run:
     task: str
     init: str
     writes: bool = True
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """Open a finished run's folder, to which only pages and figures are written.
+
+        Raises:
+            UserError: If the folder's configuration is missing or cannot be read.
+        """
+        run = cls(folder, folder.name, "", "", "")
+        config = run.config()
+        trained = config.get("trained", config)
+        try:
+            return cls(folder, trained["name"], config["model"]["name"], config["task"]["name"], trained["init"])
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"'{run.config_path}' is not the configuration of a run ({error}); give a run's folder."
+            ) from error
+
+    @property
+    def config_path(self) -> Path:
+        return self.folder / CONFIG_COPY
+
+    def config(self) -> dict[str, Any]:
+        """The run's copy of its resolved configuration, as plain values.
+
+        Raises:
+            UserError: If it is missing or cannot be read.
+        """
+        content = OmegaConf.to_container(read_config(self.folder), resolve=False)
+        assert isinstance(content, dict)
+        return {str(key): value for key, value in content.items()}
 
     @property
     def heads_path(self) -> Path:
@@ -73,6 +135,32 @@ class Run:
     def report_path(self) -> Path:
         return self.folder / "report.html"
 
+    @property
+    def experiments_path(self) -> Path:
+        return self.folder / "experiments.json"
+
+    def extras_path(self, name: str) -> Path:
+        """File of an experiment's results that do not fit the head table."""
+        return self.folder / f"{name}.json"
+
+    def declare(self, *declarations: Declaration) -> None:
+        """Add experiments to the run's declarations, replacing earlier ones of the same name."""
+        known = {declaration.name: declaration for declaration in (*self.declarations(), *declarations)}
+        self.write_json(self.experiments_path, [asdict(declaration) for declaration in known.values()])
+
+    def declarations(self) -> list[Declaration]:
+        """The run's experiments, in the order of their declaration.
+
+        Raises:
+            UserError: If the record cannot be read.
+        """
+        if not self.experiments_path.is_file():
+            return []
+        try:
+            return [_declaration(**entry) for entry in json.loads(self.experiments_path.read_text("utf-8"))]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"'{self.experiments_path}' cannot be read ({error}); run the analysis again.") from error
+
     def rows(self, grid: HeadGrid, stage: str, step: int) -> HeadTable:
         """A grid as rows of the head table."""
         return HeadTable.from_grid(
@@ -80,7 +168,7 @@ class Run:
         )
 
     def add(self, *tables: HeadTable) -> None:
-        """Adds rows to the run's head table on disk; rows of the same key are replaced."""
+        """Add rows to the run's head table on disk; rows with the same key are replaced."""
         if self.writes and tables:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.table().append(HeadTable.concat(tables)).write(self.heads_path)
@@ -89,6 +177,15 @@ class Run:
         """The run's head table so far."""
         return HeadTable.read(self.heads_path) if self.heads_path.is_file() else HeadTable.empty()
 
+    def size(self) -> tuple[int, int] | None:
+        """Number of layers and heads; None if no table has a head."""
+        cells = self.table().table.select(["layer", "head"]).to_pylist()
+        cells += [row for row in self.ablation_table().rows() if row["kind"] == "head"]
+        places = [(cell["layer"], cell["head"]) for cell in cells if cell["head"] is not None]
+        if not places:
+            return None
+        return max(layer for layer, _ in places) + 1, max(head for _, head in places) + 1
+
     def ablation_table(self) -> AblationTable:
         """The run's ablation table so far."""
         if self.ablation_path.is_file():
@@ -96,7 +193,7 @@ class Run:
         return AblationTable.from_rows([])
 
     def add_checks(self, checks: Mapping[str, Mapping[str, Any]]) -> None:
-        """Adds selection checks, by ``<metric>_<mode>``, to those of the run."""
+        """Add selection checks, by ``<metric>_<mode>``, to those of the run."""
         self.write_json(self.checks_path, {**self.checks(), **checks})
 
     def checks(self) -> dict[str, dict[str, Any]]:
@@ -107,8 +204,14 @@ class Run:
         return content
 
     def write_json(self, path: Path, content: Any) -> None:
-        """Writes plain values atomically; nothing in a process that does not write."""
+        """Write plain values atomically; does nothing in a process that does not write."""
         if self.writes:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+
+
+def _declaration(name: str, title: str, experiment: str, columns: Sequence[Mapping[str, Any]]) -> Declaration:
+    limits = [None if column["limits"] is None else tuple(column["limits"]) for column in columns]
+    described = [Column(**{**column, "limits": ends}) for column, ends in zip(columns, limits, strict=True)]
+    return Declaration(str(name), str(title), str(experiment), tuple(described))

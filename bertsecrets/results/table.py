@@ -1,4 +1,4 @@
-"""The one tidy table that every analysis fills and W&B, the report and a notebook read alike."""
+"""The head table: one tidy table for the numbers of all analyses."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,7 +37,7 @@ _EXPERIMENT = ("run", "model", "task", "init")
 
 
 class MissingColumnError(ValueError):
-    """A table has no rows of a measure's column: the run did not measure it, or a version that had it not yet did."""
+    """A table has no rows of a measure's column: not measured, or measured by a version without this column."""
 
 
 class HeadTable:
@@ -70,7 +70,7 @@ class HeadTable:
     def from_grid(
         cls, grid: HeadGrid, *, run: str, model: str, task: str, init: str, stage: str, step: int
     ) -> "HeadTable":
-        """One row for each cell of ``grid``, cells that no example reached included."""
+        """One row for each cell of ``grid``, including cells without examples."""
         cells = list(grid.cells())
         fixed = {
             "run": run,
@@ -88,10 +88,10 @@ class HeadTable:
 
     @classmethod
     def concat(cls, tables: Iterable["HeadTable"]) -> "HeadTable":
-        """All rows of all tables; of rows with the same key, the last stays."""
-        joined = pa.concat_tables([SCHEMA.empty_table(), *(each.table for each in tables)])
+        """All rows of all tables; of rows with the same key, the last is kept."""
+        joined = pa.concat_tables([SCHEMA.empty_table(), *(part.table for part in tables)])
         indexed = joined.append_column("index", pa.array(np.arange(joined.num_rows), pa.int64()))
-        # Grouping, unlike joining, counts null heads as equal.
+        # Unlike a join, grouping treats null heads as equal.
         last = indexed.group_by(_KEY).aggregate([("index", "max")])["index_max"].to_numpy()
         return cls(joined.take(pa.array(np.sort(last), pa.int64())))
 
@@ -100,19 +100,19 @@ class HeadTable:
         return HeadTable.concat([self, other])
 
     def write(self, path: Path) -> None:
-        """Writes Parquet; raises ``UserError`` if the disk is full."""
+        """Write Parquet; raise UserError if the disk is full."""
         with atomic_write(path) as temporary:
             pq.write_table(self.table, temporary, compression="zstd")
 
     @classmethod
     def read(cls, path: Path) -> "HeadTable":
-        """The table in a file that ``write`` wrote.
+        """Read a file that ``write`` wrote.
 
         Raises:
-            UserError: If the file is missing, is not Parquet or holds other columns.
+            UserError: If the file is missing, is not Parquet or has other columns.
         """
         try:
-            # Not read_table, which would join all the files of a folder into one table.
+            # read_table would join all files of a folder into one table.
             with pq.ParquetFile(path) as file:
                 table = file.read()
         except FileNotFoundError as error:
@@ -129,10 +129,10 @@ class HeadTable:
         return cls(table)
 
     def select(self, **equal: str | int | None) -> "HeadTable":
-        """The rows in which each named column equals the value given; ``head=None`` selects whole layers.
+        """The rows in which each named column has the requested value; ``head=None`` selects whole layers.
 
         Raises:
-            ValueError: If there is no column of that name.
+            ValueError: If a column does not exist.
         """
         chosen = self.table
         for name, value in equal.items():
@@ -153,16 +153,16 @@ class HeadTable:
 
         Raises:
             MissingColumnError: If no row matches.
-            ValueError: If rows of several experiments do.
+            ValueError: If rows of several runs match.
         """
         rows = self.select(measure=measure, column=column)
         table = rows.select(stage=stage, step=step).table
         if table.num_rows == 0:
             raise MissingColumnError(f"The table has no {measure}/{column} at stage '{stage}', step {step}")
         for name in _EXPERIMENT:
-            found = pc.unique(table[name]).to_pylist()
-            if len(found) > 1:
-                raise ValueError(f"{measure}/{column} is there for several values of '{name}' ({found}); select one")
+            values = pc.unique(table[name]).to_pylist()
+            if len(values) > 1:
+                raise ValueError(f"{measure}/{column} exists for several values of '{name}' ({values}); select one")
         layer_N, head_N = _positions(table)
         all_layer_N, all_head_N = _positions(rows.table)
         value_LH = np.full((all_layer_N.max() + 1, all_head_N.max() + 1), np.nan)
@@ -173,7 +173,7 @@ class HeadTable:
         return value_LH, stderr_LH, count_LH
 
     def steps(self, measure: str, column: str, stage: str) -> list[int]:
-        """The training steps at which one column is there, ascending; empty if it is nowhere."""
+        """Training steps with one column, ascending; empty if the column does not exist."""
         rows = self.select(measure=measure, column=column, stage=stage)
         return sorted(pc.unique(rows.table["step"]).to_pylist())
 
@@ -194,11 +194,11 @@ def _first_difference(table: pa.Table) -> str | None:
     for position, field in enumerate(SCHEMA):
         if position >= table.num_columns:
             return f"column '{field.name}' is missing"
-        found = table.schema.field(position)
-        if found.name != field.name:
-            return f"column '{found.name}' stands where '{field.name}' was expected"
-        if found.type != field.type:
-            return f"column '{field.name}' is {found.type}, expected {field.type}"
+        actual = table.schema.field(position)
+        if actual.name != field.name:
+            return f"column '{actual.name}' found where '{field.name}' was expected"
+        if actual.type != field.type:
+            return f"column '{field.name}' is {actual.type}, expected {field.type}"
         if not field.nullable and table[field.name].null_count:
             return f"column '{field.name}' has empty cells"
     if table.num_columns > len(SCHEMA):

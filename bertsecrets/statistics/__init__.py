@@ -1,1 +1,1 @@
-"""Statistics that more than one room needs."""
+"""Intervals, tests, corrections and rank correlation for every room above."""

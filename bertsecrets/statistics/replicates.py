@@ -1,4 +1,4 @@
-"""What several seeds say together: means with intervals, agreement between seeds, differences between conditions."""
+"""Statistics over seeds: means with intervals, agreement between seeds, differences between conditions."""
 
 import warnings
 from dataclasses import dataclass
@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.ranks import spearman
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over replicates with its confidence limits; limits are NaN where there is but one replicate."""
+    """A mean over replicates with its confidence limits, which are NaN for a single replicate."""
 
     mean: float
     low: float
@@ -41,7 +42,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def intraclass_correlation(value_NR: ArrayLike) -> float:
-    """ICC(2,1) of Shrout and Fleiss 1979: the share of variance that lies between heads and not between seeds.
+    """ICC(2,1) of Shrout and Fleiss 1979: the share of variance between heads rather than between seeds.
 
     Two-way random effects, absolute agreement, single measurement.
 
@@ -68,10 +69,10 @@ def rank_agreement(value_NR: ArrayLike) -> tuple[float, float]:
     """Mean and smallest Spearman correlation of head scores between any two replicates; NaN where undefined."""
     value_NR = _complete(value_NR)
     pairs = list(combinations(range(value_NR.shape[1]), 2))
-    if len(value_NR) < 3 or not pairs or any(np.ptp(value_NR[:, r]) == 0 for r in range(value_NR.shape[1])):
+    if not pairs:
         return float("nan"), float("nan")
-    rhos = [float(stats.spearmanr(value_NR[:, a], value_NR[:, b]).statistic) for a, b in pairs]
-    return float(np.mean(rhos)), min(rhos)
+    rhos = [spearman(value_NR[:, a], value_NR[:, b]) for a, b in pairs]
+    return float(np.mean(rhos)), float(np.min(rhos))
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Difference:
     Args:
         delta_LH: Difference of the means.
         p_LH: P-value of no difference, corrected over the heads (Benjamini and Hochberg 1995); NaN where undefined.
-        over_seeds: Whether it was tested over seeds; else over examples, which speaks of these two models alone.
+        over_seeds: Whether it was tested over seeds; else over examples, which says something about these two models only.
     """
 
     delta_LH: Array
@@ -104,7 +105,7 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
     if over_seeds:
         variance_LH = first_RLH.var(axis=0, ddof=1) / len(first_RLH) + second_RLH.var(axis=0, ddof=1) / len(second_RLH)
         with warnings.catch_warnings():
-            # Replicates without any spread are dealt with below.
+            # Replicates without any spread are handled below.
             warnings.simplefilter("ignore", RuntimeWarning)
             p_LH = np.asarray(stats.ttest_ind(first_RLH, second_RLH, axis=0, equal_var=False).pvalue)
     else:

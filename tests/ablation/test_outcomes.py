@@ -16,7 +16,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
-CLASSES = Task("toy", ("accuracy",), 1, labels=("a", "b", "c"))
+CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
 
 def batches(labelled: bool = True) -> Iterator[Batch]:
@@ -78,7 +78,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     again = Parts(tmp_path / "parts", fingerprint(model, plan()))
     found = sweep(model, plan(), batches(), parts=again)
     assert len(runs) == 2
-    assert again.found == 1
+    assert again.loaded == 1
     assert torch.equal(found.logits_NVC, expected.logits_NVC)
     again.clear()
     assert not (tmp_path / "parts").exists()

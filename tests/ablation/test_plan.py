@@ -68,9 +68,9 @@ def variant(*heads: tuple[int, int]) -> Variant:
 
 
 def test_wrong_plans() -> None:
-    with pytest.raises(UserError, match="disables nothing; name at least one head or layer"):
+    with pytest.raises(UserError, match="disables nothing; give at least one head or layer"):
         Plan("zero", 2, 2, ())
-    with pytest.raises(UserError, match="disables nothing; name at least one head"):
+    with pytest.raises(UserError, match="disables nothing; give at least one head"):
         Plan("zero", 2, 2, (variant(),))
     with pytest.raises(UserError, match=r"Unknown disabling mode 'zeros'.*zero"):
         Plan("zeros", 2, 2, (variant((0, 0)),))
@@ -90,5 +90,5 @@ def test_wrong_plans() -> None:
         cumulative([(0, 1)], sizes=[3])
     with pytest.raises(UserError, match="Random groups of 9 heads cannot be drawn from 4"):
         random_groups(2, 2, 9, 1, 0)
-    with pytest.raises(UserError, match="0 random groups"):
+    with pytest.raises(UserError, match="number of random groups is 0"):
         random_groups(2, 2, 1, 0, 0)

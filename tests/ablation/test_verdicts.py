@@ -5,7 +5,7 @@ import pytest
 from references import metric_value
 from scipy.stats import norm
 
-from bertsecrets.ablation.bootstrap import bootstrap_changes, interval
+from bertsecrets.ablation.significance import bootstrap_changes, interval
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.errors import UserError
 

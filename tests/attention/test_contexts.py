@@ -8,8 +8,7 @@ from families import HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
 from torch import Tensor
 
 from bertsecrets.attention import HeadEdit, mean_head_outputs, override, watch
-from bertsecrets.attention.capture import capture
-from bertsecrets.attention.lockstep import map_stream
+from bertsecrets.attention.watch import capture, map_stream
 from bertsecrets.errors import UserError
 
 
@@ -100,7 +99,7 @@ def test_models_in_two_threads_do_not_disturb_each_other() -> None:
 
 
 def test_a_compiled_model_is_watched_and_overridden() -> None:
-    """A compiled graph ignores later hooks: without the detour the override would silently do nothing."""
+    """A compiled graph ignores later hooks: without eager execution the override would silently do nothing."""
     model, batch = tiny_model("bert"), tiny_batch()
     with override(model, [HeadEdit(1, 1)]):
         expected = logits(model, batch)
@@ -222,11 +221,14 @@ def test_a_stream_gives_one_layer_at_a_time_and_can_be_abandoned() -> None:
         ([HeadEdit(0, 1, "mean")], "mean_head_outputs"),
     ],
 )
-def test_bad_edits_are_told_in_one_sentence(edits: list[HeadEdit], message: str) -> None:
+def test_bad_edits_are_reported_in_one_sentence(edits: list[HeadEdit], message: str) -> None:
     with pytest.raises(UserError, match=message), override(tiny_model("bert"), edits):
         pass
 
 
-def test_a_module_without_a_model_is_told() -> None:
-    with pytest.raises(UserError, match="holds no transformers model"), watch(torch.nn.Linear(1, 1), lambda *_: None):
+def test_a_module_without_a_model_is_reported() -> None:
+    with (
+        pytest.raises(UserError, match="contains no transformers model"),
+        watch(torch.nn.Linear(1, 1), lambda *_: None),
+    ):
         pass

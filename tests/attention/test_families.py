@@ -1,11 +1,14 @@
 """Watching and overriding on every family, against the library's own eager attention and a by-hand forward pass."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from families import FAMILIES, HEADS, tiny_batch, tiny_model
 from torch import Tensor
 
-from bertsecrets.attention import HeadEdit, mean_head_outputs, override, prove, watch
+from bertsecrets.attention import HeadEdit, check_attention, mean_head_outputs, override, watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 
@@ -55,7 +58,7 @@ def test_padding_changes_neither_logits_nor_maps(family: str, extra: int) -> Non
 def expected_output(
     family: str, model: torch.nn.Module, batch: dict[str, Tensor], edit: HeadEdit, means: Tensor
 ) -> Tensor:
-    """The logits when one head's slice of the projection's input is replaced by hand, with hooks of the test's own."""
+    """The logits when one head's slice of the projection's input is replaced by hand, with hooks of this test."""
     encoder = describe(model)
     site = encoder.sites[edit.layer]
     calls = {"value": 0, "projection": 0}
@@ -119,7 +122,7 @@ def test_override_replaces_exactly_the_heads_output(family: str, mode: str) -> N
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_values_times_the_maps_are_the_heads_outputs(family: str) -> None:
-    """What an adapter calls values and what `watch` calls maps must together give the projection's input."""
+    """The adapter's values times the maps of `watch` must give the projection's input."""
     model = tiny_model(family)
     batch = tiny_batch(pad_id=model.config.pad_token_id)
     encoder = describe(model)
@@ -163,33 +166,33 @@ def test_zeroing_a_head_equals_removing_it() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_proof_holds_on_every_family(family: str) -> None:
+def test_the_check_passes_on_every_family(family: str) -> None:
     model = tiny_model(family)
     model.train()
     state = torch.random.get_rng_state()
-    proof = prove(model)
-    assert proof.watched_difference == 0.0
-    assert min(proof.override_differences) > 0
+    check = check_attention(model)
+    assert check.watched_difference == 0.0
+    assert min(check.override_differences) > 0
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_the_proof_catches_a_model_that_ignores_its_heads() -> None:
+def test_the_check_fails_for_a_model_that_ignores_its_heads() -> None:
     model = tiny_model("bert")
     with torch.no_grad():
         model.bert.encoder.layer[1].attention.output.dense.weight.zero_()
     with pytest.raises(UserError, match="layer 1"):
-        prove(model)
+        check_attention(model)
 
 
-def test_the_proof_catches_a_model_that_attends_to_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_fails_for_a_model_that_attends_to_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert")
     forward = model.bert.forward
     monkeypatch.setattr(
         model.bert, "forward", lambda *args, **kwargs: forward(*args, **(kwargs | {"attention_mask": None}))
     )
     with pytest.raises(UserError, match="sum to one only within"):
-        prove(model)
+        check_attention(model)
 
 
 def test_a_family_without_adapter_takes_the_generic_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +213,24 @@ def test_a_family_without_adapter_takes_the_generic_path(monkeypatch: pytest.Mon
         expected = model(**batch).logits
     assert (generic - expected).abs().max() < 1e-6
     assert all(torch.equal(a, b) for a, b in zip(maps, expected_maps, strict=True))
+
+
+def test_the_layers_of_a_family_without_adapter_are_probed_once_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertsecrets.models import families as adapters
+
+    monkeypatch.delitem(adapters.FAMILIES, "bert")
+    model, other = tiny_model("bert"), tiny_model("bert", seed=1)
+    passes: list[int] = []
+    for number, base in enumerate((model.bert, other.bert)):
+        base.register_forward_hook(lambda *_, number=number: passes.append(number))
+    first = describe(model)
+    assert describe(model) == first
+    assert describe(torch.nn.Sequential(model)) == first
+    assert passes == [0]
+    assert describe(other).layers[0] is other.bert.encoder.layer[0]
+    assert passes == [0, 1]
+    # The cache keeps no model alive.
+    reference = weakref.ref(model.bert)
+    del model, first, base
+    gc.collect()
+    assert reference() is None

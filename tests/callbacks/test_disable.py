@@ -1,11 +1,13 @@
 """Plans of the disabling callback, and every mistake in one sentence, without a training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from families import tiny_model
 
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -14,11 +16,14 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.results.run import Run
 
-TASK = Task("toy", ("accuracy",), 1, labels=("a", "b", "c"))
+TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
 
-def callback(tmp_path: Path, **settings: Any) -> DisableHeads:
-    made = DisableHeads(Run(tmp_path, "run", "tiny", "toy", "pretrained"), **settings)
+def callback(
+    tmp_path: Path, plans: Sequence[str] = ("heads", "layers"), every_n_validations: int = 0, **settings: Any
+) -> DisableHeads:
+    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
+    made = DisableHeads(run, AblationSettings.read("ablation", settings), plans, every_n_validations)
     module = SequenceClassifier(tiny_model("bert"), TASK, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     made.setup(None, module, "validate")  # type: ignore[arg-type]
     return made
@@ -52,19 +57,21 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"plans": ["head"]}, r"Unknown disabling plan 'head'; did you mean 'heads'"),
-        ({"plans": []}, r"No disabling plan is named"),
-        ({"mode": "zeros"}, r"Unknown disabling mode 'zeros'"),
+        ({"plans": []}, r"No disabling plan is given"),
+        ({"mode": "zeros"}, r"Unknown ablation\.mode 'zeros'; did you mean 'zero'"),
         ({"layer": 7}, r"Layer 7 does not exist: the model has layers 0 to 2"),
         ({"plans": ["groups"], "heads": [[0, 9]]}, r"names head 9 of layer 0, but the model has heads 0 to 3"),
         ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"names head 1 of layer 0 twice"),
-        ({"plans": ["groups"]}, r"No group of heads is named; give ablation\.heads"),
+        ({"plans": ["groups"]}, r"No group of heads is given; set ablation\.heads"),
         ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
         ({"every_n_validations": -1}, r"every_n_validations is -1"),
-        ({"max_examples": 0}, r"max_examples is 0; expected 1 or more"),
+        ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
+        ({"level": 1.0}, r"ablation\.level is 1\.0; expected a number between 0 and 1"),
+        ({"seeds": 1}, r"Unknown key 'ablation\.seeds'; did you mean 'seed'"),
         ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
         ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         callback(tmp_path, **settings)

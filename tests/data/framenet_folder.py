@@ -1,4 +1,4 @@
-"""A FrameNet of a few sentences of our own, in the layout of releases 1.5 to 1.7."""
+"""A small FrameNet with our own sentences, in the layout of releases 1.5 to 1.7."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ _NAMESPACE = 'xmlns="http://framenet.icsi.berkeley.edu"'
 
 @dataclass
 class Sentence:
-    """A sentence, its targets and its elements as texts, found from the left; ``element@2`` stands on a second layer."""
+    """A sentence, its targets and its elements as texts, located from the left; ``element@2`` is on a second layer."""
 
     text: str
     targets: tuple[str, ...]
@@ -24,7 +24,7 @@ NOD = (
     Sentence("Heads were , up and down , all nodded and shaken . ", ("nodded", "shaken"), {"Agent": "Heads"}),
     Sentence("The man from Leeds , as always , nodded . ", ("nodded",), {"Agent": "The man from Leeds"}),
     Sentence("Gravely and twice they both nodded . ", ("nodded",), {"Manner": "Gravely"}),
-    # Its article stands again beside the target: near by strings, far by offsets.
+    # Its article occurs again next to the target: near by strings, far by offsets.
     Sentence("The man there behind the door nodded . ", ("nodded",), {"Agent": "The man"}),
     Sentence("the man there behind the door nodded . ", ("nodded",), {"Agent": "the man"}),
     Sentence("He was becoming , I mean , nodding . ", ("nodding",), {"Agent": "He", "Manner@2": "becoming"}),
@@ -41,11 +41,11 @@ REMAINING = {
     "kovaleva": [10, 9, 8, 7, 6, 4, 3],
     "offsets": [10, 9, 8, 7, 6, 5, 4],
 }
-"""Worked out by hand: sentences in all, and left after each filter."""
+"""Computed by hand: all sentences, and those that remain after each filter."""
 
 
 def write_framenet(folder: Path, release: str = "1.5") -> Path:
-    """Writes the corpus and returns its folder; files are private to their owner, which nltk's reader asks for."""
+    """Write the corpus and return its folder; files are private to their owner, as nltk's reader requires."""
     for name in ("frame", "lu", "fulltext"):
         (folder / name).mkdir(parents=True)
     numbers = {name: number for number, name in enumerate(FRAMES, 1)}

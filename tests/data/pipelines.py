@@ -1,4 +1,4 @@
-"""A small spaCy pipeline with a trained tagger and parser, as the hub's cannot be had everywhere."""
+"""A small spaCy pipeline with a trained tagger and parser, for machines without a network."""
 
 import itertools
 import random
@@ -18,7 +18,7 @@ PENN = {"NOUN": "NN", "PROPN": "NNP", "VERB": "VBD", "PRON": "PRP"}
 
 
 def train_pipeline(folder: Path, sentences: int = 240, rounds: int = 5) -> Path:
-    """Trains on gold sentences of the demo corpus, relations by spaCy's names, and saves to the folder."""
+    """Train on gold sentences of the demo corpus, with spaCy's names of relations, and save to the folder."""
     import spacy
     from spacy.tokens import Doc
     from spacy.training import Example

@@ -1,4 +1,4 @@
-"""Annotation by spaCy pipelines: relations by universal names, offsets, what is kept on disk, and bad pipelines."""
+"""Annotation by spaCy pipelines: universal relation names, offsets, the cache on disk, and bad pipelines."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -10,14 +10,13 @@ from data.pipelines import train_pipeline
 from data.tasks import task
 from data.toy import annotate, wordpiece
 
-from bertsecrets.data.annotation import Annotator, make_annotator
-from bertsecrets.data.annotation.storage import read_annotations, write_annotations
+from bertsecrets.data.annotation import Annotator, make_annotator, read_annotations, write_annotations
 from bertsecrets.data.demo import generate
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.measures.features import Features
+from bertsecrets.measures.linguistic.features import Features
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed; pip install 'bertsecrets[annotate]'")
 
@@ -51,7 +50,7 @@ def test_a_trained_pipeline_agrees_with_the_gold_annotation(pipeline: Path, tmp_
             for name in same:
                 same[name] += getattr(left, name) == getattr(right, name)
             assert right.negation == (right.form.lower() in {"not", "never", "no"})
-    # It was trained under spaCy's names of relations; agreement is possible only under the universal ones.
+    # The pipeline was trained with spaCy's relation names; agreement requires the universal ones.
     assert count > 1000
     assert same["pos"] / count > 0.95
     assert same["head"] / count > 0.8
@@ -62,7 +61,7 @@ def test_a_trained_pipeline_agrees_with_the_gold_annotation(pipeline: Path, tmp_
 
 
 class Counting:
-    """Words are the parts between spaces; counts what it is asked."""
+    """Splits at spaces and records the texts that it annotates."""
 
     identity = "counting 1"
 
@@ -103,7 +102,7 @@ def test_an_interruption_loses_one_chunk(tmp_path: Path) -> None:
     assert after.asked == texts[1024:]
 
 
-def _annotate_beside_another(folder: Path, barrier: Any, asked: Any) -> None:
+def _annotate_in_parallel(folder: Path, barrier: Any, asked: Any) -> None:
     pipeline = Counting()
     barrier.wait()
     Annotator(pipeline, folder, progress=False).annotate([f"text {number}" for number in range(2000)])
@@ -113,7 +112,7 @@ def _annotate_beside_another(folder: Path, barrier: Any, asked: Any) -> None:
 def test_two_processes_share_the_work(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     barrier, asked = context.Barrier(2), context.Queue()
-    processes = [context.Process(target=_annotate_beside_another, args=(tmp_path, barrier, asked)) for _ in range(2)]
+    processes = [context.Process(target=_annotate_in_parallel, args=(tmp_path, barrier, asked)) for _ in range(2)]
     for process in processes:
         process.start()
     total = asked.get(timeout=60) + asked.get(timeout=60)
@@ -129,7 +128,7 @@ def test_every_field_of_a_word_is_kept(tmp_path: Path) -> None:
     write_annotations(tmp_path / "a.parquet", annotations)
     assert read_annotations(tmp_path / "a.parquet", 3) == annotations
     (tmp_path / "a.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(UserError, match=r"a.parquet cannot be read .*; delete it to have it made again"):
+    with pytest.raises(UserError, match=r"a.parquet cannot be read .*; delete it, and run again"):
         read_annotations(tmp_path / "a.parquet", 3)
 
 
@@ -146,7 +145,7 @@ def test_a_task_without_gold_annotation_gets_it(pipeline: Path, tmp_path: Path, 
     measure.prepare(data.examples("validation"), data.tokenizer)
 
 
-def test_white_space_that_spacy_makes_tokens_of_is_no_word(tmp_path: Path) -> None:
+def test_white_space_tokens_of_spacy_are_not_words(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("attribute_ruler").add([[{"TEXT": {"REGEX": "."}}]], {"POS": "X"})
     nlp.to_disk(tmp_path / "ruler")
@@ -156,7 +155,7 @@ def test_white_space_that_spacy_makes_tokens_of_is_no_word(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_a_pipeline_that_cannot_be_used_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UserError, match="'en_core_web_mdd' is neither installed nor a folder: install it with python -m"
     ):
@@ -173,7 +172,9 @@ def test_a_pipeline_that_cannot_be_used_is_told(tmp_path: Path, monkeypatch: pyt
         make_annotator({"pipelin": "en_core_web_md"})
     with pytest.raises(UserError, match=r"annotation.processes is 0"):
         make_annotator({"pipeline": "en_core_web_md", "processes": 0})
+    with pytest.raises(UserError, match=r"annotation.cache_dir is 3; expected the path of a folder"):
+        make_annotator({"pipeline": "en_core_web_md", "cache_dir": 3})
     assert make_annotator({}) is None
-    monkeypatch.setattr("bertsecrets.data.annotation.spacy_pipeline.find_spec", lambda name: None)
+    monkeypatch.setattr("bertsecrets.data.spacy_pipeline.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"Annotating with 'en_core_web_md' needs spaCy; run pip install"):
         make_annotator({"pipeline": "en_core_web_md"})

@@ -1,6 +1,5 @@
-"""Treebanks read from CoNLL-U: words, offsets, negation, and what is said of files that are no such thing."""
+"""Treebanks read from CoNLL-U: words, offsets, negation, and messages for bad files."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def written(folder: Path, content: str) -> Path:
     return path
 
 
-def test_words_stand_where_they_are_in_the_text(tmp_path: Path) -> None:
+def test_words_have_their_offsets_in_the_text(tmp_path: Path) -> None:
     (text, annotation), (spelt, second) = read_conllu(written(tmp_path, SENTENCE + SPELT))
     assert text == "He  doesn't (now) eat du pain."
     found = [(word.form, text[word.start : word.end], word.head, word.relation) for word in annotation.words]
@@ -70,15 +69,19 @@ def test_words_stand_where_they_are_in_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("\t5\tnsubj", "\t12\tnsubj", r"sentence toy-1, word 1: head 12 is no word; expected 0 \(the root\) to 9"),
+        ("\t5\tnsubj", "\t12\tnsubj", r"sentence toy-1, word 1: head 12 does not exist; expected 0 \(the root\) to 9"),
         ("\t5\tnsubj", "\tfive\tnsubj", "sentence 1 is not CoNLL-U"),
         ("1\tHe", "one\tHe", "sentence 1 is not CoNLL-U"),
         ("4\t(now)", "6\t(now)", "does not number its words 1, 2, 3"),
-        ("5\teat", "5\teats", r"'eats' is not what its text goes on with \('eat du pain.'\)"),
-        ("1\tHe\the\tPRON\tPRP\t_\t5\tnsubj\t_\t_", "1\tHe\the\tPRON", "word 1: there is no column"),
+        ("5\teat", "5\teats", r"'eats' is not next in its text \('eat du pain.'\)"),
+        (
+            "1\tHe\the\tPRON\tPRP\t_\t5\tnsubj\t_\t_",
+            "1\tHe\the\tPRON",
+            "word 1: column UPOS is missing|word 1: column HEAD is missing",
+        ),
     ],
 )
-def test_a_file_that_is_no_treebank_is_told(tmp_path: Path, before: str, after: str, message: str) -> None:
+def test_a_bad_file_is_reported(tmp_path: Path, before: str, after: str, message: str) -> None:
     assert before in SENTENCE
     path = written(tmp_path, SENTENCE.replace(before, after, 1))
     with pytest.raises(UserError, match=message) as error:
@@ -86,7 +89,7 @@ def test_a_file_that_is_no_treebank_is_told(tmp_path: Path, before: str, after: 
     assert str(path) in str(error.value)
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_a_binary_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "toy.conllu"
     path.write_bytes(b"1\t\xff\xfe\n\n")
     with pytest.raises(UserError, match="sentence 1 is not CoNLL-U"):
@@ -97,7 +100,8 @@ def treebank(folder: Path, content: str = SENTENCE) -> Task:
     (folder / "Toy").mkdir(exist_ok=True)
     written(folder / "Toy", content)
     files = {"train": "toy.conllu", "validation": "toy.conllu", "test": "gone.conllu"}
-    return replace(task("ud_ewt"), name="toy", conllu=ConlluLayout("Toy", files))
+    layout = ConlluLayout(folder="Toy", files=files)
+    return task("ud_ewt").model_copy(update={"name": "toy", "conllu": layout})
 
 
 def test_a_treebank_is_a_task_of_sentences_without_labels(tmp_path: Path) -> None:
@@ -115,11 +119,11 @@ def test_a_treebank_is_a_task_of_sentences_without_labels(tmp_path: Path) -> Non
         data.labels("validation")
 
 
-def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_and_packages_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = treebank(tmp_path)
     with pytest.raises(UserError, match=r"Task 'toy' is read from a treebank: give data.root=<folder that holds Toy>"):
         make_source(SourceConfig(), toy)
-    with pytest.raises(UserError, match="is no folder; give the one that holds Toy"):
+    with pytest.raises(UserError, match="is not a directory; give the one that holds Toy"):
         make_source(SourceConfig(root=str(tmp_path / "no")), toy)
     source = make_source(SourceConfig(source="conllu", root=str(tmp_path)), toy)
     assert isinstance(source, ConlluSource)

@@ -1,4 +1,4 @@
-"""The demo corpus: sound annotation, balanced and separate splits, and no way to the label by word overlap."""
+"""The demo corpus: sound annotation, balanced and separate splits, and labels that word overlap does not predict."""
 
 import functools
 import hashlib
@@ -14,13 +14,12 @@ from types import ModuleType
 import pytest
 
 from bertsecrets.data.demo import DEMO_TASKS, generate
+from bertsecrets.data.demo.corpus import Matcher, overlap
 from bertsecrets.data.demo.edits import swap_roles
+from bertsecrets.data.demo.events import SEQUELS, Sampler
 from bertsecrets.data.demo.frames import BY_VERB, FRAMES
-from bertsecrets.data.demo.lexicon import BY_CATEGORY, HYPERNYMS, NAMES, NOUNS
-from bertsecrets.data.demo.matching import Matcher, overlap
-from bertsecrets.data.demo.modifiers import ADJECTIVES, OPPOSITE
+from bertsecrets.data.demo.lexicon import ADJECTIVES, BY_CATEGORY, HYPERNYMS, NAMES, NOUNS, OPPOSITE
 from bertsecrets.data.demo.pairs import shared_meaning
-from bertsecrets.data.demo.sampling import SEQUELS, Sampler
 from bertsecrets.data.example import Annotation, Example, Word
 
 SPLITS = ("train", "validation", "test")
@@ -184,7 +183,7 @@ def test_frames_lie_inside_their_sentence(sentences: list[tuple[str, Annotation]
                 assert not element.first <= frame.target <= element.last, text
 
 
-def test_agent_and_patient_stand_where_the_syntax_says(everything: dict[str, list[Example]]) -> None:
+def test_agent_and_patient_agree_with_the_syntax(everything: dict[str, list[Example]]) -> None:
     passives = 0
     for row in everything["demo_paraphrase"]:
         for annotation in row.annotations:

@@ -1,4 +1,4 @@
-"""FrameNet's exemplars beside nltk's reader, its filters by hand, and the paper's own sentences."""
+"""FrameNet's exemplars against nltk's reader, filters against counts by hand, and the paper's sentences."""
 
 import logging
 import shutil
@@ -11,11 +11,9 @@ import pytest
 from data.framenet_folder import FRAMES, REMAINING, UNITS, write_framenet
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameRoles, Span
-from bertsecrets.data.framenet.files import FrameNetFiles
-from bertsecrets.data.framenet.published import read_published
+from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, FrameRoles, Span
 from bertsecrets.data.framenet.selection import Filters, select
-from bertsecrets.data.framenet.source import FrameNetSource
+from bertsecrets.data.framenet.source import FrameNetSource, read_published
 from bertsecrets.errors import UserError
 
 OPEN = {"core": "any", "max_words": None, "single_target": False, "max_element_words": None, "min_words_between": None}
@@ -26,7 +24,7 @@ def corpus(folder: Path) -> FrameNetCorpus:
 
 
 def linked_forms(example: Example) -> tuple[str, list[str]]:
-    """The target and the linked elements, as the words say."""
+    """The target and the linked elements, spelt from the words."""
     (annotation,), (text,) = example.annotations, example.texts
     (frame,) = annotation.frames
     words = annotation.words
@@ -66,12 +64,12 @@ def test_exemplars_and_frames_are_those_that_nltk_reads(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("matching", ["kovaleva", "offsets"])
-def test_filters_leave_what_was_worked_out_by_hand(
+def test_filters_leave_what_was_computed_by_hand(
     tmp_path: Path, matching: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = corpus(write_framenet(tmp_path / "fn"))
     with caplog.at_level(logging.INFO):
-        found = select(ours.exemplars(), ours.roles, Filters.from_config({"matching": matching}), "FrameNet 1.5")
+        found = select(ours.exemplars(), ours.roles, Filters.read("framenet", {"matching": matching}), "FrameNet 1.5")
     assert list(found.remaining.values()) == REMAINING[matching]
     assert f"at most 12 words: {REMAINING[matching][2]}" in caplog.text
     expected = [("nodded", ["He"]), ("nodded", ["The man"]), ("nodded", ["the man"]), ("nodding", ["He"])]
@@ -96,7 +94,7 @@ def test_filters_leave_what_was_worked_out_by_hand(
 )
 def test_every_filter_works_alone(tmp_path: Path, switched: dict[str, object], count: int) -> None:
     ours = corpus(write_framenet(tmp_path / "fn"))
-    found = select(ours.exemplars(), ours.roles, Filters.from_config({**OPEN, **switched}))
+    found = select(ours.exemplars(), ours.roles, Filters.read("framenet", {**OPEN, **switched}))
     assert len(found.examples) == count
 
 
@@ -104,7 +102,7 @@ def test_words_are_cut_where_target_and_elements_begin() -> None:
     exemplar = Exemplar(
         "half-hearted men", "", "F", (Span(5, 12, "Target"),), (Span(0, 4, "A"), Span(13, 16, "B"), Span(4, 5, "C"))
     )
-    found = select([exemplar], lambda _: FrameRoles(frozenset({"A"}), frozenset()), Filters.from_config(
+    found = select([exemplar], lambda _: FrameRoles(frozenset({"A"}), frozenset()), Filters.read("framenet",
         {**OPEN, "core": "core_type"}
     ))  # fmt: skip
     (annotation,) = found.examples[0].annotations
@@ -125,7 +123,7 @@ def test_a_zip_and_the_folder_above_are_read_alike(tmp_path: Path) -> None:
     expected = list(corpus(folder).exemplars())
     assert list(corpus(folder.parent).exemplars()) == expected
     assert list(corpus(packed).exemplars()) == expected
-    assert FrameNetSource.from_config({"root": str(packed)}).name == "FrameNet 1.5"
+    assert FrameNetSource.read("framenet", {"root": str(packed)}).name == "FrameNet 1.5"
 
 
 def _without(*names: str):  # type: ignore[no-untyped-def]
@@ -156,11 +154,11 @@ def _with(name: str, content: str):  # type: ignore[no-untyped-def]
         (_with("lu/lu1.xml", "<lexUnit>"), "lu/lu1.xml' of .* is damaged"),
     ],
 )
-def test_a_spoilt_folder_is_told_in_one_sentence(tmp_path: Path, spoil, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_spoilt_folder_is_reported_in_one_sentence(tmp_path: Path, spoil, message: str) -> None:  # type: ignore[no-untyped-def]
     folder = write_framenet(tmp_path / "fn")
     spoil(folder)
     with pytest.raises(UserError, match=message) as caught:
-        FrameNetSource.from_config({"root": str(folder)}).load()
+        FrameNetSource.read("framenet", {"root": str(folder)}).load()
     assert "\n" not in str(caught.value)
 
 
@@ -169,27 +167,29 @@ def test_a_spoilt_folder_is_told_in_one_sentence(tmp_path: Path, spoil, message:
     [
         ({"core": "coreset"}, "Unknown framenet.core 'coreset'; did you mean 'core_set'"),
         ({"matching": "string"}, "Unknown framenet.matching 'string'"),
+        ({"single_target": 1}, "framenet.single_target is 1; expected true or false"),
+        ({"root": 5}, "framenet.root is 5; expected a folder or zip of FrameNet, or null"),
         ({"max_words": 0}, "framenet.max_words is 0; expected a whole number from 1"),
         ({"max_wrods": 3}, "Unknown key 'framenet.max_wrods'; did you mean 'max_words'"),
         ({"published": "none.txt"}, "'none.txt' does not exist"),
         ({"root": "a", "published": "b"}, "both given"),
     ],
 )
-def test_a_wrong_setting_is_told(section: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_reported(section: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        FrameNetSource.from_config(section)
+        FrameNetSource.read("framenet", section)
 
 
-def test_filters_that_leave_nothing_are_told(tmp_path: Path) -> None:
+def test_filters_that_leave_nothing_are_reported(tmp_path: Path) -> None:
     section = {"root": str(write_framenet(tmp_path / "fn")), "max_words": 1}
     with pytest.raises(UserError, match="none is left after 'at most 1 words'"):
-        FrameNetSource.from_config(section).load()
+        FrameNetSource.read("framenet", section).load()
 
 
-def test_without_nltk_the_way_to_get_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_nltk_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "nltk.tokenize", None)
     with pytest.raises(UserError, match=r"pip install 'bertsecrets\[annotate\]'"):
-        FrameNetSource.from_config({"root": str(write_framenet(tmp_path / "fn"))}).load()
+        FrameNetSource.read("framenet", {"root": str(write_framenet(tmp_path / "fn"))}).load()
 
 
 def test_published_sentences_are_read(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_published_sentences_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "He was .", "He was agitated . calm ['He']", "He was agitated . agitated [He]"])
-def test_lines_of_another_form_are_told(tmp_path: Path, line: str) -> None:
+def test_lines_of_another_form_are_reported(tmp_path: Path, line: str) -> None:
     path = tmp_path / "list.txt"
     path.write_text(line + "\n")
     with pytest.raises(UserError, match="<sentence> <target>"):

@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, distributed, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.constant import constant_predictions
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, constant_predictions
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 
@@ -85,7 +84,7 @@ class TestTaskData:
         widths = {batch.input_ids_BS.shape[1] for batch in make(root, pad_to_multiple_of=16).train_dataloader()}
         assert widths <= {16, 32}
 
-    def test_an_unknown_evaluation_set_is_told(self, root: Path) -> None:
+    def test_an_unknown_evaluation_set_is_reported(self, root: Path) -> None:
         with pytest.raises(UserError, match="Unknown evaluation set 'mnli' of task 'mnli'; did you mean 'mnli_m'"):
             make(root).evaluation_loader("mnli")
 
@@ -106,7 +105,7 @@ class TestTaskData:
         assert data.labels("train").bincount().tolist() == [40, 21]
         assert data.constant_prediction() == 0.0
 
-    def test_a_split_without_labels_is_told(self, root: Path) -> None:
+    def test_a_split_without_labels_is_reported(self, root: Path) -> None:
         with pytest.raises(UserError, match="Split 'test_matched' of task 'mnli' has no labels"):
             make(root).labels("test_matched")
 

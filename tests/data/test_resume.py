@@ -1,4 +1,4 @@
-"""Interrupted epochs go on where they stopped: through Lightning's own checkpoints, at every possible step."""
+"""Interrupted epochs resume where they stopped, from Lightning's checkpoints, at every possible step."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ SPLIT = EncodedSplit(pairs(EXAMPLES), wordpiece(), 16)
 
 
 class CountingSplit(EncodedSplit):
-    """Notes how many batches are put together."""
+    """Counts the batches that are formed."""
 
     made = 0
 
@@ -31,7 +31,7 @@ class CountingSplit(EncodedSplit):
 
 
 class Recorder(pl.LightningModule):
-    """Notes the examples of every batch, and stops in a chosen step as a kill would."""
+    """Records the examples of every batch, and stops at a chosen step as a kill would."""
 
     def __init__(self, dies_in: int | None = None) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def trainer(folder: Path, *callbacks: Callback, **settings: Any) -> pl.Trainer:
 
 
 def run(folder: Path, model: Recorder, resume_from: Path | None = None, workers: int = 0, **settings: Any) -> None:
-    """Fits; every checkpoint that the model's progress allows lies in the folder afterwards."""
+    """Fit, and save a checkpoint after every step to the folder."""
     every_step = ModelCheckpoint(
         folder, "step-{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )
@@ -125,7 +125,7 @@ def test_an_epoch_cut_short_by_the_trainer_is_over(tmp_path: Path) -> None:
     assert resumed.seen == whole.seen[4:]
 
 
-def test_the_state_counts_the_batches_dealt_and_is_zero_after_the_last() -> None:
+def test_the_state_counts_the_batches_delivered_and_is_zero_after_the_last() -> None:
     data = loader()
     assert data.state_dict() == {"epoch": 0, "dealt": 0}
     counts = []
@@ -134,7 +134,7 @@ def test_the_state_counts_the_batches_dealt_and_is_zero_after_the_last() -> None
     assert counts == [1, 2, 3, 4, 5, 0]
 
 
-def test_skipped_batches_are_not_put_together() -> None:
+def test_skipped_batches_are_not_formed() -> None:
     split = CountingSplit(pairs(EXAMPLES), wordpiece(), 16)
     whole = [batch.index_B.tolist() for batch in loader(split)]
     split.made = 0

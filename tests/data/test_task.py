@@ -1,4 +1,4 @@
-"""Every task of conf/task, and what is said of a wrong one."""
+"""Every task of conf/task, and messages for bad ones."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def config(**changes: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def test_the_nine_glue_tasks_the_demo_tasks_and_the_treebank_are_there() -> None:
+def test_conf_task_has_the_nine_glue_tasks_the_demo_tasks_and_the_treebank() -> None:
     assert set(NAMES) == GLUE | set(DEMO_TASKS) | TREEBANKS
 
 
@@ -55,7 +55,7 @@ def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> 
 
 
 @pytest.mark.parametrize("name", sorted(GLUE))
-def test_labels_stand_in_the_order_of_the_hub(name: str) -> None:
+def test_labels_have_the_order_of_the_hub(name: str) -> None:
     assert task(name).labels == HUB_LABELS[name]
 
 
@@ -77,8 +77,8 @@ def test_regression_has_one_output_and_a_range() -> None:
     ("changes", "message"),
     [
         ({"lables": ["a", "b"]}, "Unknown key 'task.lables'; did you mean 'labels'?"),
-        ({"name": None}, "task.name is missing"),
-        ({"metrics": None}, "task.metrics is missing"),
+        ({"name": None}, "task.name has no value"),
+        ({"metrics": None}, "task.metrics has no value"),
         ({"metrics": []}, "has no metrics"),
         ({"metrics": "accuracy"}, "task.metrics is 'accuracy'; expected a list"),
         ({"labels": None, "tsv_labels": None}, "needs either labels"),
@@ -92,19 +92,31 @@ def test_regression_has_one_output_and_a_range() -> None:
         ({"texts": 3}, "task.texts is 3; expected 1 (sentences) or 2 (pairs)"),
         ({"texts": 1}, "task.hub.texts names 2 columns; expected 1"),
         ({"hub__paht": "x"}, "Unknown key 'task.hub.paht'; did you mean 'path'?"),
-        ({"hub__path": None}, "task.hub.path is missing"),
-        ({"hub": "glue"}, "task.hub is 'glue'; expected keys and values"),
-        ({"tsv__folder": None}, "task.tsv.folder is missing"),
+        ({"hub__path": None}, "task.hub.path has no value"),
+        ({"hub": "glue"}, "task.hub is 'glue'; expected a section of keys and values"),
+        ({"tsv__folder": None}, "task.tsv.folder has no value"),
         ({"tsv__files": {"train": "train.tsv"}}, "no file for split 'validation'"),
         ({"tsv__positions": {"label": -1}}, "task.tsv.positions is {'label': -1}"),
         ({"tsv__headless": ["train"]}, "task.tsv.positions lacks column '#1 String'"),
         ({"evaluation": {}}, "has no evaluation sets"),
         ({"training": None}, "task.training is None"),
-        ({"training__learning_rate": None}, "task.training.learning_rate is missing"),
+        ({"training__learning_rate": None}, "task.training.learning_rate has no value"),
+        ({"training__learning_rate": 0}, "task.training.learning_rate is 0; expected a number above 0 and up to 1"),
+        ({"training__learning_rate": 1.5}, "task.training.learning_rate is 1.5"),
+        ({"training__learning_rate": "5e-5"}, "task.training.learning_rate is '5e-5'"),
+        ({"training__batch_size": 0}, "task.training.batch_size is 0; expected a whole number from 1"),
+        ({"training__batch_size": True}, "task.training.batch_size is True"),
+        ({"training__max_epochs": 0}, "task.training.max_epochs is 0; expected a whole number from 1"),
+        ({"training__max_length": 7}, "task.training.max_length is 7; expected a whole number from 8 to 100000"),
+        ({"training__max_length": 100_001}, "task.training.max_length is 100001"),
+        ({"lables": None}, "Unknown key 'task.lables'; did you mean 'labels'?"),
+        ({"metrics": ["accuracy", 1]}, "task.metrics is ['accuracy', 1]; expected a list of names"),
+        ({"tsv__files": {"train": 3}}, "task.tsv.files is {'train': 3}; expected names and their values"),
+        ({"demo": "yes"}, "task.demo is 'yes'; expected true or false"),
         ({"training__max_lenght": 3}, "Unknown key 'task.training.max_lenght'; did you mean 'max_length'?"),
     ],
 )
-def test_a_wrong_task_is_told_in_one_sentence(changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_task_is_reported_in_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as error:
         task_from_config(config(**changes))
     assert message in str(error.value)

@@ -45,7 +45,7 @@ def test_a_batch_holds_what_naive_tokenisation_gives(tokenizer: PreTrainedTokeni
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing_of_the_real_tokens(side: str) -> None:
+def test_padding_does_not_change_the_real_tokens(side: str) -> None:
     examples, positions = pairs(12), [0, 5, 11]
     narrow = EncodedSplit(examples, wordpiece(side), MAX)[positions]
     wide = EncodedSplit(examples, wordpiece(side), MAX, pad_to=40)[positions]
@@ -94,7 +94,7 @@ def test_a_batch_moves_as_a_whole() -> None:
     assert batch.input_ids_BS.device.type == "cpu"
 
 
-def test_words_without_annotation_are_the_tokenizers_and_count_on_in_the_second_text() -> None:
+def test_words_without_annotation_are_the_tokenizers_and_are_numbered_through_both_texts() -> None:
     split = EncodedSplit([Example(0, ("dogs sees", "unhappy cat"), 0)], wordpiece(), MAX)
     tokens = split.tokenizer.convert_ids_to_tokens(split[[0]].input_ids_BS[0].tolist())
     assert tokens[1:3] == ["dog", "##s"]
@@ -134,13 +134,13 @@ def test_an_empty_annotation_has_no_words() -> None:
     assert set(EncodedSplit([example], wordpiece(), 40)[[0]].word_BS[0].tolist()) == {-1}
 
 
-def test_annotations_stay_beside_their_examples() -> None:
+def test_annotations_stay_with_their_examples() -> None:
     gold = (annotate("a b", "a", "b"),)
     split = EncodedSplit([Example(0, ("a b",), 0), Example(1, ("a b",), 0, gold)], wordpiece(), 40)
     assert split[[1, 0]].annotations == (gold, ())
 
 
-def test_truncation_takes_tokens_off_the_longer_text_and_is_counted() -> None:
+def test_truncation_shortens_the_longer_text_and_is_counted() -> None:
     long, short = "cat " * 30, "dog fish"
     split = EncodedSplit([Example(0, (long, short), 0), Example(1, (short, short), 0)], wordpiece(), 12)
     batch = split[[0]]
@@ -151,7 +151,7 @@ def test_truncation_takes_tokens_off_the_longer_text_and_is_counted() -> None:
     assert batch.word_BS[0].tolist() == [-1, *range(7), -1, 7, 8, -1]
 
 
-def test_what_cannot_be_encoded_is_told() -> None:
+def test_what_cannot_be_encoded_is_reported() -> None:
     with pytest.raises(UserError, match=r"pad_to is 5, but an example has \d+ tokens; set max_length=5"):
         EncodedSplit(pairs(4), wordpiece(), MAX, pad_to=5)
     bare = wordpiece()
@@ -160,7 +160,7 @@ def test_what_cannot_be_encoded_is_told() -> None:
         EncodedSplit(pairs(4), bare, MAX)
 
 
-def test_a_slow_tokenizer_is_told() -> None:
+def test_a_slow_tokenizer_is_reported() -> None:
     class Slow:
         is_fast = False
 

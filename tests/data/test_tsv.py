@@ -81,7 +81,7 @@ def test_quotes_are_not_special(tmp_path: Path) -> None:
     assert read(tmp_path) == [('" He left .', 'He said " no .', 1), ('a "" b', '"c"', 0)]
 
 
-def test_byte_order_mark_and_carriage_returns_are_no_part_of_the_text(tmp_path: Path) -> None:
+def test_byte_order_mark_and_carriage_returns_are_not_part_of_the_text(tmp_path: Path) -> None:
     content = (HEADER + "1\t1\t2\ta\tb\n").replace("\n", "\r\n")
     write(tmp_path, content, encoding="utf-8-sig")
     assert read(tmp_path) == [("a", "b", 1)]
@@ -119,7 +119,7 @@ def test_qnli_and_wnli(tmp_path: Path) -> None:
     assert read(tmp_path, "wnli") == [("a", "b", 1)]
 
 
-def test_qqp_rows_with_too_few_fields_are_told_or_left_out(tmp_path: Path) -> None:
+def test_qqp_rows_with_too_few_fields_are_reported_or_left_out(tmp_path: Path) -> None:
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     path = write(tmp_path, header + "1\t2\t3\ta ?\tb ?\t0\n4\t5\t6\tbroken\n7\t8\t9\tc ?\td ?\t1\n", "QQP")
     with pytest.raises(UserError, match=r"4 fields, expected at least 6; .*data\.skip_bad_rows=true") as error:
@@ -142,7 +142,7 @@ def test_qqp_rows_with_too_few_fields_are_told_or_left_out(tmp_path: Path) -> No
         ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "dev.tsv:2: score 'nan' of task 'stsb'"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_told_with_its_place(
+def test_a_wrong_file_is_reported_with_its_place(
     tmp_path: Path, name: str, folder: str, content: str, message: str
 ) -> None:
     write(tmp_path, content, folder)
@@ -152,16 +152,16 @@ def test_a_wrong_file_is_told_with_its_place(
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     write(tmp_path, HEADER + "1\t1\t2\tcafé\tb\n", encoding="latin-1")
     with pytest.raises(UserError, match=r"dev\.tsv' is not UTF-8"):
         read(tmp_path)
 
 
-def test_missing_folder_file_and_setting_are_told(tmp_path: Path) -> None:
+def test_missing_folder_file_and_setting_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data=tsv needs data\.root"):
         make_source(SourceConfig(source="tsv"), task("mrpc"))
-    with pytest.raises(UserError, match=r"nowhere' is no folder; give the one that holds MRPC"):
+    with pytest.raises(UserError, match=r"nowhere' is not a directory; give the one that holds MRPC"):
         make_source(SourceConfig(source="tsv", root=str(tmp_path / "nowhere")), task("mrpc"))
     with pytest.raises(UserError, match=r"dev\.tsv' is missing; data\.root must hold MRPC/dev\.tsv"):
         read(tmp_path)

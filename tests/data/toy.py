@@ -1,4 +1,4 @@
-"""Small tokenizers and examples, made on the spot."""
+"""Small tokenizers and examples, built in memory."""
 
 import random
 import string
@@ -57,7 +57,7 @@ def pairs(count: int, seed: int = 0, longest: int = 12) -> list[Example]:
 
 
 def annotate(text: str, *forms: str) -> Annotation:
-    """An annotation whose words are the given pieces of a text, from left to right."""
+    """An annotation with these pieces of a text as its words, from left to right."""
     words, start = [], 0
     for number, form in enumerate(forms):
         start = text.index(form, start)

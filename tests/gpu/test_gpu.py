@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from doors.runs import door, small
-from doors.sweeps import sweep
+from cli.runs import door, small
 from families import FAMILIES, HEADS, LAYERS, tiny_batch, tiny_model
+from sweeps.sweeps import sweep
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.attention import prove
+from bertsecrets.attention import check_attention
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.features import Features
-from bertsecrets.measures.runner import measure_pass
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.table import HeadTable
 
@@ -71,10 +71,10 @@ def test_shared_work_equals_one_forward_pass_for_each_variant(family: str) -> No
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_proof_holds_on_a_gpu(family: str) -> None:
-    proof = prove(tiny_model(family).to(GPU))
-    assert proof.watched_difference == 0 or proof.watched_difference < 1e-4
-    assert min(proof.override_differences) > 0
+def test_the_check_passes_on_a_gpu(family: str) -> None:
+    check = check_attention(tiny_model(family).to(GPU))
+    assert check.watched_difference == 0 or check.watched_difference < 1e-4
+    assert min(check.override_differences) > 0
 
 
 @pytest.mark.parametrize(

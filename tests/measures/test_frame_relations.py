@@ -1,4 +1,4 @@
-"""Relation-specific heads: hand-worked sentences, a naive loop, and tests that tell relation, distance and word apart."""
+"""Relation-specific heads: hand-worked sentences, a naive loop, and tests that distinguish relation, distance and word."""
 
 import itertools
 import json
@@ -15,21 +15,19 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from bertsecrets.attention.capture import capture
+from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
-from bertsecrets.data.framenet.published import read_published
+from bertsecrets.data.framenet.source import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
-from bertsecrets.measures.drawings import drawings
-from bertsecrets.measures.frame_relations import FrameRelations
-from bertsecrets.measures.links import Link, Moved, Places, fixed_offsets, links_of
-from bertsecrets.measures.runner import check_needs, measure_pass
+from bertsecrets.measures.frame_relations.drawings import drawings
+from bertsecrets.measures.frame_relations.links import Link, Moved, Places, fixed_offsets, links_of
+from bertsecrets.measures.frame_relations.measure import FrameRelations
+from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
-
-COLUMNS = FrameRelations.columns
 
 
 def annotation(words: int, *frames: Frame) -> Annotation:
@@ -254,7 +252,7 @@ def columns_of(attention_BHQK: Tensor, batch: Batch, permutations: int) -> dict[
     return {column: grid.column(column)[0].numpy() for column in grid.columns}
 
 
-def test_relation_distance_and_word_are_told_apart() -> None:
+def test_relation_distance_and_word_are_distinguished() -> None:
     batch = sentences(40)
     size = batch.input_ids_BS.shape[1]
     links = links_of(batch, "all", "element_to_target", "offsets")
@@ -382,7 +380,7 @@ def test_fixed_offsets_count_links_once() -> None:
         ({"permutations": 0}, "permutations .* is 0"),
     ],
 )
-def test_a_wrong_setting_is_told(setting: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_an_error(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         FrameRelations(1, 1, **setting)  # type: ignore[arg-type]
 
@@ -398,7 +396,7 @@ def test_annotation_is_needed() -> None:
 def test_figure_3_of_the_paper(glue: Path) -> None:
     """METHODS K3, with weights from the hub or from the folder that BERTSECRETS_BERT_BASE names."""
     shared = glue.parent
-    spec = ModelSpec("bert_base", os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
+    spec = ModelSpec(name="bert_base", path=os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
     try:
         tokenizer, model = load_tokenizer(spec), load_model(spec, task("sst2"), "pretrained", seed=0)
     except UserError as error:

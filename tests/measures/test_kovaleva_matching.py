@@ -12,14 +12,15 @@ from measures.naive import Plain, bert_tokenizer, maps, plain
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.conllu import read_conllu
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.measures.features import Features
-from bertsecrets.measures.matching import StringMatching
-from bertsecrets.measures.token_to_token import TokenToToken
-from bertsecrets.measures.word_features import Feature
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.linguistic.matching import StringMatching
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
+from bertsecrets.measures.linguistic.word_features import Feature
 
 CONF = Path(__file__).parents[2] / "conf"
 SECTIONS = yaml.safe_load((CONF / "feature" / "kovaleva.yaml").read_text())
-PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token_kovaleva.yaml").read_text())["pairs"]
+MEASURE = yaml.safe_load((CONF / "measure" / "token_to_token_kovaleva.yaml").read_text())
+PAIRS = MEASURE["token_to_token_kovaleva"]["pairs"]
 
 NEGATIONS = [
     "neither",
@@ -138,7 +139,7 @@ def test_features_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
     examples = real_examples(glue)
     split = EncodedSplit(examples, bert_tokenizer(), 64)
     measure = Features(1, 2, SECTIONS, matching="kovaleva", absent="kovaleva")
-    measure.prepare(examples, bert_tokenizer())
+    measure.prepare(split)
     expected: dict[str, list[list[float]]] = {name: [] for name in SECTIONS}
     seen_without = set()
     for start in range(0, len(examples), 16):
@@ -170,7 +171,7 @@ def test_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
     examples = real_examples(glue)
     split = EncodedSplit(examples, bert_tokenizer(), 64)
     measure = TokenToToken(1, 2, SECTIONS, PAIRS, matching="kovaleva", absent="kovaleva")
-    measure.prepare(examples, bert_tokenizer())
+    measure.prepare(split)
     expected: dict[str, list[list[float]]] = {name: [] for name in (*PAIRS, *(f"cls_to_{each}" for each in SECTIONS))}
     for start in range(0, len(examples), 16):
         batch = split[list(range(start, min(start + 16, len(examples))))]
@@ -212,7 +213,7 @@ def test_offsets_and_spelling_differ_where_words_repeat() -> None:
     values = []
     for matching in ("offsets", "kovaleva"):
         measure = Features(1, 1, objects, matching=matching)  # type: ignore[arg-type]
-        measure.prepare([example], bert_tokenizer())
+        measure.prepare(split)
         values.append(measure.per_example(attention_BHQK, split[[0]], None)[0, 0, 0].item())
     received = attention_BHQK[0, 0].mean(0)
     assert math.isclose(values[0], received[7].item(), rel_tol=1e-12)

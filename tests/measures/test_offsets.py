@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patterns.made import batch_of, random_maps, real_tokens
+from patterns.random_maps import batch_of, random_maps, real_tokens
 
 from bertsecrets.measures.offsets import Offsets
 

@@ -1,53 +1,41 @@
-"""A measure on two models: against the other taken by itself, and differences against scipy's paired test."""
+"""A measure on two models: against the other model measured alone, and differences against scipy's paired test."""
 
 from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, tiny_model
+from measures.toy import Focus, batches
 from scipy import stats
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
+from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.frame_relations import FrameRelations
+from bertsecrets.measures.frame_relations.measure import FrameRelations
+from bertsecrets.measures.offsets import Offsets
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.paired import Paired
-from bertsecrets.measures.runner import measure_pass
 
 
-class Focus(Measure):
-    """The mean over queries of the largest weight; examples of fewer than five tokens do not count in the second column."""
+class CountedFocus(Focus):
+    """Records the layer and the maps of every call."""
 
-    name = "focus"
-    columns = ("all", "long")
+    def __init__(self, num_layers: int, num_heads: int) -> None:
+        super().__init__(num_layers, num_heads)
+        self.calls: list[Tensor] = []
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        real_BQ = batch.attention_mask_BS.to(attention_BHQK)
-        mean_BH = (attention_BHQK.amax(-1) * real_BQ[:, None]).sum(-1) / real_BQ.sum(-1)[:, None]
-        long_BH = mean_BH.masked_fill((batch.lengths_B < 5)[:, None], torch.nan)
-        return torch.stack([mean_BH, long_BH], -1)
+        self.calls.append(attention_BHQK)
+        return super().per_example(attention_BHQK, batch, reference_BHQK)
 
 
-def batches() -> list[Batch]:
-    found = []
-    for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
-        inputs = tiny_batch(lengths)
-        ids_BS = (inputs["input_ids"] + start) % 90
-        found.append(
-            Batch(
-                input_ids_BS=ids_BS,
-                attention_mask_BS=inputs["attention_mask"],
-                token_type_ids_BS=None,
-                special_BS=torch.zeros_like(ids_BS).bool(),
-                word_BS=torch.zeros_like(ids_BS),
-                index_B=torch.arange(start, start + len(ids_BS)),
-                label_B=None,
-            )
-        )
-    return found
+def two_models() -> tuple[torch.nn.Module, torch.nn.Module]:
+    model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
+    return model, other
 
 
 def by_hand(model: torch.nn.Module) -> np.ndarray:
@@ -62,13 +50,20 @@ def by_hand(model: torch.nn.Module) -> np.ndarray:
     return np.stack(rows)
 
 
+def assert_bit_equal(first: HeadGrid, second: HeadGrid) -> None:
+    assert first.measure == second.measure
+    assert first.described == second.described
+    for name in ("value_LHC", "stderr_LHC", "count_LHC"):
+        torch.testing.assert_close(getattr(first, name), getattr(second, name), rtol=0, atol=0, equal_nan=True)
+
+
 def test_both_models_and_their_differences_on_the_same_examples() -> None:
-    model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
+    model, other = two_models()
     a_NLH, b_NLH = by_hand(model), by_hand(other)
     long_N = np.array([11, 7, 4, 9, 9, 3, 6]) >= 5
-    paired = Paired(Focus(LAYERS, HEADS))
-    (grid,) = measure_pass(model, [paired], batches(), other)
-    theirs, difference = paired.apart(grid)
+    paired = Paired(Focus(LAYERS, HEADS), "initial")
+    measure_pass(model, [paired], batches(), {"initial": other})
+    theirs, difference = paired.grids()
     assert theirs.columns == difference.columns == ("all", "long")
     for keep_N, column in ((np.ones(7, bool), "all"), (long_N, "long")):
         a, b = a_NLH[keep_N], b_NLH[keep_N]
@@ -82,21 +77,21 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
 
 def test_a_model_does_not_differ_from_itself() -> None:
     model = tiny_model("bert").double()
-    paired = Paired(Focus(LAYERS, HEADS))
-    (grid,) = measure_pass(model, [paired], batches(), deepcopy(model))
-    _, difference = paired.apart(grid)
+    paired = Paired(Focus(LAYERS, HEADS), "initial")
+    measure_pass(model, [paired], batches(), {"initial": deepcopy(model)})
+    difference = paired.grids().difference
     assert (difference.value_LHC == 0).all()
     assert (difference.stderr_LHC == 0).all()
 
 
 def framed() -> list[Batch]:
-    """Batches whose sentences hold one frame each; none in the last of them."""
-    found = []
+    """Batches whose sentences hold one frame each; the last batch has no frame."""
+    made = []
     for place, batch in enumerate([*batches(), batches()[0]]):
         size = batch.input_ids_BS.shape[1]
         words = tuple(Word("w", 2 * word, 2 * word + 1, "X", -1, "root") for word in range(size))
         frames = (Frame("F", 2, (FrameElement("A", 0, 0),)),) if place < 2 else ()
-        found.append(
+        made.append(
             Batch(
                 input_ids_BS=batch.input_ids_BS,
                 attention_mask_BS=batch.attention_mask_BS,
@@ -108,25 +103,88 @@ def framed() -> list[Batch]:
                 annotations=((Annotation(words, frames),),) * batch.size,
             )
         )
-    return found
+    return made
 
 
-def test_the_other_model_has_the_tests_that_the_measure_gives_it_by_itself() -> None:
-    model, other = (tiny_model("bert", seed=seed, attention="eager").double() for seed in (0, 1))
-    paired = Paired(FrameRelations(LAYERS, HEADS, permutations=50))
-    theirs, difference = paired.apart(measure_pass(model, [paired], framed(), other)[0])
+def test_the_other_model_has_the_tests_that_the_measure_gives_it_alone() -> None:
+    model, other = two_models()
+    paired = Paired(FrameRelations(LAYERS, HEADS, permutations=50), "initial")
+    measure_pass(model, [paired], framed(), {"initial": other})
+    theirs, difference = paired.grids()
     (alone,) = measure_pass(other, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
     assert theirs.columns == alone.columns
     assert {"p_position_holm", "p_received_holm"} <= set(theirs.columns)
     assert torch.allclose(theirs.value_LHC, alone.value_LHC, equal_nan=True, atol=1e-12)
     assert torch.equal(theirs.count_LHC, alone.count_LHC)
     assert theirs.column("p_position").unique().numel() > 1
-    # A p-value of a difference of two weights is none of the difference's numbers.
-    assert difference.columns == FrameRelations.columns
+    # P-values are not averaged, so that the differences have none.
+    assert difference.described == tuple(column for column in FrameRelations.columns if column.role != "p_value")
     (own,) = measure_pass(model, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
     expected_LH = own.column("weight") - alone.column("weight")
     assert torch.allclose(difference.column("weight"), expected_LH, atol=1e-12)
     assert (difference.count_LHC[:, :, 0] == 7).all()
+
+
+def test_one_pass_feeds_measures_and_pairs_as_separate_passes_do() -> None:
+    model, initial = two_models()
+    random = tiny_model("bert", seed=2, attention="eager").double()
+    references = {"initial": initial, "random": random}
+
+    def measures() -> list[Measure]:
+        return [Focus(LAYERS, HEADS), Drift(LAYERS, HEADS), FrameRelations(LAYERS, HEADS, permutations=20)]
+
+    focus, drift, relations = measures()
+    pairs = [Paired(measure, other) for other in references for measure in (focus, relations)]
+    together = measure_pass(model, [focus, drift, relations, *pairs], framed(), references)
+    for grid, measure in zip(together, measures(), strict=False):
+        (alone,) = measure_pass(model, [measure], framed(), references)
+        assert_bit_equal(grid, alone)
+    for pair in pairs:
+        fresh = next(measure for measure in measures() if measure.name == pair.name)
+        recomputed = Paired(fresh, pair.reference)
+        # Without its partner in the pass, the pair computes the model's numbers itself.
+        measure_pass(model, [recomputed], framed(), {pair.reference: references[pair.reference]})
+        assert_bit_equal(pair.grids().other, recomputed.grids().other)
+        assert_bit_equal(pair.grids().difference, recomputed.grids().difference)
+        (theirs,) = measure_pass(references[pair.reference], [fresh], framed())
+        assert_bit_equal(pair.grids().other, theirs)
+
+
+def test_a_models_numbers_are_computed_once_for_all_its_pairs() -> None:
+    model, initial = two_models()
+    random = tiny_model("bert", seed=2, attention="eager").double()
+    partner = CountedFocus(LAYERS, HEADS)
+    pairs = [Paired(partner, "initial"), Paired(partner, "random")]
+    measure_pass(model, [partner, *pairs], batches(), {"initial": initial, "random": random})
+    copies = [pair.measure for pair in pairs]
+    assert all(isinstance(copy, CountedFocus) for copy in copies)
+    assert len(partner.calls) == len(batches()) * LAYERS
+    for copy in copies:
+        assert isinstance(copy, CountedFocus)
+        # The other model's maps alone.
+        assert len(copy.calls) == len(batches()) * LAYERS
+        assert not any(theirs is own for theirs in copy.calls for own in partner.calls)
+
+
+def test_a_partners_numbers_of_another_batch_are_not_reused() -> None:
+    model, other = two_models()
+    partner = Focus(LAYERS, HEADS)
+    # The partner keeps the numbers of another pass.
+    measure_pass(other, [partner], batches())
+    assert partner.added is not None
+    paired = Paired(partner, "initial")
+    measure_pass(model, [paired], batches(), {"initial": other})
+    fresh = Paired(Focus(LAYERS, HEADS), "initial")
+    measure_pass(model, [fresh], batches(), {"initial": other})
+    assert_bit_equal(paired.grids().difference, fresh.grids().difference)
+
+
+def test_references_that_no_measure_needs_do_not_run() -> None:
+    model, initial = two_models()
+    idle, calls = tiny_model("bert", seed=3), list[int]()
+    idle.register_forward_hook(lambda *_: calls.append(1))
+    measure_pass(model, [Offsets(LAYERS, HEADS), Drift(LAYERS, HEADS)], batches(), {"initial": initial, "random": idle})
+    assert not calls
 
 
 def test_a_models_autocast_does_not_round_its_measures() -> None:
@@ -156,4 +214,4 @@ def test_a_models_autocast_does_not_round_its_measures() -> None:
 
 def test_a_measure_of_two_models_cannot_be_paired() -> None:
     with pytest.raises(ValueError, match="'drift' compares two models itself"):
-        Paired(Drift(LAYERS, HEADS))
+        Paired(Drift(LAYERS, HEADS), "initial")

@@ -18,12 +18,12 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.token_to_token import TokenToToken
-from bertsecrets.measures.word_pairs import WordPair
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
+from bertsecrets.measures.linguistic.word_pairs import WordPair
 
 CONF = Path(__file__).parents[2] / "conf"
 FEATURES = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
-PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token.yaml").read_text())["pairs"]
+PAIRS = yaml.safe_load((CONF / "measure" / "token_to_token.yaml").read_text())["token_to_token"]["pairs"]
 EXAMPLES = DemoSource(task("demo_nli")).examples("validation")
 LENGTH = 22
 """Short enough to cut many of the examples."""
@@ -118,7 +118,7 @@ def test_the_measure_equals_a_naive_loop(start: int, seed: int) -> None:
             expected = naive(example, attention_BHQK[row, head, :length, :length].numpy())
             for place, column in enumerate(measure.columns):
                 found = values_BHC[row, head, place].item()
-                assert found == pytest.approx(expected[column], abs=1e-12, nan_ok=True), (row, column)
+                assert found == pytest.approx(expected[column.name], abs=1e-12, nan_ok=True), (row, column.name)
 
 
 def test_the_examples_of_the_naive_loop_hold_every_case() -> None:
@@ -154,12 +154,16 @@ LONG = sentence_of(
 )
 
 
+def names(measure: TokenToToken) -> list[str]:
+    return [column.name for column in measure.columns]
+
+
 def one(attention_BHQK: Tensor, **settings: Any) -> dict[str, float]:
     """The columns of the sentence above for one map."""
     batch = EncodedSplit([LONG], bert_tokenizer(), 32)[[0]]
     measure = TokenToToken(1, 1, **{"features": {}, "pairs": PAIRS, **settings})
     values_BHC = measure.per_example(attention_BHQK, batch, None)
-    return dict(zip(measure.columns, values_BHC[0, 0].tolist(), strict=True))
+    return dict(zip(names(measure), values_BHC[0, 0].tolist(), strict=True))
 
 
 def test_a_sentence_worked_by_hand() -> None:
@@ -181,7 +185,7 @@ def test_a_sentence_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_a_head_that_attends_by_position_alone_is_told_from_one_that_attends_to_subjects(offset: int) -> None:
+def test_attending_by_position_alone_differs_from_attending_to_subjects(offset: int) -> None:
     positional = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
     for query in range(9):
         positional[0, 0, query, min(max(query + offset, 0), 8)] = 1.0
@@ -202,7 +206,7 @@ def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> N
         batch = split[list(range(start, start + 50))]
         measure.update(0, maps(batch, 8, seed=start), batch)
     grid = measure.compute()
-    for column in measure.columns:
+    for column in grid.columns:
         if column.endswith("_beyond_position"):
             place = grid.columns.index(column)
             z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, place]
@@ -221,8 +225,8 @@ def test_pieces_padding_and_an_example_without_pairs() -> None:
     padded[:, :, :9, :9] = maps(batch, 2, 0)
     again = TokenToToken(1, 2, FEATURES, PAIRS).per_example(padded, wide, None)
     assert torch.allclose(values_BHC, again, equal_nan=True)
-    assert values_BHC[1, :, measure.columns.index("verb_to_subject")].isnan().all()
-    assert values_BHC[1, :, measure.columns.index("cls_to_cls")].isfinite().all()
+    assert values_BHC[1, :, names(measure).index("verb_to_subject")].isnan().all()
+    assert values_BHC[1, :, names(measure).index("cls_to_cls")].isfinite().all()
     absent = TokenToToken(1, 2, {}, PAIRS, absent="kovaleva").per_example(maps(batch, 2, 0), batch, None)
     assert (absent[1, :, 0] == 0).all()
 
@@ -238,22 +242,24 @@ def test_pieces_padding_and_an_example_without_pairs() -> None:
         ("head", "Pair 'x' is 'head'"),
     ],
 )
-def test_a_pair_that_is_none_is_told(section: Any, message: str) -> None:
+def test_a_wrong_pair_is_an_error(section: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         WordPair.from_config("x", section)
 
 
-def test_what_does_not_fit_is_told_before_the_first_batch(recwarn: pytest.WarningsRecorder) -> None:
+def test_what_does_not_fit_is_an_error_before_the_first_batch(recwarn: pytest.WarningsRecorder) -> None:
     adverbs = {"adverb_to_object": {"link": "dependent", "from": {"pos": ["ADV"]}, "to": {"relation": ["obj"]}}}
-    with pytest.raises(UserError, match="Pair 'adverb_to_object' matches nothing in the 400 examples"):
-        TokenToToken(1, 1, {}, adverbs).prepare(EXAMPLES, bert_tokenizer())
+    with pytest.raises(
+        UserError,
+        match=r"Pair 'adverb_to_object' matches nothing in the 400 examples.*measure\.token_to_token\.pairs\.adverb_to_object=null",
+    ):
+        TokenToToken(1, 1, {}, adverbs).prepare(EncodedSplit(EXAMPLES, bert_tokenizer(), 64))
     with pytest.raises(UserError, match="neither features nor pairs"):
         TokenToToken(1, 1, {}, {})
     with pytest.raises(UserError, match="far is 0"):
         TokenToToken(1, 1, FEATURES, PAIRS, far=0)
-    with pytest.raises(UserError, match="Two columns of the measure token_to_token are called 'a_far'"):
+    with pytest.raises(UserError, match="Measure token_to_token has two columns called 'a_far'"):
         TokenToToken(1, 1, {}, {"a": {"link": "head"}, "a_far": {"link": "head"}})
-    without = [LONG]
     pairs = {"verb_to_subject": PAIRS["verb_to_subject"], "coreferent": PAIRS["coreferent"]}
-    TokenToToken(1, 1, {}, pairs).prepare(without, bert_tokenizer())
+    TokenToToken(1, 1, {}, pairs).prepare(EncodedSplit([LONG], bert_tokenizer(), 64))
     assert any("coreferent stay empty" in str(each.message) for each in recwarn)

@@ -14,9 +14,9 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
 
-BINARY = Task("b", ("accuracy", "f1", "matthews"), 1, labels=("no", "yes"))
-THREE = Task("t", ("accuracy", "matthews"), 1, labels=("a", "b", "c"))
-SCORES = Task("s", ("pearson", "spearman"), 1, label_range=(0, 5))
+BINARY = Task(name="b", metrics=("accuracy", "f1", "matthews"), texts=1, labels=("no", "yes"))
+THREE = Task(name="t", metrics=("accuracy", "matthews"), texts=1, labels=("a", "b", "c"))
+SCORES = Task(name="s", metrics=("pearson", "spearman"), texts=1, label_range=(0, 5))
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,12 +67,12 @@ def test_predictions_come_back_in_order_and_never_twice() -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Task("x", ("acuracy",), 1, labels=("a", "b")), "did you mean 'accuracy'"),
-        (Task("x", ("f1",), 1, labels=("a", "b", "c")), "does not fit"),
-        (Task("x", ("pearson",), 1, labels=("a", "b")), "does not fit"),
-        (Task("x", ("accuracy",), 1, label_range=(0, 1)), "does not fit"),
+        (Task(name="x", metrics=("acuracy",), texts=1, labels=("a", "b")), "did you mean 'accuracy'"),
+        (Task(name="x", metrics=("f1",), texts=1, labels=("a", "b", "c")), "does not fit"),
+        (Task(name="x", metrics=("pearson",), texts=1, labels=("a", "b")), "does not fit"),
+        (Task(name="x", metrics=("accuracy",), texts=1, label_range=(0, 1)), "does not fit"),
     ],
 )
-def test_unfit_metrics_are_told(task: Task, message: str) -> None:
+def test_unfit_metrics_are_reported(task: Task, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_metrics(task)

@@ -1,4 +1,4 @@
-"""Agreement against scikit-learn, statsmodels and a hand-worked case."""
+"""Agreement against scikit-learn, statsmodels and a case by hand."""
 
 import json
 
@@ -10,13 +10,13 @@ from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
-from bertsecrets.patterns.agreement import Agreement
 from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.labelling.agreement import Agreement
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:statsmodels")
 @given(st.lists(st.tuples(st.sampled_from(PATTERNS), st.sampled_from(PATTERNS)), min_size=2, max_size=60))
-def test_agreement_is_that_of_the_libraries(pairs: list[tuple[str, str]]) -> None:
+def test_agreement_equals_scikit_learn_and_statsmodels(pairs: list[tuple[str, str]]) -> None:
     first, second = ({f"m{i}": pair[side] for i, pair in enumerate(pairs)} for side in (0, 1))
     agreement = Agreement.between(first, {**second, "unseen": "block"})
     same = sum(one == two for one, two in pairs)

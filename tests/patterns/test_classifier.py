@@ -1,4 +1,4 @@
-"""The shipped classifier on generated maps, and its measure against one map at a time."""
+"""The shipped classifier on constructed and generated maps, and its measure against one map at a time."""
 
 import json
 import logging
@@ -10,32 +10,30 @@ import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_batch, tiny_model
-from patterns.made import batch_of, cropped, random_maps, real_tokens
+from patterns.random_maps import batch_of, cropped, random_maps, real_tokens
 from sklearn.metrics import f1_score
 
 from bertsecrets.errors import UserError
-from bertsecrets.measures.runner import measure_pass
+from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.generator import generate
+from bertsecrets.patterns.classifier import CARD, SHIPPED, WEIGHTS, judge, load_classifier, save_classifier
+from bertsecrets.patterns.map_features import BINS, PICTURE_CHANNELS
 from bertsecrets.patterns.measure import UNCERTAIN, Patterns
-from bertsecrets.patterns.network import judge
-from bertsecrets.patterns.pooling import BINS
-from bertsecrets.patterns.trained import CARD, SHIPPED, WEIGHTS, load_classifier, save_classifier
-from bertsecrets.patterns.views import PICTURES
+from bertsecrets.patterns.training.generator import generate
 
 COLUMNS = (*PATTERNS, UNCERTAIN)
 
 
-def judged(maps: list[np.ndarray]) -> list[int]:
+def classify(maps: list[np.ndarray]) -> list[int]:
     classifier = load_classifier()
-    found = []
+    patterns = []
     for weight in maps:
         attention = torch.from_numpy(weight)[None, None]
-        found.append(int(classifier(attention, torch.ones(1, len(weight), dtype=torch.bool)).pattern))
-    return found
+        patterns.append(int(classifier(attention, torch.ones(1, len(weight), dtype=torch.bool)).pattern))
+    return patterns
 
 
-def test_maps_that_are_made_by_definition_are_told_apart() -> None:
+def test_maps_constructed_by_definition_are_classified() -> None:
     """METHODS K2, synthetic acceptance: F1 of at least 0.95 on stripes, bands, both, squares and random rows."""
     generator = np.random.default_rng(11)
     maps, label = [], []
@@ -53,18 +51,18 @@ def test_maps_that_are_made_by_definition_are_told_apart() -> None:
         part = [stripe, band, (stripe + band) / 2, squares, rest][number % 5]
         maps.append(share * part + (1 - share) * rest)
         label.append(number % 5)
-    assert f1_score(label, judged(maps), average="macro") >= 0.95
+    assert f1_score(label, classify(maps), average="macro") >= 0.95
 
 
-def test_generated_maps_are_told_apart() -> None:
-    """Less well, as columns of some weight are drawn with and without what competes with them."""
-    made = list(islice(generate(np.random.default_rng(987)), 500))
-    label = [PATTERNS.index(each.pattern) for each in made]
-    assert f1_score(label, judged([each.attention_QK for each in made]), average="macro") >= 0.9
+def test_generated_maps_are_classified() -> None:
+    """Less well, as generated patterns have competing backgrounds."""
+    generated = list(islice(generate(np.random.default_rng(987)), 500))
+    label = [PATTERNS.index(sample.pattern) for sample in generated]
+    assert f1_score(label, classify([sample.attention_QK for sample in generated]), average="macro") >= 0.9
 
 
 @pytest.mark.parametrize("length", [8, 20, 128, 512])
-def test_plain_maps_of_any_length(length: int) -> None:
+def test_constructed_maps_of_any_length(length: int) -> None:
     column = torch.full((length, length), 0.1 / length)
     column[:, 0] += 0.9
     previous = 0.9 * torch.eye(length).roll(1, 0) + 0.1 / length
@@ -73,52 +71,54 @@ def test_plain_maps_of_any_length(length: int) -> None:
     halves = torch.block_diag(torch.ones(half, half) / half, torch.ones(length - half, length - half) / (length - half))
     noise = torch.randn(length, length, generator=torch.Generator().manual_seed(0)).softmax(-1)
     maps = torch.stack([column, previous, (column + previous) / 2, 0.95 * halves + 0.05 / length, noise])
-    found = load_classifier()(maps[:, None], torch.ones(5, length, dtype=torch.bool))
-    assert [PATTERNS[number] for number in found.pattern[:, 0]] == list(PATTERNS)
+    judgement = load_classifier()(maps[:, None], torch.ones(5, length, dtype=torch.bool))
+    assert [PATTERNS[number] for number in judgement.pattern[:, 0]] == list(PATTERNS)
 
 
 def test_one_segment_shows_no_blocks() -> None:
     halves = torch.block_diag(torch.full((10, 10), 0.1), torch.full((14, 14), 1 / 14))[None, None]
     real, classifier = torch.ones(1, 24, dtype=torch.bool), load_classifier()
     for first, pattern in ((10, "block"), (-1, "block"), (0, None)):
-        found = classifier(halves, real, torch.tensor([first]))
-        assert found.probability_P.sum().item() == pytest.approx(1)
+        judgement = classifier(halves, real, torch.tensor([first]))
+        assert judgement.probability_P.sum().item() == pytest.approx(1)
         if pattern is None:
-            assert found.probability_P[0, 0, PATTERNS.index("block")] == 0
+            assert judgement.probability_P[0, 0, PATTERNS.index("block")] == 0
         else:
-            assert PATTERNS[int(found.pattern)] == pattern
+            assert PATTERNS[int(judgement.pattern)] == pattern
 
 
 def test_a_tie_is_uncertain() -> None:
-    # Probabilities 0.52 and 0.48 are a tie at a margin of 0.1; 0.6 and 0.4 are none.
+    # Probabilities 0.52 and 0.48 are a tie at a margin of 0.1; 0.6 and 0.4 are not.
     logits = torch.tensor([[0.52, 0.48, 0, 0, 0], [0.6, 0.4, 0, 0, 0]]).log()
     assert judge(logits, 0.1).uncertain.tolist() == [True, False]
     assert judge(logits, 0.3).uncertain.tolist() == [True, True]
 
 
-def test_the_picture_is_convolved_as_by_definition() -> None:
-    """The network keeps its channels last; here in float64, windows cut out one by one."""
+def test_the_picture_convolutions_match_a_naive_computation() -> None:
+    """The network keeps its channels last; the reference cuts out windows one by one, in float64."""
     layers = [layer.double() for layer in load_classifier().network.picture if isinstance(layer, torch.nn.Conv2d)]
     weights = [(layer.weight.detach().contiguous(), layer.bias.detach()) for layer in layers]
-    picture = torch.rand(3, PICTURES, BINS, BINS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    picture = torch.rand(
+        3, PICTURE_CHANNELS, BINS, BINS, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     values = picture
     for (weight, bias), (size, stride, padding) in zip(weights, ((4, 2, 1), (4, 2, 1), (3, 1, 0)), strict=True):
         windows = torch.nn.functional.pad(values, (padding,) * 4).unfold(2, size, stride).unfold(3, size, stride)
         values = (torch.einsum("nchwij,dcij->ndhw", windows, weight) + bias[:, None, None]).clamp(min=0)
-    found = load_classifier().network.picture(picture.float())
-    assert torch.allclose(found.double(), values.flatten(1), atol=1e-5)
+    convolved = load_classifier().network.picture(picture.float())
+    assert torch.allclose(convolved.double(), values.flatten(1), atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [64, 256])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_blocks_are_seen_wherever_the_boundary_is(length: int, share: float) -> None:
+def test_blocks_are_recognised_wherever_the_boundary_is(length: int, share: float) -> None:
     first = round(length * share)
     halves = torch.block_diag(
         torch.full((first, first), 1 / first), torch.full((length - first,) * 2, 1 / (length - first))
     )
     even = 0.95 * halves + 0.05 / length
-    found = load_classifier()(even[None, None], torch.ones(1, length, dtype=torch.bool), torch.tensor([first]))
-    assert PATTERNS[int(found.pattern)] == "block"
+    judgement = load_classifier()(even[None, None], torch.ones(1, length, dtype=torch.bool), torch.tensor([first]))
+    assert PATTERNS[int(judgement.pattern)] == "block"
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -127,7 +127,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
     attention = random_maps(lengths, heads, 3, left, extra=3)
     real = real_tokens(lengths, 43, left)
     batch = batch_of(real)
-    # [CLS] and two separators, the first behind a third of the tokens; the last example has one sentence alone.
+    # [CLS] and two separators, the first after a third of the tokens; the last example has one segment.
     firsts = [length // 3 + 1 for length in lengths[:-1]] + [0]
     for row, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
         start = int(real[row].int().argmax())
@@ -138,23 +138,23 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
     assert grid.columns == COLUMNS
     classifier = load_classifier()
     for head in range(heads):
-        shown = []
+        patterns = []
         for row, length in enumerate(lengths):
             if length >= 8:
                 alone = cropped(attention, real, row, head)[None, None]
                 first_segment_B = torch.tensor([firsts[row]])
                 probability = classifier(alone, real_tokens((length,), length), first_segment_B).probability_P[0, 0]
                 best, second = sorted(probability.tolist(), reverse=True)[:2]
-                shown.append(UNCERTAIN if best - second < 0.5 else PATTERNS[int(probability.argmax())])
+                patterns.append(UNCERTAIN if best - second < 0.5 else PATTERNS[int(probability.argmax())])
         assert (grid.count_LHC[0, head] == 4).all()
-        expected = [shown.count(name) / 4 for name in COLUMNS]
+        expected = [patterns.count(name) / 4 for name in COLUMNS]
         assert grid.value_LHC[0, head].tolist() == pytest.approx(expected)
         # The standard error of a share p of n: sqrt(p (1 - p) / (n - 1)).
         errors = [(share * (1 - share) / 3) ** 0.5 for share in expected]
         assert grid.stderr_LHC[0, head].tolist() == pytest.approx(errors)
 
 
-def test_a_set_of_short_maps_has_no_patterns_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_set_of_short_maps_has_no_patterns_and_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     measure = Patterns(1, 2)
     measure.update(0, random_maps((7, 5), 2, 0), batch_of(real_tokens((7, 5), 7)))
     with caplog.at_level(logging.WARNING):
@@ -180,7 +180,7 @@ def test_a_pass_counts_every_example_and_shares_sum_to_one() -> None:
     assert torch.allclose(grid.value_LHC.sum(-1), torch.ones(LAYERS, HEADS, dtype=torch.float64))
 
 
-def test_a_classifier_goes_to_disk_and_back(tmp_path: Path) -> None:
+def test_a_saved_classifier_loads_unchanged(tmp_path: Path) -> None:
     classifier = load_classifier()
     save_classifier(classifier, tmp_path, {"training": {"seed": 1}})
     again = load_classifier(tmp_path)
@@ -190,14 +190,14 @@ def test_a_classifier_goes_to_disk_and_back(tmp_path: Path) -> None:
     assert (SHIPPED / WEIGHTS).stat().st_size < 1_000_000
 
 
-def test_another_classifier_is_told(tmp_path: Path) -> None:
+def test_classifiers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no pattern classifier that can be read"):
         Patterns(1, 1, classifier=str(tmp_path))
     for name in (WEIGHTS, CARD):
         shutil.copy(SHIPPED / name, tmp_path)
     card = json.loads((tmp_path / CARD).read_text())
     (tmp_path / CARD).write_text(json.dumps({**card, "bins": 32}))
-    with pytest.raises(UserError, match="was made for bins 32"):
+    with pytest.raises(UserError, match="was trained with bins 32"):
         load_classifier(tmp_path)
     with pytest.raises(UserError, match="margin of the patterns measure is 'wide'"):
         Patterns(1, 1, margin="wide")  # type: ignore[arg-type]

@@ -1,15 +1,15 @@
-"""Labels are taken in once, changed ones beside the older, and mistakes told in one sentence."""
+"""Merging labels without loss, the majority of the passes, and errors in one sentence."""
 
 from pathlib import Path
 
 import pytest
-from patterns.folders import fill, map_set
+from patterns.annotation_folders import fill, map_set
 
 from bertsecrets.errors import UserError
-from bertsecrets.patterns.labels import (
+from bertsecrets.patterns.labelling.labels import (
     Label,
     consensus,
-    left_to_vote,
+    disputed,
     majority_of_others,
     merge_labels,
     of_pass,
@@ -17,10 +17,10 @@ from bertsecrets.patterns.labels import (
     read_labels,
     write_labels,
 )
-from bertsecrets.patterns.sheets import write_sheets
+from bertsecrets.patterns.labelling.page_and_sheets import write_sheets
 
 
-def test_labels_taken_in_twice_are_there_once_and_changed_ones_twice(tmp_path: Path) -> None:
+def test_repeated_labels_are_merged_once_and_changed_ones_added(tmp_path: Path) -> None:
     maps = map_set()
     write_sheets(tmp_path / "pass1", maps, maps.names, 1)
     one, other = maps.names[:2]
@@ -30,7 +30,7 @@ def test_labels_taken_in_twice_are_there_once_and_changed_ones_twice(tmp_path: P
     fill(path, {one: "vertical", other: "block"})
     changed = merge_labels(labels, parse_labels(path, maps.names, "ann"), "2026-01-03T00:00:00+00:00")
     assert changed == [*labels, Label(other, "block", "ann", 1, "2026-01-03T00:00:00+00:00")]
-    # An older file that turns up late is kept, and does not undo what was said after it.
+    # An older file that is imported late is kept and does not override newer answers.
     late = [Label(other, "heterogeneous", "ann", 1, "2026-01-02T00:00:00Z")]
     everything = merge_labels(changed, late, "2026-01-09T00:00:00+00:00")
     assert everything == [*changed, *late]
@@ -49,34 +49,34 @@ def answers(name: str, letters: str) -> list[Label]:
 
 
 @pytest.mark.parametrize(
-    ("letters", "pattern", "following_of_3", "following_of_5"),
+    ("letters", "pattern", "next_pass_of_3", "next_pass_of_5"),
     [
         ("v", None, None, None),
         ("vv", "vertical", None, 3),
         ("vb", None, 3, 3),
         ("vbb", "block", None, 4),
         ("bbb", "block", None, None),
-        # What the first two agree on, a third cannot change; two more can, where five are wanted.
+        # A third vote cannot change what two agree on; two more can, with five votes.
         ("vvb", "vertical", None, 4),
         ("vvbb", "block", None, 5),
         ("vvbbb", "block", None, None),
-        # Three that differ: the last one decides.
+        # Three different patterns: the last one decides.
         ("vbh", "heterogeneous", None, 4),
         ("vbhd", "diagonal", None, 5),
-        # Of those named most often, the one named last.
+        # Of those named most often, the last one.
         ("vbvbh", "block", None, None),
     ],
 )
 def test_the_pattern_named_most_often_is_taken(
-    letters: str, pattern: str | None, following_of_3: int | None, following_of_5: int | None
+    letters: str, pattern: str | None, next_pass_of_3: int | None, next_pass_of_5: int | None
 ) -> None:
     labels = [*answers("other", "dd"), *answers("m", letters)]
     assert consensus(labels).get("m") == pattern
-    assert left_to_vote(labels, 3).get("m") == following_of_3
-    assert left_to_vote(labels, 5).get("m") == following_of_5
+    assert disputed(labels, 3).get("m") == next_pass_of_3
+    assert disputed(labels, 5).get("m") == next_pass_of_5
 
 
-def test_what_the_other_passes_say_leaves_one_out_and_ties() -> None:
+def test_the_majority_of_the_others_leaves_out_one_pass_and_ties() -> None:
     labels = [*answers("clear", "vvdvd"), *answers("tied", "vvdd"), *answers("short", "v")]
     assert majority_of_others(labels, 1) == {"tied": "diagonal"}
     assert majority_of_others(labels, 3) == {"clear": "vertical", "tied": "vertical"}
@@ -97,14 +97,14 @@ def test_what_the_other_passes_say_leaves_one_out_and_ties() -> None:
         ("map,label\nm1,block\n", "has no column 'pattern'"),
     ],
 )
-def test_bad_labels_are_told_in_one_sentence(tmp_path: Path, content: str, message: str) -> None:
+def test_bad_labels_are_refused_in_one_sentence(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "labels.csv"
     path.write_text(content, "utf-8")
     with pytest.raises(UserError, match=message):
         parse_labels(path, {"m1"})
 
 
-def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         parse_labels(tmp_path / "none.csv", {"m1"})
     (tmp_path / "sheet.xlsx").write_bytes(b"PK\x03\x04\xff\xfe")

@@ -1,4 +1,4 @@
-"""Maps are sampled evenly over heads and lengths, and are those of the model."""
+"""Maps are sampled evenly over heads and lengths, or by pattern, and equal the model's maps."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,31 +9,32 @@ import pytest
 import torch
 from data.tasks import task
 from data.toy import pairs, wordpiece
-from families import CONFIGS, tiny_model
+from families import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
-from patterns.folders import map_set
+from omegaconf import OmegaConf
+from patterns.annotation_folders import map_set
 from transformers import BertForSequenceClassification
 
-from bertsecrets.callbacks.annotate import SampleMaps
+from bertsecrets.callbacks.sample_maps import SampleMaps
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.optimisation import OptimizerConfig
-from bertsecrets.patterns.labels import (
+from bertsecrets.patterns.classifier import Judgement, PatternClassifier, load_classifier
+from bertsecrets.patterns.labelling.labels import (
     read_labels,
 )
-from bertsecrets.patterns.likely import likely_patterns
-from bertsecrets.patterns.maps import ANNOTATED, MapSet
-from bertsecrets.patterns.network import Judgement, PatternClassifier
-from bertsecrets.patterns.rules import Rules
-from bertsecrets.patterns.sampling import choose_examples, choose_heads, choose_likely
-from bertsecrets.patterns.trained import load_classifier
+from bertsecrets.patterns.labelling.map_set import MapSet
+from bertsecrets.patterns.labelling.rules import Rules
+from bertsecrets.patterns.labelling.sampling import choose_by_pattern, choose_examples, choose_heads, possible_patterns
+from bertsecrets.patterns.labelling.settings import LabellingSettings
+from bertsecrets.patterns.training.annotated_maps import PROJECT_MAPS
 from bertsecrets.results.run import Run
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 99))
-def test_heads_differ_by_one_map_at_most_however_many_runs_fill_the_folder(counts: list[int], seed: int) -> None:
+def test_heads_differ_by_at_most_one_map_over_any_number_of_runs(counts: list[int], seed: int) -> None:
     taken: list[tuple[int, int]] = []
     for count in counts:
         taken += choose_heads(count, 3, 4, taken, seed)
@@ -44,82 +45,84 @@ def test_heads_differ_by_one_map_at_most_however_many_runs_fill_the_folder(count
     assert max(every) - min(every) <= 1
 
 
-def test_lengths_spread_evenly_though_the_examples_do_not() -> None:
+def test_lengths_spread_evenly_when_those_of_the_examples_do_not() -> None:
     lengths = [20] * 1000 + list(range(5, 80))
     chosen = choose_examples(56, lengths, 8, 63, seed=1)
-    found = np.array([lengths[position] for position in chosen])
+    sampled = np.array([lengths[position] for position in chosen])
     assert len(set(chosen)) == 56
-    assert found.min() >= 8
-    assert found.max() <= 63
-    by_quarter = np.histogram(found, [8, 22, 36, 50, 64])[0]
+    assert sampled.min() >= 8
+    assert sampled.max() <= 63
+    by_quarter = np.histogram(sampled, [8, 22, 36, 50, 64])[0]
     assert by_quarter.min() >= 7
     with pytest.raises(UserError, match="No example has 100 to 110 tokens"):
         choose_examples(1, lengths, 100, 110, seed=1)
 
 
-def test_rare_patterns_take_turns_and_for_each_its_heads() -> None:
-    # Head (0, 0) shows a diagonal in nine maps and (1, 1) in one; (2, 0) has the only two blocks, one doubtful.
+def test_rare_patterns_alternate_and_so_do_their_heads() -> None:
+    # Head (0, 0) has nine diagonal maps and (1, 1) one; (2, 0) has the only two block maps, one of them doubtful.
     candidates = [((0, 0), {"diagonal"})] * 9 + [((1, 1), {"diagonal"}), ((2, 0), {"block"})]
     candidates += [((2, 0), {"block", "diagonal"}), ((3, 0), {"vertical"})]
-    chosen = choose_likely(5, candidates, ["diagonal", "block"], seed=3)
+    chosen = choose_by_pattern(5, candidates, ["diagonal", "block"], seed=3)
     assert [pattern for _, pattern in chosen][:3] == ["diagonal", "block", "diagonal"]
     assert len({n for n, _ in chosen}) == 5
     assert all(pattern in candidates[n][1] for n, pattern in chosen)
     heads = [candidates[n][0] for n, pattern in chosen if pattern == "diagonal"]
     assert set(heads[:2]) < {(0, 0), (1, 1), (2, 0)}
     assert len(set(heads[:2])) == 2
-    # No more than there are, and none that nobody asked for.
-    everything = choose_likely(50, candidates, ["diagonal", "block"], seed=3)
+    # At most all candidates, and only with a wanted pattern.
+    everything = choose_by_pattern(50, candidates, ["diagonal", "block"], seed=3)
     assert sorted(n for n, _ in everything) == list(range(12))
 
 
-def test_maps_sought_for_a_pattern_are_such_maps_of_the_model(tmp_path: Path) -> None:
+def test_maps_sampled_for_a_pattern_have_it_and_equal_the_model_s(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     config = CONFIGS["bert"]()
     config.vocab_size = len(tokenizer)
-    # Constant keys: every token of this model attends evenly to all, which is heterogeneous; nothing else is found.
+    # Constant keys: every token attends evenly to all, so that every map is heterogeneous.
     model = BertForSequenceClassification(config)
     for layer in model.bert.encoder.layer:
         torch.nn.init.zeros_(layer.attention.self.key.weight)
     module = SequenceClassifier(model, task("mrpc"), OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     dataset = EncodedSplit(pairs(12), tokenizer, max_length=32)
     run = Run(tmp_path, "s1", "tiny", "mrpc", "pretrained")
-    none, _ = SampleMaps(run, model, patterns=["diagonal", "block"], maps=4).sample(module, dataset, MapSet())
+    rare = LabellingSettings(patterns=["diagonal", "block"], maps=4)
+    none, _ = SampleMaps(run, model, rare).sample(module, dataset, MapSet())
     assert none == []
-    rows, maps = SampleMaps(run, model, patterns=["heterogeneous"], maps=6).sample(module, dataset, MapSet())
+    callback = SampleMaps(run, model, LabellingSettings(patterns=["heterogeneous"], maps=6))
+    rows, maps = callback.sample(module, dataset, MapSet())
     assert [row.sought for row in rows] == ["heterogeneous"] * 6
     assert len({row.map for row in rows}) == 6
     for row in rows:
         assert torch.allclose(maps[row.map].float(), torch.full((row.length, row.length), 1 / row.length), atol=1e-3)
-    known = MapSet().add(rows, maps)
-    more, _ = SampleMaps(run, model, patterns=["heterogeneous"], maps=6).sample(module, dataset, known)
-    assert not {row.map for row in more} & set(known.names)
+    earlier = MapSet().add(rows, maps)
+    more, _ = callback.sample(module, dataset, earlier)
+    assert not {row.map for row in more} & set(earlier.names)
 
 
-def test_network_and_rules_are_told_where_the_first_segment_ends() -> None:
+def test_network_and_rules_know_where_the_first_segment_ends() -> None:
     halves = torch.block_diag(torch.full((6, 6), 1 / 6), torch.full((14, 14), 1 / 14))
-    told: list[torch.Tensor] = []
+    passed: list[torch.Tensor] = []
 
-    class Told(PatternClassifier):
+    class Spy(PatternClassifier):
         def forward(
             self, attention_BHQK: torch.Tensor, real_BS: torch.Tensor, first_segment_B: torch.Tensor | None = None
         ) -> Judgement:
             assert first_segment_B is not None
-            told.append(first_segment_B)
+            passed.append(first_segment_B)
             return super().forward(attention_BHQK, real_BS, first_segment_B)
 
-    classifier = Told(load_classifier().network)
+    classifier = Spy(load_classifier().network)
     for first, shows in ((6, True), (0, False)):
-        found = likely_patterns(classifier, Rules(), halves[None], first)
-        assert told[-1].tolist() == [first]
-        assert ("block" in found[0]) == shows
+        patterns = possible_patterns(classifier, Rules(), halves[None], first)
+        assert passed[-1].tolist() == [first]
+        assert ("block" in patterns[0]) == shows
 
 
 def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     config = CONFIGS["bert"]()
     config.vocab_size, config._attn_implementation = len(tokenizer), "eager"
-    # Maps far from uniform, so that no head passes for another.
+    # Maps far from uniform, so that heads differ clearly.
     config.initializer_range = 0.5
     models = {"initial": BertForSequenceClassification(config), "checkpoint": BertForSequenceClassification(config)}
     module = SequenceClassifier(
@@ -127,7 +130,8 @@ def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> 
     )
     examples = pairs(40)
     dataset = EncodedSplit(examples, tokenizer, max_length=32)
-    callback = SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), models["initial"], maps=20)
+    run = Run(tmp_path, "s1", "tiny", "mrpc", "pretrained")
+    callback = SampleMaps(run, models["initial"], LabellingSettings(maps=20))
     rows, maps = callback.sample(module, dataset, MapSet())
     assert Counter(row.stage for row in rows) == {"initial": 10, "checkpoint": 10}
     assert len(maps) == 20
@@ -145,20 +149,31 @@ def test_sampled_maps_are_those_of_the_model_without_padding(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"maps": 0}, "labelling.maps is 0"),
+        ({"maps": 0}, "labelling.maps is 0; expected a whole number from 1"),
+        ({"maps": "many"}, "labelling.maps is 'many'; expected a whole number from 1"),
+        ({"mpas": 3}, "Unknown key 'labelling.mpas'; did you mean 'maps'"),
+        ({"votes": 1}, "labelling.votes is 1; expected a whole number from 2"),
         ({"max_length": 7}, "labelling.max_length is 7; expected a whole number from 8"),
         ({"stages": ["inital"]}, "Unknown stage 'inital' in labelling.stages; did you mean 'initial'"),
         ({"stages": []}, "names no stage"),
         ({"patterns": ["diagnal"]}, "Unknown pattern 'diagnal' in labelling.patterns; did you mean 'diagonal'"),
+        ({"patterns": []}, "labelling.patterns names no pattern; choose from vertical"),
         ({"examples": 0}, "labelling.examples is 0"),
     ],
 )
-def test_wrong_settings_are_told_before_anything_runs(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        SampleMaps(Run(tmp_path, "s1", "tiny", "mrpc", "pretrained"), tiny_model("bert"), **settings)
+        LabellingSettings.read("labelling", settings)
 
 
-def test_a_folder_of_maps_comes_back(tmp_path: Path) -> None:
+def test_the_shipped_settings_are_the_defaults() -> None:
+    shipped = OmegaConf.load(Path(__file__).parents[2] / "conf/labelling/default.yaml")
+    assert LabellingSettings.read("labelling", OmegaConf.to_container(shipped)) == LabellingSettings(
+        stages=["initial", "checkpoint"]
+    )
+
+
+def test_a_folder_of_maps_is_read_as_written(tmp_path: Path) -> None:
     maps = map_set()
     maps.write(tmp_path)
     read = MapSet.read(tmp_path)
@@ -167,7 +182,7 @@ def test_a_folder_of_maps_comes_back(tmp_path: Path) -> None:
     again = read.add(maps.rows, {name: maps[name].float() for name in maps.names})
     assert again.rows == maps.rows
     name = maps.names[0]
-    with pytest.raises(UserError, match=f"Map '{name}' is in the annotation folder already"):
+    with pytest.raises(UserError, match=f"Map '{name}' is already in the annotation folder"):
         read.add(maps.rows[:1], {name: 1 - maps[name]})
     table = (tmp_path / "maps.csv").read_text("utf-8")
     head, first, *others = table.splitlines()
@@ -183,10 +198,10 @@ def test_a_folder_of_maps_comes_back(tmp_path: Path) -> None:
         MapSet.read(tmp_path)
 
 
-def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
-    maps = MapSet.read(ANNOTATED)
+def test_the_project_s_maps_are_stratified() -> None:
+    maps = MapSet.read(PROJECT_MAPS)
     assert len(maps.rows) >= 1_500
-    assert sum(path.stat().st_size for path in ANNOTATED.iterdir()) < 6_000_000
+    assert sum(path.stat().st_size for path in PROJECT_MAPS.iterdir()) < 6_000_000
     stratified = [row for row in maps.rows if not row.sought]
     for model, count in (("minilm", 72), ("paraphrase-minilm-l3", 36)):
         heads = Counter((row.layer, row.head) for row in stratified if row.model == model)
@@ -199,4 +214,4 @@ def test_the_packaged_maps_are_stratified_and_hold_no_text() -> None:
         assert maps[row.map].dtype == torch.float16
         assert maps[row.map].shape == (row.length, row.length)
         assert torch.allclose(maps[row.map].float().sum(-1), torch.ones(row.length), atol=5e-3)
-    assert {label.map for label in read_labels(ANNOTATED)} <= set(maps.names)
+    assert {label.map for label in read_labels(PROJECT_MAPS)} <= set(maps.names)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, log_loss
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.scoring import (
+from bertsecrets.patterns.training.scoring import (
     bootstrap_f1,
     calibration_error,
     confusion,
@@ -23,16 +23,16 @@ NUMBERS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, 
 @given(NUMBERS)
 @settings(max_examples=50, deadline=None)
 def test_f1_equals_scikit_learn(pairs: list[tuple[int, int]]) -> None:
-    label, found = np.array(pairs).T
-    table = confusion(label, found)
-    assert np.array_equal(table, confusion_matrix(label, found, labels=range(len(PATTERNS))))
+    label, predicted = np.array(pairs).T
+    table = confusion(label, predicted)
+    assert np.array_equal(table, confusion_matrix(label, predicted, labels=range(len(PATTERNS))))
     there = sorted(set(label))
-    expected = f1_score(label, found, labels=there, average="macro", zero_division=0.0)
+    expected = f1_score(label, predicted, labels=there, average="macro", zero_division=0.0)
     assert float(macro_f1(table)) == pytest.approx(expected)
     assert np.isnan(f1_scores(table)).sum() == len(PATTERNS) - len(there)
 
 
-def test_temperature_is_the_one_of_the_lowest_loss() -> None:
+def test_the_temperature_minimises_the_loss() -> None:
     generator = np.random.default_rng(0)
     logits = 4 * generator.normal(size=(300, 5))
     labels = np.array([generator.choice(5, p=np.exp(row / 3) / np.exp(row / 3).sum()) for row in logits])
@@ -48,7 +48,7 @@ def test_calibration_by_hand() -> None:
     # Two maps at 0.95, one of them right; two at 0.55, both right.
     probability = np.array([[0.95, 0.05, 0, 0, 0]] * 2 + [[0.45, 0.55, 0, 0, 0]] * 2)
     bins = reliability(probability, [0, 1, 1, 1])
-    assert [(each.accuracy, each.count) for each in bins] == [(1.0, 2), (0.5, 2)]
+    assert [(one.accuracy, one.count) for one in bins] == [(1.0, 2), (0.5, 2)]
     assert calibration_error(bins) == pytest.approx((0.45 * 2 + 0.45 * 2) / 4)
 
 
@@ -65,6 +65,6 @@ def test_the_bootstrap_draws_groups_and_pairs_classifiers() -> None:
     assert 0 < difference.low < difference.value < difference.high
     _, _, none = bootstrap_f1(label, [good, good], group, resamples=100)
     assert none.low == none.high == 0
-    # One group alone: every resample is the sample.
+    # With one group, every resample is the sample.
     whole, _, _ = bootstrap_f1(label, [good, bad], ["one"] * 400, resamples=50)
     assert whole.low == whole.high == pytest.approx(whole.value)

@@ -1,4 +1,4 @@
-"""Figures of sweeps: what is noise must look like noise."""
+"""Figures of sweeps: noise must look like noise."""
 
 from itertools import pairwise
 
@@ -7,15 +7,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bertsecrets.results.figures import (
+from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
+from bertsecrets.results.figures.ablation_sets import (
     SimilarGroup,
     cumulative_curve,
-    disabling_heatmap,
     effect_trajectory,
     layer_bars,
     redundancy_chart,
-    sorted_effects,
-    volcano,
 )
 
 

@@ -2,19 +2,16 @@ import io
 import math
 from pathlib import Path
 
-import pytest
-import torch
 from rich.console import Console
 
-from bertsecrets.grid import HeadGrid
-from bertsecrets.results.console import HeadLine, outstanding_heads, print_summary
-from bertsecrets.results.score import Score
-from bertsecrets.results.table import HeadTable
+from bertsecrets.results.console import print_summary
+from bertsecrets.results.report.content import HeadLine, Highlights
+from bertsecrets.results.scores import Score
 
 
 def printed(scores: list[Score], heads: list[HeadLine], path: Path, width: int = 80) -> str:
     out = io.StringIO()
-    print_summary(Console(file=out, width=width), scores, heads, path)
+    print_summary(Console(file=out, width=width), scores, Highlights("Heads that changed most", heads), path)
     return out.getvalue()
 
 
@@ -27,25 +24,26 @@ def test_summary_shows_scores_heads_and_path() -> None:
     rows = [line.split() for line in text.splitlines()]
     assert ["accuracy", "0.863", "±", "0.017", "0.684"] in rows
     assert ["pearson", "[r]", "0.500", "–"] in rows
+    assert "Heads that changed most (± one standard error; layers and heads count from 0)" in text
     assert "layer 5 · head 3     cosine 0.412 ± 0.010\n" in text
     assert "layer 11 · head 10   cosine 0.500\n" in text
     assert "Report: out/report.html\n" in text
 
 
+def test_only_the_first_five_heads_are_printed() -> None:
+    text = printed([], [HeadLine(layer, 0, "cosine", 0.5, 0.1) for layer in range(9)], Path("r.html"))
+    assert [line for line in text.splitlines() if "cosine" in line] == [
+        f"layer {layer} · head 0   cosine 0.500 ± 0.100" for layer in range(5)
+    ]
+
+
+def test_without_highlights_there_is_no_list_of_heads() -> None:
+    assert printed([], [], Path("r.html")) == "\nReport: r.html\n"
+    out = io.StringIO()
+    print_summary(Console(file=out), [], None, Path("r.html"))
+    assert out.getvalue() == "\nReport: r.html\n"
+
+
 def test_a_long_path_is_not_broken() -> None:
     path = Path("/very") / ("long" * 40) / "report.html"
     assert f"Report: {path}\n" in printed([], [], path, width=40)
-
-
-@pytest.mark.parametrize(("first", "expected"), [("lowest", [(0, 1), (1, 0)]), ("highest", [(1, 2), (0, 0)])])
-def test_outstanding_heads_come_in_order(first: str, expected: list[tuple[int, int]]) -> None:
-    value_LHC = torch.tensor([[0.9, 0.1, math.nan], [0.2, 0.5, 0.95]])[:, :, None]
-    grid = HeadGrid("drift", ("cosine",), value_LHC, value_LHC / 10, torch.ones(2, 3, 1))
-    table = HeadTable.from_grid(grid, run="r", model="m", task="t", init="i", stage="s", step=3)
-    lines = outstanding_heads(table, "drift", "cosine", "s", 3, first=first, limit=2)  # type: ignore[arg-type]
-    assert [(line.layer, line.head) for line in lines] == expected
-    assert lines[0].value == pytest.approx(value_LHC[expected[0]].item())
-    assert lines[0].stderr == pytest.approx(value_LHC[expected[0]].item() / 10)
-    everything = outstanding_heads(table, "drift", "cosine", "s", 3, first=first, limit=99)  # type: ignore[arg-type]
-    assert (0, 2) not in [(line.layer, line.head) for line in everything]
-    assert len(everything) == 5

@@ -13,23 +13,15 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from PIL import Image
 from scipy.ndimage import generic_filter
-from scipy.stats import spearmanr
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.figures import (
-    MapPanel,
-    gallery,
-    gradient_against_drift,
-    gradient_flow,
-    heatmap,
-    save_figure,
-    scores,
-    trajectory,
-)
-from bertsecrets.results.figures.gallery import labelled_positions
-from bertsecrets.results.figures.gradients import running_median, spearman
-from bertsecrets.results.figures.trajectory import most_changed, spread_apart
-from bertsecrets.results.score import Score
+from bertsecrets.results.figures.gallery import MapPanel, gallery, labelled_positions
+from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow, running_median
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.scores import scores
+from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
+from bertsecrets.results.scores import Score
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0
@@ -272,13 +264,6 @@ def test_running_median_agrees_with_scipy() -> None:
     np.testing.assert_allclose(running_median(value_S, 7)[inner], generic_filter(value_S, np.median, 7)[inner])
     assert running_median(np.array([1.0, np.nan, 3.0]), 3).tolist() == [1.0, 2.0, 3.0]
     assert np.isnan(running_median(np.full(3, np.nan), 1)).all()
-
-
-def test_spearman_agrees_with_scipy_ties_included() -> None:
-    for _ in range(20):
-        first, second = RNG.integers(0, 5, 12).astype(float), RNG.normal(size=12)
-        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
-    assert math.isnan(spearman(np.ones(5), np.arange(5.0)))
 
 
 def test_gradient_against_drift_names_layers_and_correlation() -> None:

@@ -52,7 +52,10 @@ def test_full_disk_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, call, full)
-    with pytest.raises(UserError, match=r"a\.txt.*half-written.*free some space"), atomic_write(path) as temporary:
+    with (
+        pytest.raises(UserError, match=r"a\.txt; no incomplete file was kept.*free some space"),
+        atomic_write(path) as temporary,
+    ):
         temporary.write_text("new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]

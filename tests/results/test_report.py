@@ -10,8 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsecrets.results.figures import heatmap
-from bertsecrets.results.report import FigureBlock, HeadViewer, Report, Section, Table, ViewerExample, write_report
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.report.content import (
+    FigureBlock,
+    HeadViewer,
+    Report,
+    Section,
+    Table,
+    ViewerExample,
+    joined,
+)
+from bertsecrets.results.report.page import write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
 VOID = {"meta", "link", "img", "br", "input"}
@@ -70,7 +79,7 @@ def example(name: str, tokens: list[str], **size: int) -> ViewerExample:
 
 def block(cells: int = 4, alt: str = "A heatmap") -> FigureBlock:
     value_LH = np.random.default_rng(0).uniform(size=(cells, cells))
-    return FigureBlock(heatmap(value_LH, title="t", unit="u", count=1), "A caption", alt)
+    return FigureBlock("name", heatmap(value_LH, title="t", unit="u", count=1), "A caption", alt)
 
 
 def full_report(*examples: ViewerExample) -> Report:
@@ -78,12 +87,17 @@ def full_report(*examples: ViewerExample) -> Report:
         title="Drift <b>of</b> heads",
         subtitle="run a & b",
         facts=[("model", "bert"), ("n", "408")],
-        lead=["Layer 11 changed most </script><script>alert(1)</script>."],
+        notes=["One run was left out."],
         sections=[
-            Section("Scores", ["A paragraph."], [Table(["metric", "value"], [["accuracy", "0.863"], ["r", "–"]], "T")]),
+            Section(
+                "Scores",
+                ["Layer 11 changed most </script><script>alert(1)</script>."],
+                ["A paragraph."],
+                [Table(["metric", "value"], [["accuracy", "0.863"], ["r", "–"]], "T")],
+            ),
             Section("Heads & maps", figures=[block(), block(alt='6 < 7 "quoted"')]),
+            *([Section("Maps of examples", viewer=HeadViewer(examples, (1, 2)))] if examples else []),
         ],
-        viewer=HeadViewer(examples, (1, 2)) if examples else None,
     )
 
 
@@ -102,6 +116,13 @@ def test_every_element_is_closed_and_nothing_hostile_became_one(page: Page) -> N
     assert "alert(1)" not in "".join(page.scripts)
     assert "Layer 11 changed most </script><script>alert(1)</script>." in page.text
     assert "Drift <b>of</b> heads" in page.text
+
+
+def test_notes_and_findings_stand_at_the_top(page: Page) -> None:
+    top = page.text[: page.text.index("Contents")]
+    assert top.index("One run is left out.") < top.index("Layer 11 changed most")
+    assert page.text.count("Layer 11 changed most") == 2
+    assert "A paragraph." not in top
 
 
 def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
@@ -123,6 +144,8 @@ def test_contents_lead_to_every_section(page: Page) -> None:
     assert links == ["section-1", "section-2", "viewer"]
     assert set(links) <= ids
     assert "Heads & maps" in page.text
+    # A section with nothing but the page's viewer has no heading of its own.
+    assert "Maps of examples" not in page.text
 
 
 def test_figures_carry_their_alternative_text_and_size(page: Page) -> None:
@@ -234,7 +257,29 @@ def test_a_failed_write_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.
     assert [each.name for each in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_examples_are_checked_when_made() -> None:
+def test_a_section_is_followed_by_its_parts() -> None:
+    inner = Section("c", parts=[Section("d")])
+    whole = joined([Section("a", parts=[Section("b")]), inner])
+    assert whole is not None
+    assert [section.title for section in whole.flat()] == ["a", "b", "c", "d"]
+    assert joined([]) is None
+
+
+def test_a_report_collects_from_its_sections() -> None:
+    viewers = [HeadViewer([example(name, ["a", "b"])]) for name in ("first", "second")]
+    sections = [
+        Section("a", ["one", "two"], figures=[block(2)]),
+        Section("b", viewer=viewers[0]),
+        Section("c", ["three"], figures=[block(2), block(2)], viewer=viewers[1]),
+    ]
+    report = Report("t", sections=sections, notes=["note"])
+    assert report.lead == ["note", "one", "two", "three"]
+    assert report.figures == [sections[0].figures[0], *sections[2].figures]
+    assert report.viewer is viewers[0]
+    assert [section.title for section in report.headed] == ["a", "c"]
+
+
+def test_examples_are_checked_when_created() -> None:
     with pytest.raises(ValueError, match="no stage"):
         ViewerExample("e", ["a"], [])
     with pytest.raises(ValueError, match=r"\[2, 3, 4, 4\], expected \[layers, heads, 3, 3\]"):
@@ -277,7 +322,8 @@ def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProc
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
 def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
     shown = example("hostile </script>", HOSTILE)
-    report = Report("Browser", viewer=HeadViewer([shown, example("plain", ["a", "b"])], (1, 2)))
+    viewer = HeadViewer([shown, example("plain", ["a", "b"])], (1, 2))
+    report = Report("Browser", sections=[Section("Maps", viewer=viewer)])
     path = tmp_path / "report.html"
     write_report(path, report)
     # Drives the page as a reader would, then leaves its measurements where the dumped page shows them.

@@ -199,7 +199,7 @@ def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda t: t.drop_columns(["count"]), "'count' is missing"),
-        (lambda t: t.rename_columns(["name", *t.column_names[1:]]), "'name' stands where 'run'"),
+        (lambda t: t.rename_columns(["name", *t.column_names[1:]]), "'name' found where 'run'"),
         (lambda t: t.set_column(5, "step", t["step"].cast(pa.int32())), "'step' is int32, expected int64"),
         (lambda t: t.append_column("extra", t["value"]), "'extra' was not expected"),
         (lambda t: t.set_column(10, "value", pa.nulls(len(t), pa.float64())), "'value' has empty cells"),

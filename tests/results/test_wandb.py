@@ -8,9 +8,11 @@ import wandb
 from wandb_log import leaves, read_log
 
 from bertsecrets.grid import HeadGrid
-from bertsecrets.results.figures import heatmap
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.formatting import head_code
+from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
-from bertsecrets.results.wandb import STEP, define_axis, head_name, log_grid, log_summary, log_table
+from bertsecrets.results.wandb import STEP, define_axis, log_figures, log_grid, log_summary, log_table
 
 
 @pytest.fixture
@@ -28,12 +30,13 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         log_grid(run, grid, 63, {"cosine": figure})
         log_grid(run, grid, 126)
         log_table(run, table)
+        log_figures(run, [FigureBlock("scores", figure, "c", "a"), FigureBlock("drift_cosine", figure, "c", "a")])
         log_summary(run, {"accuracy": 0.86, "pearson": math.nan})
     # Only when W&B's service ends is the log sure to be on disk.
     wandb.teardown()
     (log,) = tmp_path.rglob("*.wandb")
     records = list(read_log(log))
-    first, second, last = (leaves(r.history.item) for r in records if r.WhichOneof("record_type") == "history")
+    first, second, heads, last = (leaves(r.history.item) for r in records if r.WhichOneof("record_type") == "history")
     assert (first[STEP], second[STEP]) == (63, 126)
     scalars = {f"drift/cosine/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4)}
     scalars.remove("drift/cosine/l00h02")
@@ -43,9 +46,13 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
     assert first["drift/cosine/l11h03"] == pytest.approx(grid.value_LHC[11, 3, 0].item())
     image = log.parent / "files" / str(first[f"{media}path"])
     assert image.read_bytes().startswith(b"\x89PNG")
-    stored = json.loads((log.parent / "files" / str(last["heads/path"])).read_text())
+    stored = json.loads((log.parent / "files" / str(heads["heads/path"])).read_text())
     assert stored["columns"] == SCHEMA.names
     assert len(stored["data"]) == len(table)
+    # Whatever their names, all figures are panels.
+    for name in ("scores", "drift_cosine"):
+        picture = log.parent / "files" / str(last[f"figures/{name}/path"])
+        assert picture.read_bytes().startswith(b"\x89PNG")
     metrics = {m.glob_name or m.name: m for m in (r.metric for r in records if r.WhichOneof("record_type") == "metric")}
     assert metrics["drift/*"].step_metric == STEP
     summary: dict[str, object] = {}
@@ -60,10 +67,11 @@ def test_without_a_run_nothing_happens(grid: HeadGrid) -> None:
     define_axis(None, "drift")
     log_grid(None, grid, 0)
     log_table(None, HeadTable.empty())
+    log_figures(None, [])
     log_summary(None, {"a": 1})
 
 
 def test_names_of_heads_sort_as_the_heads_do() -> None:
-    names = [head_name(layer, head) for layer in range(24) for head in range(16)]
+    names = [head_code(layer, head) for layer in range(24) for head in range(16)]
     assert names == sorted(names)
-    assert head_name(3, None) == "l03"
+    assert head_code(3, None) == "l03"

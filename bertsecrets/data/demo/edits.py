@@ -1,4 +1,4 @@
-"""Changes to an event: some keep it true, some contradict it, some say something else.
+"""Edits of an event: some keep it true, some contradict it, some give another event.
 
 Each edit takes a sampler and an event and returns the changed event, or None where it does not apply.
 """
@@ -6,18 +6,15 @@ Each edit takes a sampler and an event and returns the changed event, or None wh
 from collections.abc import Callable
 from dataclasses import replace
 
+from bertsecrets.data.demo.events import Event, Participant, Sampler, accepts
 from bertsecrets.data.demo.frames import BY_VERB, FRAMES
-from bertsecrets.data.demo.lexicon import BY_CATEGORY, HYPERNYMS
-from bertsecrets.data.demo.meaning import Event, Participant
-from bertsecrets.data.demo.modifiers import ADJECTIVES_FOR, OPPOSITE
-from bertsecrets.data.demo.sampling import Sampler, accepts
-from bertsecrets.data.demo.sentence import NUMERALS
+from bertsecrets.data.demo.lexicon import ADJECTIVES_FOR, BY_CATEGORY, HYPERNYMS, NUMERALS, OPPOSITE
 
 Edit = Callable[[Sampler, Event], Event | None]
 
 
 def swap_roles(sampler: Sampler, event: Event) -> Event | None:
-    """Agent and patient change places: the same words, another event."""
+    """Swap agent and patient: the same words, another event."""
     agent, patient = event.agent, event.patient
     if not accepts(event.frame, patient, agent) or patient.owner or patient.count > 1:
         return None
@@ -27,7 +24,7 @@ def swap_roles(sampler: Sampler, event: Event) -> Event | None:
 
 
 def flip_negation(sampler: Sampler, event: Event) -> Event | None:
-    """What happened did not happen, or the other way round."""
+    """Negate the event, or remove its negation."""
     if event.negation:
         return replace(event, negation="")
     if event.manner is not None or (event.companion is not None and not _denies_well(event)):
@@ -37,7 +34,7 @@ def flip_negation(sampler: Sampler, event: Event) -> Event | None:
 
 
 def opposite_verb(sampler: Sampler, event: Event) -> Event | None:
-    """The verb becomes its contrary: loved, hated."""
+    """Replace the verb with its contrary: loved, hated."""
     if not event.frame.opposite or event.third or event.companion:
         return None
     frame = BY_VERB[event.frame.opposite]
@@ -46,18 +43,18 @@ def opposite_verb(sampler: Sampler, event: Event) -> Event | None:
 
 
 def opposite_adjective(sampler: Sampler, event: Event) -> Event | None:
-    """The adjective of the patient becomes its contrary: old, new."""
+    """Replace the patient's adjective with its contrary: old, new."""
     adjective = event.patient.adjective
     return None if adjective is None else _with_patient(event, replace(event.patient, adjective=OPPOSITE[adjective]))
 
 
 def opposite_manner(sampler: Sampler, event: Event) -> Event | None:
-    """The adverb becomes its contrary: quickly, slowly."""
+    """Replace the adverb with its contrary: quickly, slowly."""
     return None if event.manner is None else replace(event, manner=OPPOSITE[event.manner])
 
 
 def other_count(sampler: Sampler, event: Event) -> Event | None:
-    """Another number of patients."""
+    """Change the number of patients."""
     if event.patient.count == 1:
         return None
     count = sampler.rng.choice([count for count in NUMERALS if count != event.patient.count])
@@ -65,14 +62,14 @@ def other_count(sampler: Sampler, event: Event) -> Event | None:
 
 
 def other_owner(sampler: Sampler, event: Event) -> Event | None:
-    """The patient belongs to somebody else."""
+    """Change the owner of the patient."""
     if event.patient.owner is None:
         return None
     return _with_patient(event, replace(event.patient, owner=sampler.owner(event)))
 
 
 def other_agent(sampler: Sampler, event: Event) -> Event | None:
-    """Somebody else did it."""
+    """Change the agent."""
     if event.companion or event.background or event.patient.owner is event.agent:
         return None
     agent = sampler.participant(event.frame.agent.categories, event.patient)
@@ -82,7 +79,7 @@ def other_agent(sampler: Sampler, event: Event) -> Event | None:
 
 
 def other_patient(sampler: Sampler, event: Event) -> Event | None:
-    """It was done to another person or thing of the same class."""
+    """Change the patient to another person or thing of the same class."""
     patient = event.patient
     noun = sampler.rng.choice(BY_CATEGORY[patient.noun.category])
     if patient.noun.proper or noun in (patient.noun, event.agent.noun) or noun.countable != patient.noun.countable:
@@ -94,7 +91,7 @@ def other_patient(sampler: Sampler, event: Event) -> Event | None:
 
 
 def other_verb(sampler: Sampler, event: Event) -> Event | None:
-    """The agent did something else, neither implied nor excluded, to the same patient."""
+    """Change the verb to one that the event neither implies nor excludes."""
     frame = sampler.rng.choice(FRAMES)
     fits = accepts(frame, event.agent, event.patient)
     related = frame.name == event.frame.name or frame.opposite == event.frame.verbs[0].base
@@ -105,19 +102,19 @@ def other_verb(sampler: Sampler, event: Event) -> Event | None:
 
 
 def other_time(sampler: Sampler, event: Event) -> Event | None:
-    """It happened on another day."""
+    """Change the day."""
     return replace(event, time=sampler.time(event)) if event.time else None
 
 
 def add_time(sampler: Sampler, event: Event) -> Event | None:
-    """A day that the event did not have."""
+    """Add a day."""
     if event.time or event.companion or not event.frame.places:
         return None
     return replace(event, time=sampler.time(event))
 
 
 def add_place(sampler: Sampler, event: Event) -> Event | None:
-    """A place that the event did not have."""
+    """Add a place."""
     if event.place or event.companion or event.background or not event.frame.places:
         return None
     if event.patient.noun.category == "building":
@@ -126,14 +123,14 @@ def add_place(sampler: Sampler, event: Event) -> Event | None:
 
 
 def add_third(sampler: Sampler, event: Event) -> Event | None:
-    """A third role that the event did not have."""
+    """Add a third role."""
     if event.third or event.frame.third is None or event.background:
         return None
     return replace(event, third=sampler.third(event))
 
 
 def add_adjective(sampler: Sampler, event: Event) -> Event | None:
-    """A quality that the patient did not have."""
+    """Add an adjective to the patient."""
     adjectives = ADJECTIVES_FOR.get(event.patient.noun.category, ())
     if event.patient.adjective or event.patient.noun.proper or not adjectives:
         return None
@@ -141,42 +138,42 @@ def add_adjective(sampler: Sampler, event: Event) -> Event | None:
 
 
 def drop_time(sampler: Sampler, event: Event) -> Event | None:
-    """The day is left out."""
+    """Drop the day."""
     return replace(event, time="") if event.time else None
 
 
 def drop_place(sampler: Sampler, event: Event) -> Event | None:
-    """The place is left out."""
+    """Drop the place."""
     return replace(event, place=None) if event.place else None
 
 
 def drop_third(sampler: Sampler, event: Event) -> Event | None:
-    """The third role is left out."""
+    """Drop the third role."""
     return replace(event, third=None) if event.third else None
 
 
 def drop_manner(sampler: Sampler, event: Event) -> Event | None:
-    """The adverb is left out."""
+    """Drop the adverb."""
     return replace(event, manner=None) if event.manner else None
 
 
 def drop_adjective(sampler: Sampler, event: Event) -> Event | None:
-    """The adjective of the patient is left out."""
+    """Drop the patient's adjective."""
     return _with_patient(event, replace(event.patient, adjective=None)) if event.patient.adjective else None
 
 
 def drop_companion(sampler: Sampler, event: Event) -> Event | None:
-    """The second event is left out."""
+    """Drop the second event."""
     return replace(event, companion=None) if event.companion else None
 
 
 def drop_background(sampler: Sampler, event: Event) -> Event | None:
-    """The relative clause is left out."""
+    """Drop the relative clause."""
     return replace(event, background=None) if event.background else None
 
 
 def generalize(sampler: Sampler, event: Event) -> Event | None:
-    """The patient is named by the noun of its class: violin, instrument."""
+    """Name the patient by the noun of its class: violin, instrument."""
     patient = event.patient
     hypernym = HYPERNYMS.get(patient.noun.category)
     if hypernym is None or patient.noun == hypernym or patient.adjective is not None:
@@ -197,7 +194,7 @@ ADDITIONS: tuple[Edit, ...] = (add_time, add_place, add_third, add_adjective)
 
 
 def _with_patient(event: Event, patient: Participant) -> Event:
-    """The event with another patient, which its companion is then about as well."""
+    """The event, and its companion, with another patient."""
     companion = event.companion
     if companion is not None:
         companion = replace(companion, event=replace(companion.event, patient=patient))
@@ -205,5 +202,5 @@ def _with_patient(event: Event, patient: Participant) -> Event:
 
 
 def _denies_well(event: Event) -> bool:
-    # "Anna did not buy a guitar before she sold it" has a pronoun for something that is not there.
+    # "Anna did not buy a guitar before she sold it": the pronoun has no referent.
     return event.patient.definite and event.companion is not None and event.companion.connective in ("before", "after")

@@ -26,7 +26,7 @@ class VerbFrame:
     """A frame with the synonymous verbs that evoke it.
 
     ``third`` is an optional role marked by a preposition. ``manner`` names the kinds of adverb and ``places`` the
-    class of places that go with it. ``opposite`` is the base form of a verb that means the contrary.
+    class of places that combine with it. ``opposite`` is the base form of a verb with the contrary meaning.
     """
 
     name: str
@@ -39,7 +39,7 @@ class VerbFrame:
     opposite: str = ""
 
     def verb(self, second: bool) -> Verb:
-        """The verb, the second synonym if there is one and it is asked for."""
+        """The verb; the second synonym, if there is one, when ``second``."""
         return self.verbs[-1 if second else 0]
 
 
@@ -49,9 +49,9 @@ def inflect(row: str) -> Verb:
     >>> inflect("carry").past, inflect("hire").participle, inflect("write:wrote:written").participle
     ('carried', 'hired', 'written')
     """
-    base, *given = row.split(":")
-    if given:
-        return Verb(base, given[0], given[-1])
+    base, *irregular = row.split(":")
+    if irregular:
+        return Verb(base, irregular[0], irregular[-1])
     if base.endswith("e"):
         past = base + "d"
     elif base.endswith("y") and base[-2] not in "aeiou":
@@ -86,7 +86,7 @@ _PORTABLE = "clothing instrument valuable device text"
 _GOODS = f"vehicle craft furniture {_PORTABLE}"
 
 FRAMES: tuple[VerbFrame, ...] = (
-    # People and people: most of these can be turned round.
+    # Frames between people: in most of them agent and patient can be swapped.
     _frame("Judgment_communication", "praise=commend", "Communicator:person", "Evaluee:person",
            manner="secrecy", opposite="criticize"),
     _frame("Judgment_communication", "criticize=denounce", "Communicator:person", "Evaluee:person",
@@ -128,7 +128,7 @@ FRAMES: tuple[VerbFrame, ...] = (
     _frame("Beat_opponent", "defeat=beat:beat:beaten", "Winner:person", "Loser:person"),
     _frame("Manipulation", "deceive=trick", "Manipulator:person", "Victim:person"),
     _frame("Warning", "warn=alert", "Speaker:person police", "Addressee:person police", manner="sound"),
-    # People and things.
+    # Frames between people and things.
     _frame("Commerce_buy", "buy:bought=purchase", "Buyer:person", f"Goods:{_GOODS}", "Seller:person:from",
            "secrecy"),
     _frame("Commerce_sell", "sell:sold", "Seller:person", f"Goods:{_GOODS}", "Buyer:person:to", "secrecy"),

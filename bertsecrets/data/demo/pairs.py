@@ -1,19 +1,17 @@
-"""Candidates for the tasks on two sentences: an event, what becomes of it, and the label that follows."""
+"""Candidates for the tasks on two sentences: an event, its edited version, and the label that follows."""
 
 from collections.abc import Sequence
 
 from bertsecrets.data.demo import edits
 from bertsecrets.data.demo.edits import Edit
-from bertsecrets.data.demo.meaning import Event
-from bertsecrets.data.demo.sampling import Sampler
-from bertsecrets.data.demo.sentence import Style, sentence
-from bertsecrets.data.demo.tokens import Draft
+from bertsecrets.data.demo.events import Event, Sampler
+from bertsecrets.data.demo.sentences import Draft, Style, sentence
 
 PARAPHRASE_LABELS = ("different", "paraphrase")
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 SCORE_RANGE = (0.0, 5.0)
 
-# Weighted so that about a quarter of the pairs that end up labelled "different" have their roles swapped.
+# With these weights about a quarter of the pairs labelled "different" have their roles swapped.
 _DIFFERENT: tuple[tuple[Edit, int], ...] = (
     (edits.swap_roles, 9),
     (edits.flip_negation, 5),
@@ -53,7 +51,7 @@ _SHIFTS: tuple[tuple[Edit, int], ...] = (
 
 
 def paraphrase(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
-    """Two sentences and 1 if they say the same, else 0; None if the draw did not come out."""
+    """Two sentences and 1 if they say the same, else 0; None if the drawn edit does not apply."""
     event = sampler.event()
     label = sampler.rng.randrange(2)
     changed = event if label else edited(sampler, event, _DIFFERENT)
@@ -61,11 +59,10 @@ def paraphrase(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
 
 
 def nli(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
-    """Premise, hypothesis and the index of their label; None if the draw did not come out."""
+    """Premise, hypothesis and the index of their label; None if the drawn edit does not apply."""
     event = sampler.event()
     label = sampler.rng.randrange(3)
-    # A denial with something left out is a stronger one, one with something added follows from it, and denials of
-    # opposites can both be true.
+    # Dropping a detail makes a denial stronger, adding one makes it weaker, and denials of opposites can both be true.
     positive = not event.negation
     changed: Event | None = event
     if label == 1:
@@ -83,7 +80,7 @@ def nli(sampler: Sampler) -> tuple[tuple[Draft, Draft], int] | None:
 
 
 def similarity(sampler: Sampler) -> tuple[tuple[Draft, Draft], float] | None:
-    """Two sentences and the score of what they share, 0 to 5; None if the draw did not come out."""
+    """Two sentences and the score of what they share, 0 to 5; None if the drawn edit does not apply."""
     event = sampler.event()
     if sampler.chance(0.08):
         changed = sampler.event()
@@ -92,7 +89,7 @@ def similarity(sampler: Sampler) -> tuple[tuple[Draft, Draft], float] | None:
         for _ in range(sampler.rng.choice((0, 1, 2, 3, 4, 5, 5))):
             changed = edited(sampler, changed, _SHIFTS) or changed
     score = shared_meaning(event, changed)
-    # What means the same is worded differently, and the other way round, so that words shared are not meaning shared.
+    # Equal meanings are worded differently and vice versa: shared words do not imply shared meaning.
     return drafts(sampler, event, changed, alike=1 - 0.19 * score), score
 
 
@@ -106,8 +103,8 @@ def shared_meaning(one: Event, two: Event) -> float:
     agent = _same(one.agent.key, two.agent.key, two.patient.key)
     patient = _same(one.patient.key, two.patient.key, two.agent.key)
     pairs = list(zip(_details(one), _details(two), strict=True))
-    given = [left == right for left, right in pairs if left or right]
-    detail = sum(given) / len(given) if given else min(verb, agent, patient)
+    agreements = [left == right for left, right in pairs if left or right]
+    detail = sum(agreements) / len(agreements) if agreements else min(verb, agent, patient)
     score = 5 * (0.35 * verb + 0.25 * agent + 0.25 * patient + 0.15 * detail)
     return round(score / 2 if bool(one.negation) != bool(two.negation) else score, 1)
 
@@ -130,10 +127,10 @@ def drafts(sampler: Sampler, one: Event, two: Event, alike: float = 0.5) -> tupl
 
 
 def _referable(sampler: Sampler, one: Event, two: Event) -> frozenset[int]:
-    """One participant of both events whose pronoun fits nobody else; nobody if there is none."""
+    """One participant of both events with a pronoun that fits no other participant; empty if there is none."""
     if one.negation == "any" or two.negation == "any" or one.background or two.companion:
         return frozenset()
-    # Only somebody unchanged: a pronoun would hide a new adjective, number or owner.
+    # Only an unchanged participant: a pronoun would hide a new adjective, number or owner.
     candidates = [person for person in (two.agent, two.patient) if person in (one.agent, one.patient)]
     others = [
         other
@@ -150,10 +147,10 @@ def _referable(sampler: Sampler, one: Event, two: Event) -> frozenset[int]:
 
 
 def _thinned(sampler: Sampler, original: Event, event: Event) -> Event:
-    """The event without one or two of the details that it has in common with the original."""
+    """The event without some of the details that it shares with the original."""
     for drop in sampler.rng.sample(edits.DROPS, 4):
         thinner = drop(sampler, event)
-        # Where dropping brings the original's other details back into line, an edit would be undone.
+        # A detail is kept if dropping it would undo the edit.
         if thinner is not None and drop(sampler, original) is not None and _keeps_edit(original, event, thinner):
             event = thinner
     return event

@@ -1,13 +1,12 @@
-"""Candidates for the sentiment task: one sentence of a review, whose main clause decides what it says."""
+"""Candidates for the sentiment task: one sentence of a review; its main clause decides the label."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bertsecrets.data.demo.events import Sampler
 from bertsecrets.data.demo.frames import Verb, inflect
-from bertsecrets.data.demo.meaning import PRONOUNS
-from bertsecrets.data.demo.modifiers import ADJECTIVES_FOR
-from bertsecrets.data.demo.sampling import Sampler
-from bertsecrets.data.demo.tokens import Draft, FrameDraft, Phrase, Token
+from bertsecrets.data.demo.lexicon import ADJECTIVES_FOR, PRONOUNS
+from bertsecrets.data.demo.sentences import Draft, FrameDraft, Phrase, Token
 
 SENTIMENT_LABELS = ("negative", "positive")
 _INTENSIFIERS = ("really", "truly")
@@ -94,7 +93,7 @@ _REVIEWS: tuple[tuple[tuple[Aspect, ...], tuple[Aspect, ...]], ...] = tuple(
 
 
 class _Review:
-    """One review: the thing reviewed is entity 0, and its aspects are numbered from 1 as they come up."""
+    """One review: the thing reviewed is entity 0; its aspects count from 1 in order of mention."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -103,7 +102,7 @@ class _Review:
         self._used: list[Aspect] = []
 
     def aspect(self) -> Aspect:
-        """An aspect that has not come up yet."""
+        """An aspect that has not been mentioned yet."""
         aspect = self.sampler.rng.choice([part for part in self._parts if part not in self._used])
         self._used.append(aspect)
         return aspect

@@ -1,73 +1,122 @@
 """The ``framenet`` section of the configuration: which annotated sentences a relation is measured on."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import ast
+import re
 from pathlib import Path
-from typing import Any
 
-from bertsecrets.data.framenet.corpus import FrameNetCorpus
-from bertsecrets.data.framenet.files import FrameNetFiles
-from bertsecrets.data.framenet.published import read_published
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, Span
 from bertsecrets.data.framenet.selection import Filters, Selection, select
 from bertsecrets.errors import UserError
 
+_LINE = re.compile(r"(?P<text>.*) (?P<target>\S+) (?P<links>\[.*\])")
 
-@dataclass(frozen=True)
-class FrameNetSource:
-    """Where annotated sentences come from.
 
-    Args:
-        root: Folder or zip of a FrameNet release, whose exemplars are filtered.
-        published: A file of sentences that were selected before, taken as they are.
-        filters: For ``root``.
+class FrameNetSource(Filters):
+    """Annotated sentences: filtered exemplars of a FrameNet release, or sentences selected before.
+
+    Attributes:
+        root: Folder or zip of a FrameNet release; its exemplars are filtered.
+        published: A text file of selected sentences, which are not filtered; see :func:`read_published`.
+
+    Raises:
+        UserError: If both are given, or the one given does not exist or is not valid.
     """
 
-    root: Path | None
-    published: Path | None
-    filters: Filters
+    root: str | None = Field(default=None, description="a folder or zip of FrameNet, or null")
+    published: str | None = Field(default=None, description="a text file of sentences, or null")
 
-    @classmethod
-    def from_config(cls, section: Mapping[str, Any]) -> "FrameNetSource":
-        """The source of a ``framenet`` section.
-
-        Raises:
-            UserError: If a key or value is not valid, both sources are given, or the one given is not there.
-        """
-        places = {name: section.get(name) for name in ("root", "published")}
-        if all(places.values()):
+    @model_validator(mode="after")
+    def _check_places(self) -> Self:
+        if self.root and self.published:
             raise UserError("framenet.root and framenet.published are both given; give one of them.")
-        filters = Filters.from_config({key: value for key, value in section.items() if key not in places})
-        root, published = (Path(str(place)).expanduser() if place else None for place in places.values())
-        if root is not None:
-            FrameNetFiles(root)
-        if published is not None and not published.is_file():
-            raise UserError(f"File framenet.published='{published}' does not exist; give a text file of sentences.")
-        return cls(root, published, filters)
+        if self.root:
+            FrameNetFiles(_path(self.root))
+        if self.published and not _path(self.published).is_file():
+            raise UserError(
+                f"File framenet.published='{self.published}' does not exist; give a text file of sentences."
+            )
+        return self
 
     @property
     def given(self) -> bool:
-        """Whether there is a source; else the task's own annotation is meant."""
-        return self.root is not None or self.published is not None
+        """Whether the section names a source; otherwise the task's own annotation is used."""
+        return bool(self.root or self.published)
 
     @property
     def name(self) -> str:
-        """What the sentences are called in front of readers."""
-        if self.root is not None:
-            version = FrameNetFiles(self.root).version
+        """The name of the sentences in reports."""
+        if self.root:
+            version = FrameNetFiles(_path(self.root)).version
             return f"FrameNet {version}" if version else "FrameNet"
-        return self.published.name if self.published is not None else ""
+        return Path(self.published).name if self.published else ""
 
     def load(self, progress: bool = False) -> Selection:
-        """The sentences, and for a release how many were left after each filter.
+        """The sentences and, for a release, how many remained after each filter.
 
         Args:
-            progress: Whether a bar shows how far it is.
+            progress: Whether to show a progress bar.
 
         Raises:
-            UserError: If nothing is left or a file is damaged.
+            UserError: If no sentence remains or a file is damaged.
         """
-        if self.root is not None:
-            corpus = FrameNetCorpus(FrameNetFiles(self.root))
-            return select(corpus.exemplars(progress), corpus.roles, self.filters, self.name)
-        assert self.published is not None
-        return Selection(read_published(self.published), {})
+        if self.root:
+            corpus = FrameNetCorpus(FrameNetFiles(_path(self.root)))
+            return select(corpus.exemplars(progress), corpus.roles, self, self.name)
+        assert self.published
+        return Selection(read_published(_path(self.published)), {})
+
+
+def read_published(path: Path) -> list[Example]:
+    """The sentences of a file with lines ``<sentence> <target> [<linked element>, ...]``.
+
+    The notebook of Kovaleva et al. prints its 473 sentences in this form. Target and elements are located by their
+    first occurrence in the sentence, preferably as whole words.
+
+    Raises:
+        UserError: If the file cannot be read, is empty, or contains a line of another form.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"The sentences of framenet.published='{path}' cannot be read; give a UTF-8 text file."
+        ) from error
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise UserError(f"File '{path}' holds no sentences; give lines of <sentence> <target> [<element>, ...].")
+    return [_published(line, index, f"Line {number} of '{path}'") for index, (number, line) in enumerate(numbered)]
+
+
+def _published(line: str, index: int, where: str) -> Example:
+    problem = UserError(
+        f"{where} is not of the form <sentence> <target> ['<element>', ...], with target and elements in the sentence: "
+        f"'{line}'."
+    )
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise problem
+    text = match["text"]
+    try:
+        links = ast.literal_eval(match["links"])
+    except (ValueError, SyntaxError) as error:
+        raise problem from error
+    spans = [_locate(form, text) for form in (match["target"], *map(str, links))]
+    located = [span for span in spans if span is not None]
+    if not links or len(located) < len(spans):
+        raise problem
+    target, *elements = located
+    return Exemplar(text, "", "", (target,), tuple(elements)).as_example(index, elements)
+
+
+def _locate(form: str, text: str) -> Span | None:
+    whole_word = re.search(rf"(?<!\S){re.escape(form)}(?!\S)", text)
+    start = whole_word.start() if whole_word else text.find(form)
+    return None if start < 0 else Span(start, start + len(form), form)
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()

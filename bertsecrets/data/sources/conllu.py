@@ -1,4 +1,4 @@
-"""Sentences of a treebank in CoNLL-U, with gold annotation and without labels."""
+"""Read the sentences of a treebank in CoNLL-U, with gold annotation and without labels."""
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources.files import SplitFiles
+from bertsecrets.data.sources.base import SplitFiles
 from bertsecrets.data.task import ConlluLayout, Task
 from bertsecrets.errors import UserError
 
@@ -21,7 +21,7 @@ class ConlluSource(SplitFiles):
         root: The folder that holds the treebank's folder.
 
     Raises:
-        UserError: If the folder is not there, the task has no such layout, or the ``conllu`` package is missing.
+        UserError: If the folder does not exist, the task has no such layout, or the ``conllu`` package is missing.
     """
 
     def __init__(self, task: Task, root: Path) -> None:
@@ -30,7 +30,7 @@ class ConlluSource(SplitFiles):
                 f"Task '{task.name}' has no CoNLL-U layout; add a conllu section to conf/task/{task.name}.yaml."
             )
         if not root.is_dir():
-            raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.conllu.folder}.")
+            raise UserError(f"data.root '{root}' is not a directory; give the one that holds {task.conllu.folder}.")
         if find_spec("conllu") is None:
             raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
         super().__init__(task, root / task.conllu.folder, task.conllu.files)
@@ -51,8 +51,8 @@ class ConlluSource(SplitFiles):
 def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
     """Each sentence's text and annotation, in file order.
 
-    Words are the syntactic words; those of a multiword token ("don't") stand where their forms stand in it, or, where
-    the forms do not make up the token ("du" = "de" + "le"), the first has all its characters and the others none.
+    Words are the syntactic words. Those of a multiword token ("don't") have the offsets of their forms in it; if the
+    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none.
 
     Raises:
         UserError: If the file is not CoNLL-U, naming the sentence.
@@ -69,7 +69,7 @@ def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
             except (conllu.exceptions.ParseException, UnicodeDecodeError) as error:
                 reason = " ".join(str(error).split()).rstrip(".")
                 raise UserError(
-                    f"{path}: sentence {number} is not CoNLL-U ({reason}); mend or replace the file."
+                    f"{path}: sentence {number} is not CoNLL-U ({reason}); fix or replace the file."
                 ) from error
             if sentence is None:
                 return
@@ -79,16 +79,16 @@ def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
 def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
     words: list[Mapping[str, Any]] = [token for token in sentence if isinstance(token["id"], int)]
     if not words or [word["id"] for word in words] != list(range(1, len(words) + 1)):
-        raise UserError(f"{where} does not number its words 1, 2, 3, ...; mend or replace the file.")
+        raise UserError(f"{where} does not number its words 1, 2, 3, ...; fix or replace the file.")
     for word in words:
         for column in ("upos", "head", "deprel", "feats"):
             if column not in word:
                 raise UserError(
-                    f"{where}, word {word['id']}: there is no column {column.upper()}; expected ten columns."
+                    f"{where}, word {word['id']}: column {column.upper()} is missing; expected ten columns."
                 )
         if not 0 <= (word["head"] or 0) <= len(words):
             raise UserError(
-                f"{where}, word {word['id']}: head {word['head']} is no word; expected 0 (the root) to {len(words)}."
+                f"{where}, word {word['id']}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}."
             )
     text = str(sentence.metadata.get("text") or _spelt(sentence))
     spans = _spans(text, sentence, where)
@@ -109,7 +109,7 @@ def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
 
 
 def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
-    """Each token of the text, with its syntactic words."""
+    """Each token of the text and its syntactic words."""
     covered = 0
     for place, token in enumerate(sentence):
         if isinstance(token["id"], int):
@@ -122,7 +122,7 @@ def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[st
 
 
 def _spelt(sentence: Any) -> str:
-    """The text of a sentence that does not give it."""
+    """The text of a sentence without a '# text' line."""
     return "".join(
         token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ")
         for token, _ in _surface(sentence)
@@ -139,8 +139,8 @@ def _spans(text: str, sentence: Any, where: str) -> dict[int, tuple[int, int]]:
             start += 1
         if not text.startswith(token["form"], start):
             raise UserError(
-                f"{where}: '{token['form']}' is not what its text goes on with ('{text[start : start + 20]}'); mend the "
-                "'# text' line or the word."
+                f"{where}: '{token['form']}' is not next in its text ('{text[start : start + 20]}'); fix the '# text' "
+                "line or the word."
             )
         end = start + len(token["form"])
         if "".join(word["form"] for word in words) == token["form"]:

@@ -1,4 +1,4 @@
-"""Rows that the project generates itself."""
+"""Rows that the project generates."""
 
 from bertsecrets.data.demo import DEMO_TASKS, generate
 from bertsecrets.data.example import Example
@@ -7,7 +7,7 @@ from bertsecrets.errors import UserError, choices
 
 
 class DemoSource:
-    """The demo corpus; deterministic, with gold annotation.
+    """The demo corpus: deterministic, with gold annotation.
 
     Raises:
         UserError: If the project does not generate the task.

@@ -1,4 +1,4 @@
-"""Rows from a data set of the Hugging Face hub, or a local copy of one."""
+"""Read rows from a data set of the Hugging Face hub, or from a local copy."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +17,17 @@ class HubSource:
         task: Names data set, configuration and columns.
         path: A local folder instead of the hub's name: one that ``load_dataset`` reads, or a ``DatasetDict`` written
             by ``save_to_disk``.
-        revision, cache_dir: Passed on to the library.
+        revision, cache_dir: Passed to the library.
 
     Raises:
-        UserError: If the task is not on the hub, or ``path`` is no folder.
+        UserError: If the task is not on the hub, or ``path`` is not a directory.
     """
 
     def __init__(self, task: Task, path: str | None, revision: str | None, cache_dir: str | None) -> None:
         if task.hub is None:
             raise UserError(f"Task '{task.name}' has no hub layout; add a hub section to conf/task/{task.name}.yaml.")
         if path is not None and not Path(path).expanduser().is_dir():
-            raise UserError(f"data.path '{path}' is no folder; give a local copy of data set '{task.hub.path}'.")
+            raise UserError(f"data.path '{path}' is not a directory; give a local copy of data set '{task.hub.path}'.")
         self.task = task
         self.layout: HubLayout = task.hub
         self.folder = None if path is None else Path(path).expanduser()
@@ -36,7 +36,7 @@ class HubSource:
 
     @property
     def name(self) -> str:
-        """What messages call the data set."""
+        """The data set as messages name it."""
         return f"'{self.folder or self.layout.path}'"
 
     def examples(self, split: str) -> list[Example]:
@@ -66,7 +66,7 @@ class HubSource:
         return tuple(texts)
 
     def _label(self, label: Any, where: str) -> int | float | None:
-        # The hub writes -1 where GLUE keeps the label to itself.
+        # The hub writes -1 where GLUE withholds the label.
         if label is None or label == -1:
             return None
         if self.task.is_regression:
@@ -84,7 +84,7 @@ class HubSource:
         import datasets
 
         if self.folder is None:
-            advice = "where the hub cannot be reached, use a local folder: data=tsv data.root=<GLUE folder>"
+            advice = "if the hub cannot be reached, use a local folder: data=tsv data.root=<GLUE folder>"
             return self._attempt(
                 lambda: datasets.load_dataset(
                     self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
@@ -97,9 +97,7 @@ class HubSource:
         if (self.folder / "dataset_dict.json").is_file():
             return self._attempt(lambda: datasets.load_from_disk(folder)[split], split, advice)
         if (self.folder / "dataset_info.json").is_file() and (self.folder / "state.json").is_file():
-            raise UserError(
-                f"data.path '{folder}' holds a single split; expected a DatasetDict with all splits: save that one."
-            )
+            raise UserError(f"data.path '{folder}' holds a single split; expected a DatasetDict with all splits.")
         return self._attempt(
             lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), split, advice
         )
@@ -107,7 +105,7 @@ class HubSource:
     def _attempt(self, load: Callable[[], Any], split: str, advice: str) -> Any:
         try:
             return load()
-        # The library, the hub's client and the HTTP client below it share no base class of their errors.
+        # The errors of datasets, the hub client and its HTTP client have no common base class.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UserError(

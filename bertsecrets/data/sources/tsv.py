@@ -1,4 +1,4 @@
-"""Rows from a folder in the original GLUE layout."""
+"""Read rows from a folder in the original GLUE layout."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,13 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import read_score
-from bertsecrets.data.sources.files import SplitFiles
+from bertsecrets.data.sources.base import SplitFiles, read_score
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 
 
 class TsvSource(SplitFiles):
-    """Tab-separated files: quotes are not special, UTF-8 with or without byte order mark.
+    """Tab-separated files in UTF-8, with or without byte order mark; quotes are not special.
 
     Args:
         task: Names files, columns and labels.
@@ -21,14 +20,14 @@ class TsvSource(SplitFiles):
         skip_bad_rows: Leave out rows with too few fields, with a warning that counts them.
 
     Raises:
-        UserError: If the folder is not there or the task has no such layout.
+        UserError: If the folder does not exist or the task has no such layout.
     """
 
     def __init__(self, task: Task, root: Path, skip_bad_rows: bool = False) -> None:
         if task.tsv is None:
             raise UserError(f"Task '{task.name}' has no TSV layout; add a tsv section to conf/task/{task.name}.yaml.")
         if not root.is_dir():
-            raise UserError(f"data.root '{root}' is no folder; give the one that holds {task.tsv.folder}.")
+            raise UserError(f"data.root '{root}' is not a directory; give the one that holds {task.tsv.folder}.")
         super().__init__(task, root / task.tsv.folder, task.tsv.files)
         self.layout: TsvLayout = task.tsv
         self.skip_bad_rows = skip_bad_rows
@@ -51,7 +50,7 @@ class TsvSource(SplitFiles):
                     skipped += 1
                     continue
                 raise UserError(
-                    f"{path}:{line}: {len(fields)} fields, expected at least {width}; mend the row, or leave such rows "
+                    f"{path}:{line}: {len(fields)} fields, expected at least {width}; fix the row, or leave such rows "
                     "out with data.skip_bad_rows=true."
                 )
             label = self._label(fields[columns[self.layout.label]], f"{path}:{line}") if labelled else None
@@ -64,7 +63,7 @@ class TsvSource(SplitFiles):
         return examples
 
     def _columns(self, path: Path, split: str, rows: Iterator[tuple[int, list[str]]]) -> dict[str, int]:
-        """Column name -> position; reads the header where there is one."""
+        """Column name -> position; reads the header if the file has one."""
         if split in self.layout.headless:
             return dict(self.layout.positions)
         header = next(rows, (0, []))[1]
@@ -87,7 +86,7 @@ class TsvSource(SplitFiles):
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers from 1 and fields; only a line feed ends a line, as other line separators occur inside texts.
+    """Line numbers from 1 and fields. Only a line feed ends a line: other line separators occur inside texts.
 
     Raises:
         UserError: If the file is not UTF-8.

@@ -1,7 +1,7 @@
 """The adapters, one file each; a new family is a new file and a line here."""
 
-from bertsecrets.models.encoder import Family
 from bertsecrets.models.families.albert import Albert
+from bertsecrets.models.families.base import Family
 from bertsecrets.models.families.bert import Bert
 from bertsecrets.models.families.deberta import Deberta
 from bertsecrets.models.families.deberta_v2 import DebertaV2

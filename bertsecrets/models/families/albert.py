@@ -1,4 +1,4 @@
-"""ALBERT, whose layers share their weights: one module is called once for each layer."""
+"""ALBERT: layers share their weights, and one module is called once per layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,15 +6,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
 
 
-class Albert:
+class Albert(Family):
     """``encoder.albert_layer_groups.g.albert_layers.j.attention``, called group by group."""
 
-    model_types: tuple[str, ...] = ("albert",)
-    unbatched: tuple[str, ...] = ()
+    model_types = ("albert",)
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -33,15 +31,9 @@ class Albert:
     def site(self, layer: Any) -> AttentionSite:
         return AttentionSite(layer.attention, layer.attention.dense, layer.attention.value)
 
-    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return split_heads(projected_BSD, num_heads)
-
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.query, attention.key, attention.value), attention.dense, num_heads)
-
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(hidden_BSD + layer.attention.dense(output_BSD))
@@ -53,9 +45,6 @@ class Albert:
         base: Any = model.base_model
         logits_BC: Tensor = whole.classifier(base.pooler_activation(base.pooler(hidden_BSD[:, 0])))
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
         attention: Any = site.module

@@ -6,14 +6,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
 
 
-class Bert:
+class Bert(Family):
     """``encoder.layer.i.attention.self`` with ``query``, ``key``, ``value``; ``attention.output.dense`` projects."""
 
-    model_types: tuple[str, ...] = (
+    model_types = (
         "bert",
         "camembert",
         "data2vec-text",
@@ -23,7 +22,6 @@ class Bert:
         "roberta-prelayernorm",
         "xlm-roberta",
     )
-    unbatched: tuple[str, ...] = ()
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -36,16 +34,10 @@ class Bert:
         attention = layer.attention
         return AttentionSite(attention.self, attention.output.dense, attention.self.value)
 
-    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return split_heads(projected_BSD, num_heads)
-
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         assert site.projection is not None
         return separate_projections((attention.query, attention.key, attention.value), site.projection, num_heads)
-
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         result_BSD: Tensor = layer.feed_forward_chunk(layer.attention.output(output_BSD, hidden_BSD))
@@ -59,9 +51,6 @@ class Bert:
         pooled = hidden_BSD if getattr(base, "pooler", None) is None else base.pooler(hidden_BSD)
         logits_BC: Tensor = whole.classifier(pooled)
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
         attention: Any = site.module

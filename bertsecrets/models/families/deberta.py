@@ -1,4 +1,4 @@
-"""DeBERTa (the first version), which projects query, key and value with one map, head by head."""
+"""DeBERTa (the first version): one map projects query, key and value, head by head."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight
 
 
-class Deberta:
-    """``encoder.layer.i.attention.self`` with ``in_proj``, whose rows run head by head through query, key, value."""
+class Deberta(Family):
+    """``encoder.layer.i.attention.self`` with ``in_proj``: its rows are query, key and value of one head after the other."""
 
-    model_types: tuple[str, ...] = ("deberta",)
-    unbatched: tuple[str, ...] = ("rel_embeddings", "relative_pos")
+    model_types = ("deberta",)
+    unbatched = ("rel_embeddings", "relative_pos")
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -30,7 +29,7 @@ class Deberta:
         attention = layer.attention
         if attention.self.talking_head:
             raise UserError(
-                "This DeBERTa mixes its heads (config.talking_head is true), so that no head has a map of its own; "
+                "This DeBERTa mixes its heads (config.talking_head is true), so its heads have no separate maps; "
                 "use a DeBERTa without talking heads."
             )
         return AttentionSite(attention.self, attention.output.dense, attention.self.in_proj, attention.self.dropout)
@@ -50,9 +49,6 @@ class Deberta:
             (projection.weight, (projection.out_features, num_heads, -1), 1),
         ]
 
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
-
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.output(output_BSD, hidden_BSD)
         result_BSD: Tensor = layer.output(layer.intermediate(attended_BSD), attended_BSD)
@@ -62,9 +58,3 @@ class Deberta:
         whole: Any = model
         logits_BC: Tensor = whole.classifier(whole.pooler(hidden_BSD))
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        return None

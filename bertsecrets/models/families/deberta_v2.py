@@ -1,4 +1,4 @@
-"""DeBERTa-v2 and v3, whose disentangled attention bypasses the library's attention interface."""
+"""DeBERTa-v2 and v3: disentangled attention that bypasses the library's attention interface."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,15 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
 
 
-class DebertaV2:
+class DebertaV2(Family):
     """``encoder.layer.i.attention.self`` with ``query_proj``, ``key_proj``, ``value_proj``."""
 
-    model_types: tuple[str, ...] = ("deberta-v2",)
-    unbatched: tuple[str, ...] = ("rel_embeddings", "relative_pos")
+    model_types = ("deberta-v2",)
+    unbatched = ("rel_embeddings", "relative_pos")
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -29,9 +28,6 @@ class DebertaV2:
         attention = layer.attention
         return AttentionSite(attention.self, attention.output.dense, attention.self.value_proj, attention.self.dropout)
 
-    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return split_heads(projected_BSD, num_heads)
-
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         assert site.projection is not None
@@ -40,7 +36,7 @@ class DebertaV2:
 
     def continues(self, model: PreTrainedModel) -> bool:
         base: Any = model.base_model
-        # The convolution of the extra-large models lies between layers 0 and 1.
+        # The extra-large models have a convolution between layers 0 and 1.
         return getattr(base.encoder, "conv", None) is None
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
@@ -52,9 +48,3 @@ class DebertaV2:
         whole: Any = model
         logits_BC: Tensor = whole.classifier(whole.pooler(hidden_BSD))
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        return None

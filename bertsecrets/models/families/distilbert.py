@@ -6,15 +6,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
 
 
-class DistilBert:
+class DistilBert(Family):
     """``transformer.layer.i.attention`` with ``q_lin``, ``k_lin``, ``v_lin``; ``out_lin`` projects."""
 
-    model_types: tuple[str, ...] = ("distilbert",)
-    unbatched: tuple[str, ...] = ()
+    model_types = ("distilbert",)
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         transformer: Any = base.transformer
@@ -27,15 +25,9 @@ class DistilBert:
     def site(self, layer: Any) -> AttentionSite:
         return AttentionSite(layer.attention, layer.attention.out_lin, layer.attention.v_lin)
 
-    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return split_heads(projected_BSD, num_heads)
-
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.q_lin, attention.k_lin, attention.v_lin), attention.out_lin, num_heads)
-
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.sa_layer_norm(layer.attention.out_lin(output_BSD) + hidden_BSD)
@@ -46,9 +38,6 @@ class DistilBert:
         whole: Any = model
         logits_BC: Tensor = whole.classifier(whole.pre_classifier(hidden_BSD[:, 0]).relu())
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
         attention: Any = site.module

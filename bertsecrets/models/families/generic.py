@@ -1,6 +1,7 @@
-"""The generic path: finds the layers of a family that has no adapter by watching one tiny batch go through."""
+"""The generic path: find the layers of a family without an adapter by running one tiny batch through the model."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -9,17 +10,32 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import AttentionSite
+from bertsecrets.models.families.base import AttentionSite
 
 _PROBE = "bertsecrets_probe"
 
+Layout = tuple[tuple[nn.Module, ...], tuple[AttentionSite, ...]]
+"""The layers and the attention site of each, in the order in which a forward pass calls them."""
 
-def generic_sites(base: PreTrainedModel) -> tuple[list[nn.Module], list[AttentionSite]]:
-    """Layers and attention modules of a model, in the order in which a forward pass calls them.
+_layouts: WeakKeyDictionary[nn.Module, Layout] = WeakKeyDictionary()
+
+
+def generic_layout(base: PreTrainedModel) -> Layout:
+    """The layers and attention sites of a model without an adapter; probed once per model.
 
     Raises:
         UserError: If the model computes its attention without the library's attention interface.
     """
+    layout = _layouts.get(base)
+    if layout is None:
+        modules = _probe(base)
+        layout = tuple(_layer_of(base, module) for module in modules), tuple(map(AttentionSite, modules))
+        _layouts[base] = layout
+    return layout
+
+
+def _probe(base: PreTrainedModel) -> list[nn.Module]:
+    """The attention modules that one forward pass calls, in order; mode and attention implementation are restored."""
     called: list[nn.Module] = []
 
     def record(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
@@ -28,7 +44,7 @@ def generic_sites(base: PreTrainedModel) -> tuple[list[nn.Module], list[Attentio
 
     AttentionInterface.register(_PROBE, record)
     AttentionMaskInterface.register(_PROBE, sdpa_mask)
-    before, training = base.config._attn_implementation, base.training
+    implementation, training = base.config._attn_implementation, base.training
     device = next(base.parameters()).device
     try:
         base.set_attn_implementation(_PROBE)
@@ -36,18 +52,18 @@ def generic_sites(base: PreTrainedModel) -> tuple[list[nn.Module], list[Attentio
         with torch.no_grad():
             base(input_ids=torch.ones(1, 4, dtype=torch.long, device=device))
     finally:
-        base.set_attn_implementation(before)
+        base.set_attn_implementation(implementation)
         base.train(training)
     if not called:
         raise UserError(
             f"Model type '{base.config.model_type}' has no adapter and does not use the library's attention "
             "interface, so its heads cannot be watched; add an adapter in bertsecrets/models/families."
         )
-    return [_layer_of(base, module) for module in called], [AttentionSite(module) for module in called]
+    return called
 
 
 def _layer_of(base: PreTrainedModel, attention: nn.Module) -> nn.Module:
-    """The member of a ModuleList that holds an attention module: the outermost one is the layer."""
+    """The layer that contains an attention module: the member of the outermost ModuleList."""
     for module in base.modules():
         if isinstance(module, nn.ModuleList):
             for layer in module:

@@ -6,15 +6,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight
 
 
-class ModernBert:
-    """``layers.i.attn`` with ``Wqkv``, whose rows hold all queries, then all keys, then all values; ``Wo`` projects."""
+class ModernBert(Family):
+    """``layers.i.attn`` with ``Wqkv`` (rows: all queries, all keys, all values) and the projection ``Wo``."""
 
-    model_types: tuple[str, ...] = ("modernbert",)
-    unbatched: tuple[str, ...] = ()
+    model_types = ("modernbert",)
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         layers: Any = base.layers
@@ -40,9 +38,6 @@ class ModernBert:
             (projection.weight, (projection.out_features, num_heads, -1), 1),
         ]
 
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
-
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = hidden_BSD + layer.attn.Wo(output_BSD)
         result_BSD: Tensor = attended_BSD + layer.mlp(layer.mlp_norm(attended_BSD))
@@ -61,6 +56,3 @@ class ModernBert:
 
     def first_token_decides(self, model: PreTrainedModel) -> bool:
         return bool(model.config.classifier_pooling == "cls")
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        return None

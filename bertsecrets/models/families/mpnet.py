@@ -1,4 +1,4 @@
-"""MPNet, which computes its attention itself, with a relative position bias."""
+"""MPNet, which bypasses the library's attention interface and adds a relative position bias."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,15 +6,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.encoder import AttentionSite
-from bertsecrets.models.families.layout import HeadWeight, separate_projections, split_heads
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
 
 
-class MPNet:
+class MPNet(Family):
     """``encoder.layer.i.attention.attn`` with ``q``, ``k``, ``v``; its ``o`` projects."""
 
-    model_types: tuple[str, ...] = ("mpnet",)
-    unbatched: tuple[str, ...] = ()
+    model_types = ("mpnet",)
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -28,15 +26,9 @@ class MPNet:
         attention = layer.attention.attn
         return AttentionSite(attention, attention.o, attention.v, attention.dropout)
 
-    def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
-        return split_heads(projected_BSD, num_heads)
-
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.q, attention.k, attention.v), attention.o, num_heads)
-
-    def continues(self, model: PreTrainedModel) -> bool:
-        return True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(layer.attention.attn.o(output_BSD) + hidden_BSD)
@@ -47,9 +39,3 @@ class MPNet:
         whole: Any = model
         logits_BC: Tensor = whole.classifier(hidden_BSD)
         return logits_BC
-
-    def first_token_decides(self, model: PreTrainedModel) -> bool:
-        return True
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        return None

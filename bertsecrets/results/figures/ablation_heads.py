@@ -1,4 +1,4 @@
-"""What disabling each head does to the score, with what is noise kept apart from what is not."""
+"""Effects of disabling single heads on the score: by layer and head, in order, and against their p-values."""
 
 from collections.abc import Sequence
 
@@ -17,20 +17,22 @@ from bertsecrets.results.figures.style import (
     house_style,
     ink_on,
     new_figure,
-    number,
     sample_size,
     scale,
 )
+from bertsecrets.results.formatting import number
 
 POINTS = "change of score (points)"
-"""Unit of every change that is drawn here: scores lie in -1..1, a point is one hundredth."""
+"""Unit of all changes in these figures: scores lie in -1..1, a point is one hundredth."""
 
 _PALE = "#f4f4f4"
 FONT = 8.0
-"""Size of every text in a panel, in points."""
+"""Size of all text in a panel, in points."""
 
 _NAMED = 6
-"""How many variants are named at each end."""
+"""Number of variants named at each end."""
+
+_VOLCANO_SIZE = (5.6, 4.0)
 
 
 def disabling_heatmap(
@@ -43,14 +45,14 @@ def disabling_heatmap(
     rate: float = 0.05,
     unit: str = POINTS,
 ) -> Figure:
-    """A cell for each head; those whose change is not significant are pale with small grey numbers.
+    """A cell for each head: coloured where its change is significant, else pale with a grey number.
 
     Args:
-        delta_LH: Changes of the score, negative for harm; NaN where a head was not tried.
+        delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
         significant_LH: Which changes are significant after correction, bool.
         title: What the figure shows.
         count: Number of examples.
-        smallest_effect: The smallest change that could have been found, in the unit of ``delta_LH``.
+        smallest_effect: The smallest change that the set could have shown, in the unit of ``delta_LH``.
         rate: False discovery rate of ``significant_LH``.
         unit: What the colour bar measures; values are shown times 100.
     """
@@ -108,7 +110,7 @@ def _draw_cells(
         if certain:
             axes.add_patch(Rectangle((head + 0.03, layer + 0.03), 0.94, 0.94, fill=False, edgecolor="black"))
         text = number(value, 2 if certain and abs(value) < 0.1 else 1)
-        # Where numbers would touch, what is significant loses its decimals first; its colour and outline stay.
+        # Where numbers would touch, significant ones lose their decimals; their colour and outline stay.
         if certain and not _fits(text, cell, certain):
             text = number(value, 0)
         if not _fits(text, cell, certain):
@@ -126,7 +128,7 @@ def _draw_cells(
 
 
 def _fits(text: str, cell: float, bold: bool) -> bool:
-    """Whether a text fits a cell of that width in inches; DejaVu Sans's digits are 0.64 of the font size wide."""
+    """Whether a text fits a cell of this width in inches; digits of DejaVu Sans are 0.64 of the font size wide."""
     return len(text) * FONT * (0.75 if bold else 0.64) + 2 <= cell * 72
 
 
@@ -141,16 +143,16 @@ def sorted_effects(
     count: int,
     level: float = 0.95,
 ) -> Figure:
-    """Every variant from most harmful to most helpful, with its interval; significant ones dark, and the ends named.
+    """Every variant from most harmful to most helpful, with its interval; significant ones are dark, both ends are named.
 
     Args:
-        names: What was disabled.
+        names: Names of the variants.
         delta_V, low_V, high_V: Change of the score and its confidence limits; a change of NaN is left out and counted
-            under the figure.
+            in the footnote.
         significant_V: Which changes are significant, bool.
         title: What the figure shows.
         count: Number of examples.
-        level: Of the limits.
+        level: Level of the limits.
 
     Raises:
         ValueError: If there is no variant.
@@ -179,7 +181,7 @@ def sorted_effects(
 
 
 def undefined(delta_V: NDArray[np.float64]) -> str:
-    """What a footnote says of variants whose score does not exist; empty if there is none."""
+    """The part of a footnote on variants without a defined score; empty if all are defined."""
     missing = int((~np.isfinite(delta_V)).sum())
     return f"; not drawn: {missing} without a defined score" if missing else ""
 
@@ -225,7 +227,7 @@ def _many_effects(
 
 
 def _list_names(axes: Axes, names: Sequence[str], delta_V: NDArray[np.float64], certain_V: NDArray[np.bool_]) -> None:
-    """Names beside the panel, where they cannot lie on the data."""
+    """List names next to the panel, where they cannot cover the data."""
     for start, alignment, heading, chosen in (
         (1.0, "top", "most harmful", range(min(_NAMED, len(names)))),
         (0.0, "bottom", "most helpful", range(max(0, len(names) - _NAMED), len(names))),
@@ -233,3 +235,98 @@ def _list_names(axes: Axes, names: Sequence[str], delta_V: NDArray[np.float64], 
         lines = [f"{names[i]} {number(delta_V[i], 1)}{'*' if certain_V[i] else ''}" for i in chosen]
         text = "\n".join([heading, *lines])
         axes.text(1.02, start, text, transform=axes.transAxes, va=alignment, fontsize=8.0)
+
+
+def volcano(
+    names: Sequence[str],
+    delta_V: ArrayLike,
+    p_value_V: ArrayLike,
+    significant_V: ArrayLike,
+    *,
+    title: str,
+    count: int,
+    labelled: int = 8,
+) -> Figure:
+    """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.
+
+    Args:
+        names: Names of the variants.
+        delta_V: Changes of the score; NaN is left out and counted in the footnote.
+        p_value_V: P-values before correction.
+        significant_V: Which are significant after correction, bool.
+        title: What the figure shows.
+        count: Number of examples.
+        labelled: Number of most surprising variants to name; of equally surprising ones, the larger changes first.
+    """
+    all_V = 100 * np.asarray(delta_V, np.float64)
+    known_V = np.isfinite(all_V)
+    names = [name for name, known in zip(names, known_V, strict=True) if known]
+    delta_V = all_V[known_V]
+    surprise_V = -np.log10(np.maximum(np.asarray(p_value_V, np.float64)[known_V], 1e-300))
+    certain_V = np.asarray(significant_V, bool)[known_V]
+    with house_style():
+        figure = new_figure(*_VOLCANO_SIZE, title)
+        axes = figure.add_subplot()
+        for chosen, colour, size, label in (
+            (~certain_V, "#b4b4b4", 12, "not significant after correction"),
+            (certain_V, ACCENTS[1], 26, "significant after correction"),
+        ):
+            axes.scatter(delta_V[chosen], surprise_V[chosen], s=size, color=colour, label=f"{label} ({chosen.sum()})")
+        axes.axhline(-np.log10(0.05), color=QUIET, linewidth=0.8, linestyle="--")
+        axes.axvline(0, color="black", linewidth=0.6)
+        reach = max(0.5, float(np.abs(delta_V).max(initial=0))) * 1.25
+        top = max(2.0, float(surprise_V.max(initial=0))) * 1.15
+        axes.set_xlim(-reach, reach)
+        axes.set_ylim(-0.05 * top, top)
+        axes.text(reach * 0.98, -np.log10(0.05), "p = 0.05", ha="right", va="bottom", fontsize=8.0, color=QUIET)
+        axes.set_xlabel(POINTS)
+        axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
+        order = np.lexsort((-np.abs(delta_V), -surprise_V))
+        _name_points(axes, _VOLCANO_SIZE, names, delta_V, surprise_V, [int(i) for i in order[:labelled]])
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
+        footnote(figure, sample_size(count) + undefined(all_V))
+    return figure
+
+
+def _name_points(
+    axes: Axes,
+    size: tuple[float, float],
+    names: Sequence[str],
+    delta_V: NDArray[np.float64],
+    surprise_V: NDArray[np.float64],
+    order: Sequence[int],
+) -> None:
+    """Name points above p = 0.05, next to, above or below them; a name without room is left out, as the table has it."""
+    # An estimate of the panel's size in points; an error costs a name at most.
+    width, height = 0.85 * 72 * size[0], 0.7 * 72 * size[1]
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    x_V = (delta_V - left) / (right - left) * width
+    y_V = (surprise_V - bottom) / (top - bottom) * height
+    line = (-np.log10(0.05) - bottom) / (top - bottom) * height
+    used: list[tuple[float, float, float, float]] = []
+    for i in order:
+        if surprise_V[i] <= -np.log10(0.05):
+            continue
+        length = len(names[i]) * FONT * 0.64
+        sides = [(-5.0, -3.0, "right"), (5.0, -3.0, "left"), (0.0, 5.0, "center"), (0.0, -13.0, "center")]
+        for dx, dy, align in sides if delta_V[i] <= 0 else [sides[1], sides[0], *sides[2:]]:
+            start = x_V[i] + dx - {"right": length, "left": 0.0, "center": length / 2}[align]
+            box = (start, y_V[i] + dy, start + length, y_V[i] + dy + FONT + 2)
+            on_point = ((x_V > box[0] - 3) & (x_V < box[2] + 3) & (y_V > box[1] - 3) & (y_V < box[3] + 3)).any()
+            outside = box[0] < 0 or box[2] > width or box[1] < line
+            if outside or on_point or any(_overlap(box, other) for other in used):
+                continue
+            used.append(box)
+            axes.annotate(
+                names[i],
+                (delta_V[i], surprise_V[i]),
+                xytext=(dx, dy),
+                textcoords="offset points",
+                ha=align,
+                fontsize=FONT,
+            )
+            break
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

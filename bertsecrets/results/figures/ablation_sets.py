@@ -1,4 +1,4 @@
-"""What disabling whole layers and sets of heads does to the score."""
+"""Effects of disabling whole layers and sets of heads on the score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def layer_bars(
     count: int,
     level: float = 0.95,
 ) -> Figure:
-    """A bar with its interval for each whole layer; pale where the change is not significant.
+    """A bar with its interval for each layer; pale where the change is not significant.
 
     Args:
         layers: Layer numbers from 0.
@@ -39,7 +39,7 @@ def layer_bars(
         significant_L: Which changes are significant, bool.
         title: What the figure shows.
         count: Number of examples.
-        level: Of the limits.
+        level: Level of the limits.
     """
     delta_L, low_L, high_L = (100 * np.asarray(each, np.float64) for each in (delta_L, low_L, high_L))
     certain_L = np.asarray(significant_L, bool)
@@ -80,10 +80,10 @@ def cumulative_curve(
     Args:
         sizes: Numbers of disabled heads.
         score_V, low_V, high_V: Score and confidence limits at each.
-        baseline: Score with none disabled.
+        baseline: Score with no head disabled.
         title: What the figure shows.
         count: Number of examples.
-        level: Of the limits.
+        level: Level of the limits.
     """
     order = np.argsort(np.asarray(sizes))
     size_V, middle_V, lower_V, upper_V = (
@@ -106,15 +106,15 @@ def cumulative_curve(
 def effect_trajectory(
     steps: Sequence[int], delta_TV: ArrayLike, names: Sequence[str], *, title: str, count: int, named: int = 5
 ) -> Figure:
-    """How the effect of each variant develops while the model learns; the largest at the end in colour.
+    """The effect of each variant over the course of training; those with the largest final effect in colour.
 
     Args:
         steps: T training steps.
-        delta_TV: Change of the score at each step; NaN where a variant was not tried.
-        names: What was disabled.
+        delta_TV: Change of the score at each step; NaN where a variant was not measured.
+        names: Names of the variants.
         title: What the figure shows.
         count: Number of examples.
-        named: How many are coloured and named.
+        named: Number of variants to colour and name.
     """
     point_TV = 100 * np.asarray(delta_TV, np.float64)
     last_V = np.nan_to_num(np.abs(point_TV[-1]))
@@ -138,14 +138,14 @@ def effect_trajectory(
 
 @dataclass(frozen=True)
 class SimilarGroup:
-    """What disabling a group of heads with similar maps does.
+    """Effects of disabling a group of heads with similar maps.
 
     Args:
         name: The heads of the group.
-        alone: Change of the score with each head alone disabled.
-        together: With all disabled.
-        but_one: With all but one disabled; empty for a pair.
-        random: With as many random heads disabled.
+        alone: Change of the score with each head disabled alone.
+        together: Change with all of them disabled.
+        but_one: Changes with all but one disabled; empty for a pair.
+        random: Changes with as many random heads disabled.
         verdict: ``necessary``, ``redundant``, ``unnecessary`` or ``uncertain``.
     """
 

@@ -1,4 +1,4 @@
-"""Attention maps side by side: chosen heads in rows, stages of training in columns."""
+"""Attention maps of chosen heads (rows) at stages of training (columns)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertsecrets.results.figures.style import footnote, house_style, new_figure, sample_size, scale
 
 _PITCH = 0.135
-"""Inches from one 8 pt token label to the next."""
+"""Distance between two 8 pt token labels, in inches."""
 
 _ALL_LABELLED = 30
 _SOME_LABELLED = 64
@@ -50,8 +50,8 @@ class MapPanel:
 def gallery(panels: Sequence[MapPanel], *, title: str) -> Figure:
     """Attention maps in a grid of heads by stages, query tokens downward and key tokens to the right.
 
-    Up to 30 tokens are all labelled, up to 64 every few; longer maps only mark the special tokens. A place of the
-    grid without a panel says so.
+    All tokens are labelled up to 30, some of them up to 64, and only the special ones beyond that. A place of the grid
+    without a panel says so.
 
     Raises:
         ValueError: If there are no panels.
@@ -107,7 +107,7 @@ def _draw(axes: Axes, panel: MapPanel | None, below: MapPanel | None, left: MapP
 
 
 def labelled_positions(tokens: Sequence[str]) -> list[int]:
-    """Positions of the tokens whose labels fit: all, or the special ones and every few of the others, or only those.
+    """Positions of the tokens to label: all of them, the special ones and some of the others, or the special ones.
 
     >>> labelled_positions(["[CLS]", "a", "b", "[SEP]"])
     [0, 1, 2, 3]
@@ -117,7 +117,7 @@ def labelled_positions(tokens: Sequence[str]) -> list[int]:
     special = [position for position, token in enumerate(tokens) if token in _SPECIAL]
     every = -(-len(tokens) // _ALL_LABELLED) if len(tokens) <= _SOME_LABELLED else 0
     others = range(0, len(tokens), every) if every else range(0)
-    # A label beside a special token's would overlap it.
+    # A label next to that of a special token would overlap it.
     kept = [t for t in others if all(abs(t - s) >= every for s in special)]
     return sorted({*special, *kept})
 

@@ -1,4 +1,4 @@
-"""Which layers the gradient reaches, how far it moves them, and whether that goes with attention's drift."""
+"""Gradient norms and sizes of updates by layer, and gradient norms against the drift of attention."""
 
 from collections.abc import Sequence
 
@@ -19,19 +19,20 @@ from bertsecrets.results.figures.style import (
     sample_size,
     step_axis,
 )
+from bertsecrets.statistics.ranks import spearman
 
 
 def gradient_flow(
     steps: Sequence[int], norm_SL: ArrayLike, ratio_SL: ArrayLike, *, title: str, batch_size: int
 ) -> Figure:
-    """Two panels over training steps, log scale: gradient norm and update-to-weight ratio, a line for each layer.
+    """Gradient norm and update-to-weight ratio over training steps, on log scales, with a line for each layer.
 
     Args:
         steps: The S training steps, ascending.
         norm_SL: L2 norm of each layer's gradient, ``[steps, layers]``; zero and NaN (a frozen layer) draw no line.
         ratio_SL: L2 norm of each layer's update divided by that of its weights, ``[steps, layers]``.
         title: What the figure shows.
-        batch_size: Examples behind each step.
+        batch_size: Examples in each step.
 
     Raises:
         ValueError: If the shapes do not fit together.
@@ -61,14 +62,14 @@ def gradient_flow(
 
 
 def gradient_against_drift(norm_L: ArrayLike, drift_L: ArrayLike, *, title: str, unit: str, count: ArrayLike) -> Figure:
-    """Each layer's gradient norm (log scale) against its attention's drift, with Spearman's rank correlation.
+    """Gradient norm (log scale) against drift of attention, a point for each layer, with Spearman's rank correlation.
 
     Args:
         norm_L: Gradient norm of each layer; layers where it is zero or NaN are left out.
         drift_L: Drift of each layer's attention.
         title: What the figure shows.
-        unit: What the drift measures, with its unit.
-        count: Number of examples behind the drift, one for all or one for each layer.
+        unit: Label of the drift axis, with its unit.
+        count: Number of examples of the drift, one for all or one for each layer.
 
     Raises:
         ValueError: If the two differ in length.
@@ -101,28 +102,16 @@ def gradient_against_drift(norm_L: ArrayLike, drift_L: ArrayLike, *, title: str,
     return figure
 
 
-def spearman(first_N: NDArray[np.float64], second_N: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation, ties sharing their mean rank; NaN under three points or without any spread."""
-    if len(first_N) < 3 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
-        return float("nan")
-    return float(np.corrcoef(_ranks(first_N), _ranks(second_N))[0, 1])
-
-
 def window(num_steps: int) -> int:
-    """How many neighbouring steps a smoothed line takes together: odd, about a fifteenth of all."""
+    """Width of the running median in steps: odd, about a fifteenth of all steps."""
     return 2 * (num_steps // 30) + 1
 
 
 def running_median(value_S: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """The median of the ``width`` (odd) values around each one, fewer at the ends; NaN where there are none."""
+    """Median of the ``width`` (odd) values around each one, fewer at the ends; NaN without any finite value."""
     padded = np.pad(value_S, width // 2, constant_values=np.nan)
     present = [near[np.isfinite(near)] for near in np.lib.stride_tricks.sliding_window_view(padded, width)]
     return np.array([np.median(near) if near.size else np.nan for near in present])
-
-
-def _ranks(value_N: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, group_N, size_G = np.unique(value_N, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(size_G) - (size_G - 1) / 2)[group_N], np.float64)
 
 
 def _draw_lines(axes: Axes, steps: Sequence[int], value_SL: NDArray[np.float64]) -> list[int]:
@@ -144,7 +133,7 @@ def _log_axis(axes: Axes, which: str) -> None:
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
-    # Within two decades powers of ten alone would leave an axis with one label or none.
+    # Within two decades, powers of ten would give an axis one label at most.
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10, subs=fine if high / low < 100 else (1.0,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))

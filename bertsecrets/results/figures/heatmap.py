@@ -1,4 +1,4 @@
-"""Layers by heads: one number for each attention head."""
+"""Heatmap with one number for each attention head."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,14 +16,14 @@ from bertsecrets.results.figures.style import (
     house_style,
     ink_on,
     new_figure,
-    number,
     sample_size,
     scale,
 )
+from bertsecrets.results.formatting import number
 
 _FONT = 8.0
 _MARGIN = 1.4
-"""Inches beside the cells that labels and the colour bar take."""
+"""Width of the labels and the colour bar, in inches."""
 
 
 def heatmap(
@@ -43,13 +43,13 @@ def heatmap(
     Args:
         value_LH: The numbers; a cell of NaN is hatched.
         title: What the figure shows.
-        unit: What the colour bar measures, with its unit.
+        unit: Label of the colour bar, with its unit.
         count: Number of examples, one for all or ``[layers, heads]``.
         stderr_LH: Standard errors, summarised under the figure.
         limits: Ends of the colour scale; made symmetric if zero lies between them. None for the range of the values.
         marked: Cells ``(layer, head)`` to outline.
-        whole_layers: The single column stands for whole layers, not for head 0.
-        rows: Names of the rows, where they are not layers.
+        whole_layers: Whether the single column is that of whole layers rather than of head 0.
+        rows: Names of the rows if they are not layers.
     """
     values_LH = np.asarray(value_LH, np.float64)
     num_layers, num_heads = values_LH.shape

@@ -1,4 +1,4 @@
-"""Grids of heads side by side, on one colour scale."""
+"""Conditions, columns or models side by side: heatmaps of heads, bars and lines by layer, scatters of heads."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,19 @@ from numpy.typing import ArrayLike
 
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure, scale
 
+_MARKERS = "os^Dv<>"
 _PALE = "#f4f4f4"
 _COLUMNS = 3
 
 
 @dataclass(frozen=True)
 class HeadPanel:
-    """One grid.
+    """One heatmap.
 
     Args:
-        title: What it is of.
+        title: Title of the panel.
         value_LH: ``[layers, heads]``; NaN is hatched.
-        certain_LH: Which values count; the others are left pale. None: all.
+        certain_LH: Which values to colour; the others are pale. None for all.
     """
 
     title: str
@@ -48,12 +49,12 @@ def head_panels(
     Args:
         panels: At least one, all of one size.
         title: What the figure shows.
-        unit: What the colour bar measures.
-        note: Said under the figure: sample sizes, and what pale cells mean.
-        limits: Ends of the scale; None for the range of all values that count.
+        unit: Label of the colour bar.
+        note: Footnote: sample sizes, and what pale cells mean.
+        limits: Ends of the scale; None for the range of all coloured values.
         signed: Whether zero is the middle of the scale; None decides by the values.
-        ticks: Values to label on the colour bar, and their labels; those outside the scale are left out.
-        rows: Names of the rows, where they are not layers.
+        ticks: Values to label on the colour bar, with their labels; those outside the scale are left out.
+        rows: Names of the rows if they are not layers.
     """
     values = [np.asarray(panel.value_LH, np.float64) for panel in panels]
     certain = [
@@ -67,7 +68,7 @@ def head_panels(
     down = -(-len(panels) // columns)
     layers, heads = values[0].shape
     side = (PAGE_WIDTH - 1.2) / columns
-    # A letter of 8 pt is about 0.068 inches wide.
+    # An 8 pt letter is about 0.068 inches wide.
     titles = [textwrap.fill(panel.title, max(12, int(side / 0.068))) for panel in panels]
     lines = max(text.count("\n") + 1 for text in titles)
     height = max(1.1, min(2.4, side / heads * layers)) + 0.25 + 0.17 * lines
@@ -104,7 +105,7 @@ def head_panels(
 
 
 def _across(panels: int) -> int:
-    """Panels in a row: four make a square."""
+    """Number of panels in a row: four make a square."""
     return 2 if panels == 4 else min(_COLUMNS, panels)
 
 
@@ -131,12 +132,12 @@ def _draw(
 
 @dataclass(frozen=True)
 class LayerPanel:
-    """One row of layers.
+    """One bar chart of layers.
 
     Args:
-        title: What it is of.
+        title: Title of the panel.
         value_RL: ``[replicates, layers]``.
-        certain_L: Which layers count; the bars of the others are pale.
+        certain_L: Which bars to colour; the others are pale.
     """
 
     title: str
@@ -168,4 +169,90 @@ def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: s
             axes.set_visible(False)
         figure.supylabel(unit, fontsize=9.0)
         footnote(figure, f"{note}; layers count from 0")
+    return figure
+
+
+@dataclass(frozen=True)
+class LayerLine:
+    """One line.
+
+    Args:
+        name: Its name in the legend.
+        value_LH: ``[layers, heads]``; NaN is ignored.
+    """
+
+    name: str
+    value_LH: ArrayLike
+
+
+def layer_means(
+    lines: Sequence[LayerLine], *, title: str, unit: str, note: str, level: float | None = None, level_name: str = ""
+) -> Figure:
+    """A line for the mean over heads in each layer, with a band between the lowest and the highest head.
+
+    Args:
+        lines: At least one.
+        title: What the figure shows.
+        unit: Label of the y axis.
+        note: Footnote: sample sizes.
+        level: Height of a dashed line to compare with, e.g. chance; None for no such line.
+        level_name: Its name in the legend.
+    """
+    with house_style():
+        figure = new_figure(5.6, 3.4, title)
+        axes = figure.add_subplot()
+        for place, line in enumerate(lines):
+            values_LH = np.asarray(line.value_LH, np.float64)
+            layers = np.arange(len(values_LH))
+            colour = ACCENTS[place % len(ACCENTS)]
+            axes.fill_between(
+                layers, np.nanmin(values_LH, 1), np.nanmax(values_LH, 1), color=colour, alpha=0.12, linewidth=0
+            )
+            marker = _MARKERS[place % len(_MARKERS)]
+            axes.plot(layers, np.nanmean(values_LH, 1), color=colour, marker=marker, markersize=4, label=line.name)
+        if level is not None:
+            axes.axhline(level, color=QUIET, linestyle="--", linewidth=1.0, label=level_name)
+        axes.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
+        axes.set_xlabel("layer (0 next to the input)")
+        axes.set_ylabel(unit)
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False)
+        footnote(figure, f"{note}; lines: mean over heads, bands: lowest to highest head; layers count from 0")
+    return figure
+
+
+@dataclass(frozen=True)
+class ScatterPanel:
+    """One scatter: ``x`` and ``y`` of each head, and whether to fill its dot (``certain``)."""
+
+    title: str
+    x: ArrayLike
+    y: ArrayLike
+    certain: ArrayLike
+
+
+def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_label: str, note: str) -> Figure:
+    """A dot for each head, filled where certain; all panels share their axes."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with house_style():
+        figure = new_figure(max(4.2, PAGE_WIDTH * columns / 3), rows * 2.2 + 1.1, title)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            x, y, certain = (np.asarray(each) for each in (panel.x, panel.y, panel.certain))
+            certain = certain.astype(bool)
+            axes.axhline(0, color=QUIET, linewidth=0.6)
+            axes.plot(
+                x[~certain], y[~certain], "o", markersize=3, markerfacecolor="none", color=QUIET, markeredgewidth=0.7
+            )
+            axes.plot(x[certain], y[certain], "o", markersize=4.5, color=ACCENTS[1])
+            axes.set_title(panel.title, fontsize=8.0)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.supylabel(y_label, fontsize=9.0)
+        for axes in grid.flat[max(0, len(panels) - columns) : len(panels)]:
+            axes.set_xlabel(x_label)
+            axes.tick_params(labelbottom=True)
+        footnote(figure, note)
     return figure

@@ -1,4 +1,4 @@
-"""Which patterns attention maps show: shares as stacked bars, heads by their pattern, and how both move."""
+"""Patterns of attention maps: shares as stacked bars, heads by pattern, and how both change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COLOURS = {
     "heterogeneous": "#E8B33F",
     "uncertain": "#d9d9d9",
 }
-"""A colour for each pattern, the same in every figure; grey for maps of which none is named."""
+"""Colour of each pattern, the same in every figure; grey for uncertain maps."""
 
 _CLEAR = 0.5
 """A head has a pattern if at least this share of its maps shows it."""
@@ -34,7 +34,7 @@ class ShareBar:
     """One bar of shares.
 
     Args:
-        name: What stands at its left.
+        name: Label at its left.
         share_C: Share of each pattern in 0..1, in the order of the names given with the bars.
         error_C: Half-widths of their intervals; NaN for none.
     """
@@ -45,14 +45,14 @@ class ShareBar:
 
 
 def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, note: str, unit: str) -> Figure:
-    """Stacked bars of the patterns' shares, as the paper's Figure 2, with each share's interval at its right end.
+    """Stacked bars of the patterns' shares, as in the paper's Figure 2, with the interval of each share at its right end.
 
     Args:
         bars: From the top; at least one.
         names: The patterns, keys of ``COLOURS``.
         title: What the figure shows.
-        note: Said under the figure: sample size, and what the intervals are.
-        unit: What a share is of, e.g. ``"share of attention maps"``.
+        note: Footnote: sample size, and what the intervals are.
+        unit: Label of the x axis, e.g. ``"share of attention maps"``.
 
     Raises:
         ValueError: If a bar has another number of shares than there are names.
@@ -92,7 +92,7 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
 
 
 def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
-    """The patterns' colours, above the axes and as wide as they."""
+    """Explain the patterns' colours above the axes."""
     axes.legend(
         list(handles),
         list(labels),
@@ -108,7 +108,7 @@ def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> Non
 
 
 def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: str) -> None:
-    """The interval at the end of a share, and the share itself where there is room for it."""
+    """Draw the interval at the end of a share, and print the share where there is room for it."""
     if np.isfinite(error) and share > 0:
         axes.errorbar(end, row + 0.2, xerr=error, color="black", linewidth=0.8, capsize=1.6, capthick=0.8)
     if share >= _ENOUGH:
@@ -117,7 +117,7 @@ def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: 
 
 
 def dominant_patterns(share_LHC: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
-    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 where none is, or it is uncertain."""
+    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is ``uncertain``."""
     shares_LHC = np.nan_to_num(np.asarray(share_LHC, np.float64))
     best_LH = shares_LHC.argmax(-1)
     clear_LH = shares_LHC.max(-1) >= _CLEAR
@@ -135,7 +135,7 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
         share_LHC: Shares ``[layers, heads, patterns]``; NaN where a head has no maps.
         names: The patterns, keys of ``COLOURS``.
         title: What the figure shows.
-        note: Said under the figure: the sample size.
+        note: Footnote: the sample size.
     """
     shares_LHC = np.asarray(share_LHC, np.float64)
     layers, heads = shares_LHC.shape[:2]
@@ -185,13 +185,13 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
 def pattern_transitions(
     before_LH: ArrayLike, after_LH: ArrayLike, names: Sequence[str], *, title: str, note: str
 ) -> Figure:
-    """How many heads went from the row's pattern to the column's; those that stayed stand on the diagonal.
+    """Number of heads by pattern before (rows) and after (columns); heads that kept their pattern are on the diagonal.
 
     Args:
-        before_LH, after_LH: Of :func:`dominant_patterns`, -1 for none.
+        before_LH, after_LH: Patterns as :func:`dominant_patterns` returns them, -1 for none.
         names: The patterns without ``uncertain``.
         title: What the figure shows.
-        note: Said under the figure.
+        note: Footnote.
     """
     before_N, after_N = np.asarray(before_LH).ravel(), np.asarray(after_LH).ravel()
     count_CC = np.zeros((len(names) + 1, len(names) + 1), np.int64)
@@ -209,11 +209,11 @@ def count_table(
 
     Args:
         count_CC: The counts.
-        labels: Of rows and columns alike.
+        labels: Names of the rows, and of the columns.
         title: What the figure shows.
-        rows, columns: What they are.
-        note: Said under the figure.
-        unit: What the shade means.
+        rows, columns: Labels of the axes.
+        note: Footnote.
+        unit: Label of the colour bar.
     """
     counts_CC = np.asarray(count_CC)
     total_C1 = counts_CC.sum(1, keepdims=True)
@@ -251,7 +251,7 @@ def pattern_steps(
         error_SC: Half-widths of their intervals.
         names: The patterns, keys of ``COLOURS``.
         title: What the figure shows.
-        note: Said under the figure: sample size, and what the bands are.
+        note: Footnote: sample size, and what the bands are.
     """
     shares_SC, errors_SC = np.asarray(share_SC, np.float64), np.asarray(error_SC, np.float64)
     with house_style():

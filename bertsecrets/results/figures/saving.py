@@ -1,4 +1,4 @@
-"""Figures as files and as bytes."""
+"""Save figures as PNG and SVG, to files and as bytes."""
 
 import io
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _drawn: WeakKeyDictionary[Figure, dict[str, bytes]] = WeakKeyDictionary()
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Writes a PNG (150 dpi) or an SVG, by suffix.
+    """Write a PNG (150 dpi) or an SVG, by suffix.
 
     Raises:
         UserError: If the suffix is neither, or the disk is full.
@@ -35,14 +35,14 @@ def png(figure: Figure, dpi: float) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG, without a date: figures made alike give the same bytes."""
+    """The figure as SVG, without a date: equal figures give equal bytes."""
     return _rendered(
         figure, "svg", lambda buffer: figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=_DPI)
     )
 
 
 def _rendered(figure: Figure, form: str, draw: Callable[[io.BytesIO], None]) -> bytes:
-    """What ``draw`` writes, drawn once: a figure goes to a file, into the report and to W&B, and is not changed."""
+    """The bytes that ``draw`` writes, cached: a figure goes to a file, to the report and to W&B, and never changes."""
     drawn = _drawn.setdefault(figure, {})
     if form not in drawn:
         buffer = io.BytesIO()

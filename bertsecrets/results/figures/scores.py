@@ -1,18 +1,29 @@
-"""Task metrics beside what a constant answer would score."""
+"""Scores of one run compared with a constant answer, and scores of several runs by condition."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure, number, sample_size
-from bertsecrets.results.score import Score
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    footnote,
+    house_style,
+    new_figure,
+    sample_size,
+)
+from bertsecrets.results.formatting import number
+from bertsecrets.results.scores import Score
 
 
 def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
-    """A line for each metric: filled dot the model, hollow square a constant answer.
+    """A row for each metric: a filled dot for the model, a hollow square for a constant answer.
 
     Args:
         rows: The metrics, first at the top. Where a standard error is known, a 95 % interval is drawn.
@@ -63,3 +74,45 @@ def _draw_row(axes: Axes, height: int, row: Score) -> None:
         ha="center",
         fontsize=8.0,
     )
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A condition's scores.
+
+    Args:
+        label: Name of the condition.
+        values: One for each seed.
+        low, high: Confidence limits of their mean; NaN where unknown.
+        constant: A constant answer's score; NaN where undefined.
+    """
+
+    label: str
+    values: Sequence[float]
+    low: float
+    high: float
+    constant: float
+
+
+def score_rows(rows: Sequence[ScoreRow], *, title: str, note: str) -> Figure:
+    """Scores by condition: dots for seeds, a bar for the mean and a line for its interval, a tick for a constant answer."""
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 0.34 * len(rows) + 1.5, title)
+        axes = figure.add_subplot()
+        for place, row in enumerate(rows):
+            known = [value for value in row.values if math.isfinite(value)]
+            if known:
+                mean = float(np.mean(known))
+                axes.plot([mean], [place], "|", color="black", markersize=13, markeredgewidth=2)
+            if math.isfinite(row.low):
+                axes.plot([row.low, row.high], [place, place], color="black", linewidth=1.2)
+            axes.plot(known, [place] * len(known), "o", color=ACCENTS[0], markersize=5, alpha=0.8)
+            if math.isfinite(row.constant):
+                axes.plot([row.constant], [place], "x", color=ACCENTS[1], markersize=6)
+        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("score")
+        footnote(figure, f"dot: one seed; bar and line: mean and interval; ×: a constant answer; {note}")
+    return figure

@@ -1,4 +1,4 @@
-"""What all figures share: fonts, colours, colour scales, sample sizes and the axes of layers and heads."""
+"""Style of all figures: fonts, colours, colour scales, sample sizes and axes of layers."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ PAGE_WIDTH = 7.0
 """Width of a printed page's text, in inches."""
 
 ACCENTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, told apart by colour-blind readers; its yellow is too pale for lines on white."""
+"""The palette of Okabe and Ito, safe for colour-blind readers, without its yellow, too pale for lines on white."""
 
 QUIET = "#6b6b6b"
 
@@ -42,14 +42,14 @@ _SETTINGS: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "svg.fonttype": "path",
     "svg.hashsalt": "bertsecrets",
-    # Names of tasks and tokens may hold dollar signs; none of the texts is mathematics.
+    # Names of tasks and tokens may contain dollar signs, which do not mean mathematics here.
     "text.parse_math": False,
 }
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Matplotlib settings under which every figure is made and saved; the caller's own come back afterwards."""
+    """Apply the settings under which every figure is made and saved; the caller's are restored afterwards."""
     with mpl.rc_context(_SETTINGS):
         yield
 
@@ -65,7 +65,7 @@ def new_figure(
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """A quiet line or more under the whole figure, wrapped to its width."""
+    """Add a grey note under the whole figure, wrapped to its width."""
     width = max(20, int(figure.get_size_inches()[0] / 0.066))
     # A sample size stays on one line.
     lines = textwrap.fill(text.replace("n = ", "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), width)
@@ -73,7 +73,7 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def sample_size(count: ArrayLike) -> str:
-    """How many examples stand behind each number: ``n = 408 examples``, or a range where counts differ."""
+    """Number of examples of each value: ``n = 408 examples``, or a range where counts differ."""
     counts = np.asarray(count, np.int64)
     low, high = int(counts.min()), int(counts.max())
     if low == high:
@@ -85,10 +85,10 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
     """A colour normalisation and the name of its colour map.
 
     Args:
-        values: What will be drawn; NaN does not count.
+        values: The values to draw; NaN is ignored.
         limits: Ends of the scale; None for the range of ``values``.
-        signed: Whether zero is the middle; None decides by whether the ends lie on both sides of zero. A signed scale
-            is made symmetric, so that equal shades mean equal sizes.
+        signed: Whether zero is the middle; None: if the ends lie on both sides of zero. A signed scale is
+            symmetric: equal shades mean equal sizes.
     """
     finite = finite_of(values)
     if limits is None:
@@ -116,16 +116,8 @@ def ink_on(colour: tuple[float, float, float, float]) -> str:
     return "black" if luminance > 0.179 else "white"
 
 
-def number(value: float, digits: int) -> str:
-    """A number of fixed digits with a true minus sign, and without one where it rounds to zero."""
-    text = f"{value:.{digits}f}"
-    if float(text) == 0:
-        text = text.lstrip("-")
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
 def step_axis(axes: Axes, steps: Sequence[int]) -> None:
-    """Labels the x axis as training steps, with whole numbers only."""
+    """Label the x axis as training steps, with whole numbers only."""
     axes.set_xlabel("training step (optimiser updates)")
     if len(steps) == 1:
         axes.set_xticks(list(steps))
@@ -134,7 +126,7 @@ def step_axis(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def layer_colours(num_layers: int) -> tuple[Normalize, list[tuple[float, float, float, float]]]:
-    """A normalisation of layer numbers and one colour for each, dark at layer 0; none too pale for a line."""
+    """A normalisation of layer numbers and a colour for each layer, darkest at layer 0, without colours too pale for lines."""
     norm = Normalize(0, max(1, num_layers - 1))
     colours = layer_map()(norm(np.arange(num_layers)))
     return norm, [tuple(colour) for colour in colours]
@@ -147,12 +139,12 @@ def layer_map() -> mpl.colors.Colormap:
 
 
 def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:
-    """A colour bar right of ``axes`` that names the layer of each line."""
+    """Add a colour bar right of ``axes`` with the layer of each line."""
     norm = mpl.colors.BoundaryNorm(np.arange(num_layers + 1) - 0.5, num_layers)
     colours = mpl.colors.ListedColormap(layer_colours(num_layers)[1])
     mappable = mpl.cm.ScalarMappable(norm, colours)
     if len(axes) == 1:
-        # Inside the panel's own margin, where labels of a panel below cannot push it away.
+        # In the panel's margin, where labels of a panel below cannot push it away.
         bar = figure.colorbar(mappable, cax=axes[0].inset_axes((1.03, 0.0, 0.02, 1.0)))
     else:
         bar = figure.colorbar(mappable, ax=axes, aspect=30, pad=0.02)

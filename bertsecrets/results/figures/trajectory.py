@@ -1,4 +1,4 @@
-"""How one number for each head moves while the model is fine-tuned."""
+"""One number per head over the course of fine-tuning."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,9 +20,10 @@ from bertsecrets.results.figures.style import (
     sample_size,
     step_axis,
 )
+from bertsecrets.results.formatting import head_label
 
 _FEW_STEPS = 25
-"""Up to so many steps each one gets a dot."""
+"""Up to this many steps, each one gets a dot."""
 
 
 def trajectory(
@@ -34,9 +35,9 @@ def trajectory(
         steps: The S training steps, ascending.
         value_SLH: Values ``[steps, layers, heads]``; NaN leaves a gap.
         title: What the figure shows.
-        unit: What is measured, with its unit.
+        unit: Label of the y axis, with its unit.
         count: Number of examples, one for all or any shape.
-        highlight: How many heads to name. With one step only, those furthest from the median head.
+        highlight: Number of heads to name; with a single step, those furthest from the median head.
 
     Raises:
         ValueError: If ``steps`` and ``value_SLH`` differ in length or are empty.
@@ -62,7 +63,7 @@ def trajectory(
 
 
 def most_changed(value_SLH: NDArray[np.float64], limit: int) -> list[tuple[int, int]]:
-    """The heads ``(layer, head)`` whose value moved furthest between their first and last step, furthest first.
+    """Heads ``(layer, head)`` by how far their value moved between their first and last step, furthest first.
 
     With one step, the heads furthest from the median head. Heads without a value are left out.
     """
@@ -118,7 +119,7 @@ def _draw_heads(
     heights = spread_apart([float(last_LH[pair]) for pair in chosen], (high - low) * 0.075)
     for place, ((layer, head), height) in enumerate(zip(chosen, heights, strict=True)):
         colour = ACCENTS[place % len(ACCENTS)]
-        name = f"layer {layer} · head {head}"
+        name = head_label(layer, head)
         axes.plot(steps, value_SLH[:, layer, head], color=colour, marker=marker, markersize=3, zorder=3, label=name)
         axes.annotate(
             name,
@@ -134,7 +135,7 @@ def _draw_heads(
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights moved as little as a sweep allows so that any two are at least ``gap`` apart, in the order given."""
+    """Move heights apart to at least ``gap`` in one sweep, keeping their mean; returned in the order of the input."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)
     for below, above in pairwise(order):

@@ -1,7 +1,7 @@
-"""What a report says, before any of it is HTML."""
+"""Content of a report: sections of text, tables, figures and attention maps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,35 +28,33 @@ class Table:
 
 @dataclass(frozen=True)
 class FigureBlock:
-    """A figure with the caption that readers see and the text that stands in for it where it cannot be seen."""
+    """A figure on a page and in a file.
 
+    Args:
+        name: Name of its files and of its panel in W&B.
+        figure: The figure.
+        caption: Text under it.
+        alt: Text in its place for readers who cannot see it.
+    """
+
+    name: str
     figure: Figure
     caption: str
     alt: str
 
 
 @dataclass(frozen=True)
-class Section:
-    """A headed part of the page: paragraphs, then tables, then figures."""
-
-    title: str
-    paragraphs: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    figures: Sequence[FigureBlock] = ()
-
-
-@dataclass(frozen=True)
 class ViewerExample:
-    """One text whose attention the reader can look through.
+    """One text with its attention maps, for the viewer.
 
     Args:
-        name: How the example is called in the menu.
+        name: Name of the example in the menu.
         tokens: The T tokens.
         stages: Pairs of a stage's name and its weights ``[layers, heads, T, T]`` in 0..1, in order of training.
 
     Raises:
-        ValueError: If there is no stage, or a stage's weights have another shape than the tokens and the first stage
-            ask for, or leave 0..1.
+        ValueError: If there is no stage, if a stage's weights do not fit the tokens or the first stage in shape, or if they
+            lie outside 0..1.
     """
 
     name: str
@@ -82,10 +80,10 @@ class ViewerExample:
 
 @dataclass(frozen=True)
 class HeadViewer:
-    """Attention maps that the reader picks by example, layer, head and stage.
+    """Attention maps that the reader selects by example, layer, head and stage.
 
     Args:
-        examples: The examples, most telling first: where the page grows too large the last are left out.
+        examples: The examples, most informative first: if the page grows too large, the last ones are left out.
         start: The ``(layer, head)`` shown at first.
     """
 
@@ -94,21 +92,113 @@ class HeadViewer:
 
 
 @dataclass(frozen=True)
+class HeadLine:
+    """One head's number, as printed: ``layer 5 · head 3   cosine 0.412 ± 0.010``.
+
+    Args:
+        layer: Layer, from 0.
+        head: Head, from 0.
+        quantity: Name of the number, e.g. ``"cosine"``.
+        value: The number.
+        stderr: Its standard error; NaN where unknown.
+    """
+
+    layer: int
+    head: int
+    quantity: str
+    value: float
+    stderr: float
+
+
+@dataclass(frozen=True)
+class Highlights:
+    """The heads that an experiment highlights, most informative first; the terminal prints them.
+
+    Args:
+        title: Heading, e.g. ``"Heads that changed most"``.
+        heads: Their numbers.
+    """
+
+    title: str
+    heads: Sequence[HeadLine]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of the page: findings and paragraphs, then tables, then figures.
+
+    Args:
+        title: Heading.
+        findings: Sentences for the top of the page; the section opens with them, too.
+        paragraphs: Further sentences.
+        tables: Tables.
+        figures: Figures.
+        viewer: Maps for the page's viewer, if the section has any.
+        highlights: The heads that it highlights, if any.
+        rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
+        parts: Sections that follow it under headings of their own.
+    """
+
+    title: str
+    findings: Sequence[str] = ()
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[FigureBlock] = ()
+    viewer: HeadViewer | None = None
+    highlights: Highlights | None = None
+    rows: Sequence[Mapping[str, object]] = ()
+    parts: Sequence["Section"] = ()
+
+    def flat(self) -> Iterator["Section"]:
+        """The section and all that follow it."""
+        yield self
+        for part in self.parts:
+            yield from part.flat()
+
+
+def joined(sections: Sequence[Section]) -> Section | None:
+    """Several sections as one that the others follow; None of none."""
+    return replace(sections[0], parts=(*sections[0].parts, *sections[1:])) if sections else None
+
+
+@dataclass(frozen=True)
 class Report:
     """A whole page.
 
     Args:
-        title: What was done, in a line.
-        subtitle: The run or runs it is about.
+        title: Heading of the page.
+        subtitle: The runs that it describes.
         facts: Names and values worth knowing at a glance, e.g. ``("model", "bert-base-uncased")``.
-        lead: The findings, one plain sentence each.
-        sections: The evidence.
-        viewer: Maps to look through, if any.
+        sections: The sections in order; their findings appear at the top of the page, too.
+        notes: Sentences before the findings, such as on runs that were left out.
     """
 
     title: str
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
-    lead: Sequence[str] = ()
     sections: Sequence[Section] = ()
-    viewer: HeadViewer | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def lead(self) -> list[str]:
+        """The notes, and the findings of all sections."""
+        return [*self.notes, *(finding for section in self.sections for finding in section.findings)]
+
+    @property
+    def headed(self) -> list[Section]:
+        """The sections that stand under a heading: all but those that have a viewer alone."""
+        return [
+            section
+            for section in self.sections
+            if section.viewer is None or section.findings or section.paragraphs or section.tables or section.figures
+        ]
+
+    @property
+    def figures(self) -> list[FigureBlock]:
+        """The figures of all sections."""
+        return [block for section in self.sections for block in section.figures]
+
+    @property
+    def viewer(self) -> HeadViewer | None:
+        """The viewer of the first section that has one."""
+        return next((section.viewer for section in self.sections if section.viewer is not None), None)

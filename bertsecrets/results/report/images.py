@@ -1,4 +1,4 @@
-"""Figures as images that travel inside the page."""
+"""Figures as images embedded in the page."""
 
 import base64
 import io
@@ -57,7 +57,7 @@ def _vector(figure: Figure) -> Image:
 
 
 def _raster(figure: Figure, dpi: int) -> Image:
-    """The figure drawn once at the finest resolution, and scaled down from there: drawing takes seconds."""
+    """The figure drawn at the finest resolution and scaled down from there, as drawing takes seconds."""
     picture = Picture.open(io.BytesIO(png(figure, _CRISP))).convert("RGB")
     if dpi < _CRISP:
         size = round(picture.width * dpi / _CRISP), round(picture.height * dpi / _CRISP)

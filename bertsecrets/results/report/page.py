@@ -1,18 +1,20 @@
-"""From a report to one HTML file of bounded size."""
+"""Write a report as one HTML file of bounded size."""
 
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.report.content import Report, Table
+from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
 from bertsecrets.results.report.viewer import colour_stops, encode_prefix
 
 MAX_BYTES = 3_000_000
-"""Size of the largest page: small enough to mail."""
+"""Largest size of a page: small enough to mail."""
 
 _FIGURES_SHARE = 0.6
 _NUMBER = re.compile(r"(± ?)?[-−+]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?( ?%)?( ± \S+)?|–|")
@@ -20,10 +22,10 @@ _NOTES_MARGIN = 2_000
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Writes the page, at most 3 MB unless its words and tables alone take more.
+    """Write the page, at most 3 MB unless its text and tables alone take more.
 
-    To fit, figures become coarser (and where that is not enough the last are left out), then viewer examples are left
-    out from the last. The page says so.
+    To fit, figures become coarser (if that is not enough, the last ones are left out), then viewer examples are left out
+    from the last. The page says so.
 
     Raises:
         UserError: If the disk is full.
@@ -47,6 +49,13 @@ def write_report(path: Path, report: Report) -> None:
         )
     with atomic_write(path) as temporary:
         temporary.write_text(_render(report, images, kept, notes), encoding="utf-8")
+
+
+def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
+    """Write every figure of a page as PNG and SVG under its name."""
+    for block in blocks:
+        for suffix in (".png", ".svg"):
+            save_figure(block.figure, folder / f"{block.name}{suffix}")
 
 
 def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Attention maps in the smallest form that a browser unpacks by itself."""
+"""Compressed attention maps, in a form that browsers can unpack."""
 
 import base64
 import zlib
@@ -17,7 +17,7 @@ _STOPS = 33
 
 
 def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
-    """JSON of as many examples, from the first, as take at most ``most`` characters; safe inside a script element.
+    """JSON of the first examples, as many as fit into ``most`` characters; safe inside a script element.
 
     Each is ``{"name", "tokens", "heads", "stages": [{"name", "layers": [...]}]}``; a layer is the base64 of the zlib
     stream of its weights ``[heads, T, T]``, one byte each, 255 for a weight of 1.

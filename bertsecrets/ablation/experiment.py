@@ -1,0 +1,39 @@
+"""The experiment of disabling heads and layers: how a sweep is declared, described and compared."""
+
+from collections.abc import Mapping
+
+from bertsecrets.ablation.comparison import compare_effects
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections
+from bertsecrets.grid import Column
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.report.content import Section, joined
+from bertsecrets.results.views import Comparison, MeasureView
+
+
+class Disabling(Experiment):
+    """Heads and layers disabled in turn; numbers are in ``ablation.parquet``, those of single heads also in the head table.
+
+    Args:
+        columns: ``<metric>_<mode>`` and ``<metric>_<mode>_all_but_one``, from the judged grids.
+    """
+
+    name = "ablation"
+    title = "Disabled heads"
+
+    def __init__(self, columns: tuple[Column, ...] = ()) -> None:
+        self.columns = columns
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """A section for each set, metric and mode."""
+        return joined(ablation_sections(view.run.ablation_table(), view.run.checks()))
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """Effects of single heads and of whole layers, by condition."""
+        return compare_effects(comparison)
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """The number of significant effects, and the largest loss."""
+        return ablation_scalars(view.run.ablation_table())

@@ -1,0 +1,144 @@
+"""Parts of a forward pass that variants share: the unedited pass, and attention of the first token only."""
+
+import inspect
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.hooks import eager_execution
+from bertsecrets.models.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class CleanLayer:
+    """What variants reuse of one layer of the clean pass.
+
+    Args:
+        hidden_BSD: The layer's input.
+        output_BSD: The heads' outputs, concatenated: the input of the output projection.
+        value_BHd: Each head's values, averaged over the real tokens.
+        arguments: The other arguments of the layer's call, by name.
+    """
+
+    hidden_BSD: Tensor
+    output_BSD: Tensor
+    value_BHd: Tensor
+    arguments: dict[str, Any]
+
+
+def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:
+    """Mean of each head's values over the real tokens, ``[B, H, d]``: the output of uniform attention."""
+    weight_BS11 = real_BS.to(values_BSHd.dtype)[:, :, None, None]
+    return (values_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
+
+
+def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
+    """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer."""
+    family = encoder.family
+    assert family is not None
+    real_BS = inputs["attention_mask"].bool()
+    hidden: list[Tensor] = []
+    arguments: list[dict[str, Any]] = []
+    outputs: list[Tensor] = []
+    values: list[Tensor] = []
+    signature = inspect.signature(type(encoder.layers[0]).forward)
+
+    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        bound = signature.bind(module, *args, **kwargs)
+        named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
+        hidden.append(named.pop("hidden_states"))
+        arguments.append({**named, **bound.arguments.get("kwargs", {})})
+
+    with ExitStack() as stack:
+        stack.enter_context(eager_execution())
+        for layer in {id(layer): layer for layer in encoder.layers}.values():
+            stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
+        for site in {id(site.module): site for site in encoder.sites}.values():
+            assert site.projection is not None
+            assert site.value is not None
+
+            def project(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+                outputs.append(args[0])
+
+            def value(_: nn.Module, args: Any, projected_BSD: Tensor, site: Any = site) -> None:
+                values.append(mean_over_real(family.values(site, projected_BSD, encoder.num_heads), real_BS))
+
+            stack.callback(site.projection.register_forward_pre_hook(project).remove)
+            stack.callback(site.value.register_forward_hook(value).remove)
+        logits_BC: Tensor = encoder.model(**inputs).logits
+    layers = [CleanLayer(*parts) for parts in zip(hidden, outputs, values, arguments, strict=True)]
+    return logits_BC, layers
+
+
+def first_of(output: Any) -> Tensor:
+    """A layer's output, which some families wrap in a tuple."""
+    result: Tensor = output[0] if isinstance(output, tuple) else output
+    return result
+
+
+def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> Any:
+    """A layer's argument for rows ``first`` to ``last`` of the batch, ``copies`` times over."""
+    if isinstance(value, Tensor):
+        if value.dim() == 0 or value.shape[0] != batch:
+            return value
+        part = value[first:last]
+        return part if copies == 1 else part.repeat(copies, *[1] * (value.dim() - 1))
+    if isinstance(value, (tuple, list)):
+        return type(value)(repeat_rows(part, batch, first, last, copies) for part in value)
+    return value
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error means that memory ran out, on any device."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def first_token_output(
+    linears: tuple[nn.Linear, nn.Linear, nn.Linear], hidden_RSD: Tensor, real_RS: Tensor, num_heads: int
+) -> Tensor:
+    """Output of the heads for the first token only, ``[R, 1, H * d]``.
+
+    The score of token s is q W_k h_s, which is (W_k' q) h_s: mapping the one query costs a fraction of mapping all
+    tokens to keys. Likewise the weighted mean of the values is W_v applied to the weighted mean of the hidden states.
+    These are the same sums in another order, not an approximation.
+
+    Args:
+        linears: The projections to query, key and value.
+        hidden_RSD: The layer's input.
+        real_RS: Which tokens are real.
+        num_heads: Heads of the layer.
+    """
+    query, key, value = linears
+    query_RHd = query(hidden_RSD[:, 0]).unflatten(-1, (num_heads, -1))
+    scaling = float(query_RHd.shape[-1]) ** -0.5
+    key_HdD = key.weight.unflatten(0, (num_heads, -1))
+    # The bias of the keys adds the same number to all scores of a row, which does not change the softmax.
+    back_RHD = torch.matmul(query_RHd.transpose(0, 1), key_HdD).transpose(0, 1)
+    scores_RHS = torch.matmul(back_RHD, hidden_RSD.transpose(1, 2)) * scaling
+    scores_RHS = scores_RHS.masked_fill(~real_RS[:, None, :], torch.finfo(scores_RHS.dtype).min)
+    attention_RHS = torch.softmax(scores_RHS, dim=-1)
+    return (
+        _through_values(value, torch.matmul(attention_RHS.to(hidden_RSD.dtype), hidden_RSD), num_heads)
+        .flatten(1)
+        .unsqueeze(1)
+    )
+
+
+def mean_values(value: nn.Linear, hidden_RSD: Tensor, real_RS: Tensor, num_heads: int) -> Tensor:
+    """Mean of each head's values over the real tokens, ``[R, H, d]``, from the layer's input."""
+    weight_RS1 = real_RS.to(hidden_RSD.dtype).unsqueeze(-1)
+    mean_RD = (hidden_RSD * weight_RS1).sum(1) / weight_RS1.sum(1)
+    mean_RHd: Tensor = value(mean_RD).unflatten(-1, (num_heads, -1))
+    return mean_RHd
+
+
+def _through_values(value: nn.Linear, mixed_RHD: Tensor, num_heads: int) -> Tensor:
+    value_HDd = value.weight.unflatten(0, (num_heads, -1)).transpose(1, 2)
+    output_RHd: Tensor = torch.matmul(mixed_RHD.transpose(0, 1), value_HDd).transpose(0, 1)
+    if value.bias is not None:
+        output_RHd = output_RHd + value.bias.unflatten(0, (num_heads, -1))
+    return output_RHd

@@ -1,0 +1,59 @@
+"""Settings of a disabling sweep: what is disabled, how, and how the effect is judged."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from bertsecrets.settings import Settings
+
+_COUNT = "a whole number from 1"
+
+
+class AblationSettings(Settings):
+    """The ``ablation`` section of the configuration.
+
+    Args:
+        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019) or ``mean``.
+        layer: Layer or layers to which plans ``heads``, ``layers`` and ``all_but_one`` are restricted; None for all.
+        heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
+        layers: Layers to disable together, as a further group of plan ``groups``.
+        plan_file: YAML or JSON file with further groups.
+        ranking: Heads in the order in which plan ``cumulative`` disables them.
+        group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number of
+            controls.
+        similarity_examples: Number of examples to compute the similarity of maps from.
+        reference_examples: Number of training examples to compute the means of mode ``mean`` from.
+        evaluation: Evaluation set; None for the task's first.
+        max_examples: Size of a random sample of the set's examples; None for all.
+        max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
+        level: Level of the confidence intervals.
+        false_discovery_rate: False discovery rate of significant effects.
+        resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
+        seed: Seed of both, and of the random groups.
+    """
+
+    mode: Literal["uniform", "zero", "mean"] = Field(default="uniform", description="uniform, zero or mean")
+    layer: int | list[int] | None = Field(default=None, description="a layer, a list of layers, or null for all")
+    heads: list[Any] | None = Field(
+        default=None, description="a group of heads [[layer, head], ...], a list of groups, or null"
+    )
+    layers: list[int] | None = Field(default=None, description="a list of layers, or null")
+    plan_file: str | None = Field(default=None, description="the path of a YAML or JSON file, or null")
+    ranking: list[list[int]] | None = Field(default=None, description="a list of heads [[layer, head], ...], or null")
+    group_size: int = Field(default=4, ge=1, description=_COUNT)
+    group_count: int = Field(default=20, ge=1, description=_COUNT)
+    similarity_examples: int = Field(default=64, ge=1, description=_COUNT)
+    reference_examples: int = Field(default=512, ge=1, description=_COUNT)
+    evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
+    max_examples: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for all")
+    max_tokens: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for what suits the device")
+    level: float = Field(default=0.95, gt=0, lt=1, description="a number between 0 and 1")
+    false_discovery_rate: float = Field(default=0.05, gt=0, lt=1, description="a number between 0 and 1")
+    resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
+    permutations: int = Field(default=9999, ge=100, description="a whole number from 100")
+    seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+    def judging(self) -> dict[str, Any]:
+        """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""
+        names = ("level", "false_discovery_rate", "resamples", "permutations", "seed")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,190 @@
+"""Heads with similar maps: their distances, their groups, and whether a group is redundant or unnecessary."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from bertsecrets.ablation.plan import Head, Variant, random_groups
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.attention.watch import watch
+from bertsecrets.data.batch import Batch
+from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.results.formatting import head_code
+
+REDUNDANT, UNNECESSARY, NECESSARY, UNCERTAIN = "redundant", "unnecessary", "necessary", "uncertain"
+VERDICTS = (NECESSARY, REDUNDANT, UNNECESSARY, UNCERTAIN)
+
+
+def jensen_shannon_between(attention_HQK: Tensor) -> Tensor:
+    """Jensen-Shannon divergence between the maps of every two heads of one example, in nats.
+
+    The mean over query positions of H((p + q) / 2) - (H(p) + H(q)) / 2 (Clark et al. 2019, section 6, who sum over
+    positions).
+
+    Args:
+        attention_HQK: Maps over real tokens only, with rows that sum to 1.
+
+    Returns:
+        ``[H, H]``, symmetric, 0 on the diagonal, at most ln 2.
+    """
+    heads = len(attention_HQK)
+    entropy_HQ = torch.special.entr(attention_HQK).sum(-1)
+    divergence_HH = attention_HQK.new_zeros(heads, heads)
+    for head in range(heads - 1):
+        mixed_GQK = (attention_HQK[head + 1 :] + attention_HQK[head]) / 2
+        between_G = (torch.special.entr(mixed_GQK).sum(-1) - (entropy_HQ[head + 1 :] + entropy_HQ[head]) / 2).mean(-1)
+        divergence_HH[head, head + 1 :] = between_G.clamp(min=0)
+    return divergence_HH + divergence_HH.T
+
+
+class HeadDistance(Metric):
+    """Jensen-Shannon distance (square root of the divergence) between all heads, averaged over examples."""
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(num_heads, num_heads, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, attention_HQK: Tensor) -> None:
+        """Add one example: the maps of all layers' heads over real tokens only."""
+        self.total += jensen_shannon_between(attention_HQK).to(self.total)
+        self.count += 1
+
+    def compute(self) -> Tensor:
+        """``[H, H]``, in 0..sqrt(ln 2), heads in order of layer and head."""
+        return (self.total / self.count).sqrt().cpu()
+
+
+@torch.no_grad()
+def head_distances(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[], object] | None = None,
+) -> Tensor:
+    """Distances between all heads of a model, ``[L * H, L * H]``, reduced over all processes.
+
+    All maps of one batch are in memory at once: use small batches.
+    """
+    network, encoder = unwrap(model), describe(model)
+    device = next(network.parameters()).device
+    distance = HeadDistance(encoder.num_layers * encoder.num_heads)
+    if device.type != "mps":
+        distance = distance.to(device)
+    training = network.training
+    network.eval()
+    try:
+        for on_host in batches:
+            batch = on_host.to(device)
+            maps: list[Tensor] = []
+
+            def observe(_: int, attention_BHQK: Tensor, maps: list[Tensor] = maps) -> None:
+                maps.append(attention_BHQK)
+
+            with context(), watch(network, observe):
+                network(**batch.inputs())
+            for row, length in enumerate(batch.lengths_B.tolist()):
+                distance.update(torch.cat([map_BHQK[row, :, :length, :length] for map_BHQK in maps]))
+            if progress is not None:
+                progress()
+    finally:
+        network.train(training)
+    result: Tensor = distance.compute()
+    return result
+
+
+def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> list[list[int]]:
+    """Groups of two or more by average linkage: the two closest groups merge while within ``threshold``.
+
+    Args:
+        distance_HH: Symmetric distances.
+        threshold: Largest mean distance between the members of two groups that merge.
+        max_size: Largest number of members of a group.
+    """
+    groups = [[index] for index in range(len(distance_HH))]
+    mean_GG = np.asarray(distance_HH, dtype=np.float64).copy()
+    np.fill_diagonal(mean_GG, np.inf)
+    while len(groups) > 1:
+        first, second = divmod(int(mean_GG.argmin()), len(groups))
+        if not mean_GG[first, second] <= threshold:
+            break
+        left, right = len(groups[first]), len(groups[second])
+        if left + right > max_size:
+            mean_GG[first, second] = mean_GG[second, first] = np.inf
+            continue
+        joined_G = (left * mean_GG[first] + right * mean_GG[second]) / (left + right)
+        joined_G[first] = np.inf
+        mean_GG[first], mean_GG[:, first] = joined_G, joined_G
+        groups[first] += groups[second]
+        mean_GG = np.delete(np.delete(mean_GG, second, 0), second, 1)
+        del groups[second]
+    return [sorted(group) for group in groups if len(group) > 1]
+
+
+def similar_groups(distance_HH: Tensor, num_heads: int, largest: int) -> list[tuple[Head, ...]]:
+    """Groups of at least two heads with similar maps, closest first.
+
+    Two heads are similar if their distance is among the smallest tenth of all distances.
+
+    Args:
+        distance_HH: Distances between all heads in order of layer and head.
+        num_heads: Heads of a layer.
+        largest: Largest number of heads of a group.
+    """
+    distances = distance_HH.double().numpy()
+    above = distances[np.triu_indices(len(distances), 1)]
+    groups = group_by_distance(distances, threshold=float(np.quantile(above, 0.1)), max_size=largest)
+    spread = [float(distances[np.ix_(group, group)].sum() / (len(group) * (len(group) - 1))) for group in groups]
+    order = sorted(range(len(groups)), key=spread.__getitem__)
+    return [tuple(divmod(int(index), num_heads) for index in sorted(groups[i])) for i in order]
+
+
+def with_controls(
+    groups: Sequence[Sequence[Head]], num_layers: int, num_heads: int, controls: int, seed: int
+) -> list[Variant]:
+    """Variants: each head of a group alone, whole groups, groups but one head, and random groups of the same sizes."""
+    variants: dict[str, Variant] = {}
+    for index, group in enumerate(groups):
+        whole = Variant(f"group-{index:03d}", "group", tuple(group))
+        variants[whole.name] = whole
+        for layer, head in group:
+            alone = Variant(head_code(layer, head), "head", ((layer, head),), layer, head)
+            rest = tuple(place for place in group if place != (layer, head))
+            variants[alone.name] = alone
+            if len(group) > 2:
+                # For a pair, all but one is the other head alone.
+                but_one = Variant(f"{whole.name}-but-{alone.name}", "group_but_one", rest, layer, head)
+                variants[but_one.name] = but_one
+    for size in sorted({len(group) for group in groups}):
+        for control in random_groups(num_layers, num_heads, size, controls, seed):
+            variants[control.name] = control
+    return list(variants.values())
+
+
+def classify(harm_alone: Sequence[bool], suspect_alone: Sequence[bool], harm_together: bool) -> str:
+    """Classify a group of heads with similar maps by what disabling it does.
+
+    Args:
+        harm_alone: Whether disabling each head alone does harm that is significant after correction.
+        suspect_alone: Whether disabling each head alone does harm that is significant without correction.
+        harm_together: Whether disabling all together does harm that is significant after correction.
+
+    Returns:
+        ``necessary``: some head alone does harm. ``redundant``: no head alone does harm or is suspect, but all
+        together do harm: each can replace the others. ``unnecessary``: not even all together do harm. ``uncertain``:
+        all together do harm, which may come from a single head whose harm did not survive the correction.
+    """
+    if any(harm_alone):
+        return NECESSARY
+    if not harm_together:
+        return UNNECESSARY
+    return UNCERTAIN if any(suspect_alone) else REDUNDANT

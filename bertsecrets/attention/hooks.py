@@ -1,0 +1,166 @@
+"""What watching and overriding share: the current layer of a forward pass, and listeners on attention calls."""
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from bertsecrets.models.encoder import Encoder
+
+_IMPLEMENTATION = "bertsecrets"
+"""Name of our attention function in the library's attention interface."""
+
+Listener = Callable[[nn.Module, Tensor, Tensor, Tensor, Tensor | None, float, Tensor], Tensor]
+"""``(module, query, key, value, mask, scaling, output_BSHd) -> output_BSHd``, called at every attention call."""
+
+_listeners: WeakKeyDictionary[nn.Module, list[Listener]] = WeakKeyDictionary()
+_previous_implementation: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDictionary()
+_listeners_lock = threading.RLock()
+
+_eager_lock = threading.Lock()
+_eager_contexts = 0
+_eager_stance = ExitStack()
+
+
+class ForwardPass:
+    """The current layer and the attention mask of the forward pass that is running in one encoder.
+
+    A module that serves several layers (ALBERT) computes them in the order of its calls. There is no current layer
+    outside a forward pass, for example when gradient checkpointing recomputes a layer.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._layers_of: dict[int, list[int]] = {}
+        for layer, site in enumerate(encoder.sites):
+            self._layers_of.setdefault(id(site.module), []).append(layer)
+        self._calls: dict[int, int] = {}
+        self._signature = inspect.signature(type(encoder.base).forward)
+        self._mask_BS: Tensor | None = None
+        self._running = False
+        self._handles = [
+            encoder.base.register_forward_pre_hook(self._begin, with_kwargs=True),
+            encoder.base.register_forward_hook(self._end, always_call=True),
+        ]
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
+        self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
+        self._calls.clear()
+        self._running = True
+
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        # The mask is kept: gradient checkpointing recomputes layers after the pass, and they need it.
+        self._running = False
+
+    def layer(self, attention: nn.Module) -> int | None:
+        """The layer that this call of an attention module computes; None for a foreign module or outside a pass."""
+        layers = self._layers_of.get(id(attention))
+        if layers is None or not self._running:
+            return None
+        return layers[self._calls.get(id(attention), 0)]
+
+    def finish_call(self, attention: nn.Module) -> None:
+        """Record that a call of an attention module has ended: its next call computes its next layer."""
+        self._calls[id(attention)] = self._calls.get(id(attention), 0) + 1
+
+    def real_BS(self, batch: int, length: int, device: torch.device) -> Tensor:
+        """Which tokens are real (not padding), bool."""
+        if self._mask_BS is None:
+            return torch.ones(batch, length, dtype=torch.bool, device=device)
+        return self._mask_BS.to(device=device, dtype=torch.bool)
+
+
+@contextmanager
+def follow(encoder: Encoder) -> Iterator[ForwardPass]:
+    """Follow the encoder's forward passes while open; compiled code runs eagerly meanwhile."""
+    with eager_execution():
+        forward_pass = ForwardPass(encoder)
+        try:
+            yield forward_pass
+        finally:
+            forward_pass.close()
+
+
+@contextmanager
+def eager_execution() -> Iterator[None]:
+    """Run ``torch.compile``d code as plain Python while open, in the whole process.
+
+    A compiled graph ignores hooks that were registered after compilation, so an override would silently have no
+    effect. Contexts are counted, so threads may overlap.
+    """
+    global _eager_contexts
+    with _eager_lock:
+        # Without compiled code the compiler is not imported either: that would take seconds.
+        if _eager_contexts == 0 and "torch._dynamo" in sys.modules:
+            _eager_stance.enter_context(torch.compiler.set_stance("force_eager"))
+        _eager_contexts += 1
+    try:
+        yield
+    finally:
+        with _eager_lock:
+            _eager_contexts -= 1
+            if _eager_contexts == 0:
+                _eager_stance.close()
+
+
+@contextmanager
+def listening(encoder: Encoder, listener: Listener) -> Iterator[None]:
+    """Call ``listener`` at every attention call of the encoder while open.
+
+    The output comes from the library's own SDPA function with the same arguments, so watching does not change a
+    model's numbers.
+    """
+    base, modules = encoder.base, [site.module for site in encoder.distinct_sites]
+    with _listeners_lock:
+        if not any(_listeners.get(module) for module in modules):
+            _previous_implementation[base] = base.config._attn_implementation
+            base.set_attn_implementation(_IMPLEMENTATION)
+        for module in modules:
+            _listeners.setdefault(module, []).append(listener)
+    try:
+        yield
+    finally:
+        with _listeners_lock:
+            for module in modules:
+                _listeners[module].remove(listener)
+            if not any(_listeners.get(module) for module in modules):
+                base.set_attn_implementation(_previous_implementation.pop(base))
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    output_BSHd, _ = sdpa_attention_forward(
+        module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+    )
+    if scaling is None:
+        scaling = float(query.shape[-1]) ** -0.5
+    for listener in tuple(_listeners.get(module, ())):
+        output_BSHd = listener(module, query, key, value, attention_mask, scaling, output_BSHd)
+    return output_BSHd, None
+
+
+AttentionInterface.register(_IMPLEMENTATION, _attend)
+# Without a mask function of the same name the library passes no mask, and padding would be attended to.
+AttentionMaskInterface.register(_IMPLEMENTATION, sdpa_mask)

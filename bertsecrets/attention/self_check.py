@@ -1,0 +1,140 @@
+"""A check of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.watch import watch
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder, describe
+
+_LENGTHS = (9, 6)
+"""Real tokens of the two rows."""
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Largest absolute differences between logits, as measured on one tiny batch.
+
+    Args:
+        watched_difference: With and without a watcher.
+        padding_difference: With and without padding.
+        override_differences: For each layer, with all of its heads zeroed and unchanged.
+    """
+
+    watched_difference: float
+    padding_difference: float
+    override_differences: tuple[float, ...]
+
+
+@torch.no_grad()
+def check_attention(model: nn.Module) -> SelfCheck:
+    """Check on one tiny padded batch that this model's heads can be watched and overridden.
+
+    * every layer is watched once, in order, and its map is ``[B, H, Q, K]``;
+    * rows of real tokens sum to one, and padding receives nothing;
+    * watching does not change the logits;
+    * padding does not change the logits;
+    * zeroing all heads of any one layer changes the logits.
+
+    The model's mode and the random state are restored.
+
+    Raises:
+        UserError: If one of these fails.
+    """
+    encoder = describe(model)
+    training = encoder.model.training
+    encoder.model.eval()
+    try:
+        return _check(encoder)
+    finally:
+        encoder.model.train(training)
+
+
+def _check(encoder: Encoder) -> SelfCheck:
+    inputs = _batch(encoder)
+    real_BS = inputs["attention_mask"].bool()
+    logits_BC = _logits(encoder, inputs)
+    tolerance = 2e3 * torch.finfo(logits_BC.dtype).eps * max(1.0, logits_BC.abs().max().item())
+
+    layers: list[int] = []
+
+    def observe(layer: int, attention_BHQK: Tensor) -> None:
+        layers.append(layer)
+        _check_map(layer, attention_BHQK, real_BS, encoder)
+
+    with watch(encoder.model, observe):
+        watched_BC = _logits(encoder, inputs)
+    if layers != list(range(encoder.num_layers)):
+        raise UserError(
+            f"Watching {_name(encoder)} gave maps of layers {layers}; expected each of {encoder.num_layers} layers once."
+        )
+    watched = (watched_BC - logits_BC).abs().max().item()
+    if watched > tolerance:
+        raise UserError(
+            f"Watching {_name(encoder)} changes its logits by {watched:.1e}; load it with attn_implementation='sdpa'."
+        )
+
+    unpadded = {name: tensor[1:, : _LENGTHS[1]] for name, tensor in inputs.items()}
+    padding = (_logits(encoder, unpadded) - logits_BC[1:]).abs().max().item()
+    if padding > tolerance:
+        raise UserError(f"Padding changes the logits of {_name(encoder)} by {padding:.1e}; report the model type.")
+
+    moved: list[float] = []
+    for layer in range(encoder.num_layers):
+        with override(encoder.model, [HeadEdit(layer, head, "zero") for head in range(encoder.num_heads)]):
+            moved.append((_logits(encoder, inputs) - logits_BC).abs().max().item())
+        if moved[-1] == 0.0:
+            raise UserError(
+                f"Zeroing all heads of layer {layer} of {_name(encoder)} does not change the logits, so no head of "
+                "this model can be judged; report the model type."
+            )
+    return SelfCheck(watched, padding, tuple(moved))
+
+
+def _name(encoder: Encoder) -> str:
+    return f"model type '{encoder.base.config.model_type}'"
+
+
+def _batch(encoder: Encoder) -> dict[str, Tensor]:
+    """Two rows of random tokens, the second one padded."""
+    config = encoder.model.config
+    device = next(encoder.base.parameters()).device
+    generator = torch.Generator().manual_seed(0)
+    longest = max(_LENGTHS)
+    pad = config.pad_token_id if config.pad_token_id is not None else 0
+    ids_BS = torch.randint(0, config.vocab_size - 1, (len(_LENGTHS), longest), generator=generator)
+    ids_BS[ids_BS >= pad] += 1
+    mask_BS = torch.ones_like(ids_BS)
+    for row, length in enumerate(_LENGTHS):
+        ids_BS[row, length:] = pad
+        mask_BS[row, length:] = 0
+    return {"input_ids": ids_BS.to(device), "attention_mask": mask_BS.to(device)}
+
+
+def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
+    output = encoder.model(**inputs)
+    logits_BC: Tensor = output.logits if hasattr(output, "logits") else output[0][:, 0]
+    return logits_BC
+
+
+def _check_map(layer: int, attention_BHQK: Tensor, real_BS: Tensor, encoder: Encoder) -> None:
+    batch, length = real_BS.shape
+    expected = (batch, encoder.num_heads, length, length)
+    if tuple(attention_BHQK.shape) != expected:
+        raise UserError(
+            f"Layer {layer} of {_name(encoder)} shows a map of shape {list(attention_BHQK.shape)}; "
+            f"expected {list(expected)}."
+        )
+    rows_BHQ = attention_BHQK.masked_fill(~real_BS[:, None, None, :], 0).sum(-1)
+    error = (rows_BHQ - 1).abs().masked_fill(~real_BS[:, None, :], 0).max().item()
+    if not error < 1e-2:
+        raise UserError(
+            f"Rows of the maps of layer {layer} of {_name(encoder)} sum to one only within {error:.1e} over real "
+            "tokens; expected 1e-2 or less."
+        )
+    to_padding = attention_BHQK * (real_BS[:, None, :, None] & ~real_BS[:, None, None, :])
+    if to_padding.max().item() > 0:
+        raise UserError(f"Layer {layer} of {_name(encoder)} attends to padding; report the model type.")

@@ -1,0 +1,1 @@
+"""The commands: read the configuration, build the objects, run, and report."""

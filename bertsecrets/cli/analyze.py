@@ -1,0 +1,124 @@
+"""Analyse a finished checkpoint: the numbers, figures and report of training, without training."""
+
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+
+from bertsecrets.attention import check_attention
+from bertsecrets.cli.build import (
+    check_length,
+    make_callbacks,
+    make_data,
+    make_loggers,
+    make_trainer,
+    make_watcher,
+    run_folder,
+    trusted_classes,
+)
+from bertsecrets.cli.finish import closing, finish
+from bertsecrets.cli.run_settings import resumed
+from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
+from bertsecrets.errors import UserError
+from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
+from bertsecrets.patterns.labelling.settings import LabellingSettings
+from bertsecrets.results.config_copy import plain, write_config
+from bertsecrets.results.run import Run, is_first_process
+from bertsecrets.sweeps.run_folder import exclusive_run
+
+
+def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
+    """Run the chosen analyses of one checkpoint in Hydra's output folder; return its scores.
+
+    For a checkpoint inside a run's folder, the run's history (drift and gradients through training) is copied too.
+
+    Raises:
+        UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
+    """
+    folder = run_folder()
+    if config.resume is not None:
+        config = resumed(config, folder)
+    if config.checkpoint is None:
+        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
+    settings = read_analyze(plain(config))
+    with exclusive_run(config, folder):
+        return _analyze(config, settings, folder)
+
+
+def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
+    started = time.monotonic()
+    keys, task, spec = settings.keys, settings.task, settings.model
+    path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
+    pl.seed_everything(keys.seed, workers=True, verbose=False)
+    tokenizer = load_tokenizer(spec)
+    data = make_data(settings, tokenizer)
+
+    if path is None:
+        checkpoint = initial_checkpoint(task, spec, keys.init, keys.seed)
+    else:
+        checkpoint = load_checkpoint(path, task, spec)
+    record = checkpoint.record
+    init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
+    reference_spec = spec if keys.reference is None else ModelSpec(name="reference", path=keys.reference)
+    reference = load_model(reference_spec, task, init, seed)
+    check_length(checkpoint.model, settings.training["max_length"])
+    check_attention(checkpoint.model)
+
+    run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
+    if run.writes:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        recorded = config.copy()
+        OmegaConf.update(recorded, "trained", {"name": run.name, "init": init, "seed": seed}, force_add=True)
+        write_config(recorded, folder)
+    # A model may be analysed on another task's sentences; its history on its own task does not belong there.
+    if path is not None and path.is_file() and record["task"] == task.name:
+        _bring_history(Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False), run)
+    module = SequenceClassifier(
+        checkpoint.model,
+        task,
+        OptimizerConfig(learning_rate=0.0),
+        data.evaluation_names,
+        record={**record, "step": record.get("step", 0)},
+        seed=seed,
+    )
+    loggers = make_loggers(settings, run)
+    untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
+    labelling = LabellingSettings.read("labelling", settings.keys.labelling)
+    callbacks = [
+        *make_watcher(settings, run=run, reference=reference, random=untrained),
+        *make_callbacks(
+            settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=labelling
+        ),
+    ]
+    trainer = make_trainer(settings, callbacks, loggers, folder)
+    with closing(loggers):
+        trainer.validate(module, datamodule=data, verbose=False)
+        finish(
+            run,
+            module,
+            data,
+            trainer,
+            heads=settings.report.heads,
+            trusted=trusted_classes(settings),
+            seconds=time.monotonic() - started,
+        )
+    return module.scores
+
+
+def _bring_history(origin: Run, run: Run) -> None:
+    """Copy the head table of the fine-tuning run, and the extras of its experiments."""
+    if not run.writes or not origin.heads_path.is_file():
+        return
+    run.add(origin.table())
+    for declaration in origin.declarations():
+        run.declare(declaration)
+        extras = origin.extras_path(declaration.name)
+        if extras.is_file():
+            shutil.copyfile(extras, run.extras_path(declaration.name))

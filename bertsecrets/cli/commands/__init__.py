@@ -1,0 +1,1 @@
+"""One module for each command: what ``python -m bertsecrets <command>`` runs."""

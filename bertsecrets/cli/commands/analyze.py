@@ -1,0 +1,49 @@
+"""``analyze``: analyse a finished checkpoint, or compare, merge or export finished runs."""
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from bertsecrets.cli.command_line import run_command
+from bertsecrets.cli.run_settings import with_run_settings
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.job import in_sweep, start_job
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="analyze")
+def task(config: DictConfig) -> float | None:
+    """Run the chosen kind of analysis, or start one job of a sweep."""
+    config = with_run_settings(config, HydraConfig.get().overrides.task)
+    if in_sweep():
+        return start_job(config)
+    # Imported late: a mistake on the command line should not wait for PyTorch.
+    from bertsecrets.cli.analyze import analyze
+    from bertsecrets.cli.merge import merge_runs
+    from bertsecrets.cli.pages import compare_runs, report_again
+    from bertsecrets.cli.pattern_tools import take_labels, train_patterns
+    from bertsecrets.cli.workspace import save_workspace
+
+    if config.merge is not None:
+        merge_runs(config)
+    elif config.compare is not None:
+        compare_runs(config)
+    elif isinstance(config.report, str):
+        report_again(config)
+    elif config.labelling.labels is not None:
+        take_labels(config)
+    elif config.train_patterns is not None:
+        train_patterns(config)
+    elif config.workspace is not None:
+        save_workspace(config)
+    else:
+        analyze(config)
+    return None
+
+
+def main() -> None:
+    """Run the command line of ``analyze``."""
+    run_command(task, CONF, "analyze")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Compose configurations as Hydra will, to report mistakes before the first job starts."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from bertsecrets.cli.run_settings import with_run_settings
+from bertsecrets.cli.settings import read_settings
+from bertsecrets.errors import UserError, choices
+from bertsecrets.results.config_copy import plain
+from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_overrides, sweeper_params
+
+_EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster", "optuna": "optuna"}
+"""Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` and ``sweeper`` that need them."""
+
+
+def check(invocation: Invocation) -> DictConfig:
+    """Compose and validate the configuration for every value of a sweep; return the first one.
+
+    Raises:
+        UserError: If a key, a choice or a value is not valid; the message names the nearest valid one and the job.
+    """
+    with invocation.hydra():
+        parsed = parse_overrides(invocation.overrides)
+        first = _composed(invocation, [_line(override) for override in parsed if not override.is_sweep_override()])
+        sweeping = is_multirun(invocation, first)
+        if first.resume is True and not sweeping:
+            raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
+        sweep_overrides = [_line(override) for override in parsed if override.is_sweep_override()]
+        if sweep_overrides and not sweeping:
+            raise UserError(f"'{sweep_overrides[0]}' names several values; add -m to run one job for each.")
+        keys = {override.key_or_group for override in parsed}
+        params = sweeper_params(first) if sweeping else {}
+        defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
+        combinations = _combinations([*defaults, *parsed])
+        for combination in combinations:
+            composed = _composed(invocation, combination)
+            try:
+                own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+                read_settings(plain(with_run_settings(own, combination)))
+            except UserError as error:
+                if len(combinations) == 1:
+                    raise
+                raise UserError(f"{error} (In the job {_job(combination)}.)") from error
+        return first
+
+
+def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
+    try:
+        config = invocation.compose(overrides)
+        own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        job = f" (In the job {_job(overrides)}.)" if invocation.multirun else ""
+        raise UserError(_explain(error, overrides, invocation) + job) from error
+    return config
+
+
+def _job(overrides: list[str]) -> str:
+    return " ".join(line for line in overrides if not line.lstrip("+~").startswith("hydra")) or "with default settings"
+
+
+def _line(override: Override) -> str:
+    return str(override.input_line)
+
+
+def _combinations(overrides: list[Override]) -> list[list[str]]:
+    """Yield each value of each swept override once, combined with the first values of the others."""
+    values: list[list[str]] = []
+    for override in overrides:
+        if override.is_discrete_sweep():
+            key = _line(override).split("=")[0]
+            values.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            if not values[-1]:
+                raise UserError(f"'{_line(override)}' names no value; give at least one.")
+        elif not override.is_sweep_override():
+            values.append([_line(override)])
+    first = [options[0] for options in values]
+    return [first] + [
+        [*first[:i], option, *first[i + 1 :]] for i, options in enumerate(values) for option in options[1:]
+    ]
+
+
+def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> str:
+    text = str(error)
+    if match := re.search(r"Could not (?:find|load) '([^']+)/([^'/]+)'", text):
+        group, name = match.groups()
+        if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
+            return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
+        own = [] if invocation.search is None else Path(invocation.search).glob(f"{group}/*.yaml")
+        valid_names = {*GlobalHydra.instance().config_loader().get_group_options(group), *(path.stem for path in own)}
+        return f"Unknown {group} '{name}'; {choices(name, valid_names)}."
+    if match := re.search(r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text):
+        key = match.group(1)
+        # Options chosen in a group add keys.
+        loader = GlobalHydra.instance().config_loader()
+        chosen = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
+        composed = invocation.compose(chosen)
+        valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))
+        return f"Unknown config key '{key}'; {_near(key, valid)}."
+    if match := re.search(r"Missing mandatory value: (\S+)", text):
+        key = getattr(error, "full_key", None) or match.group(1)
+        return f"Config key '{key}' has no value; give it on the command line as {key}=<value>."
+    reason = text.strip().splitlines()[0].rstrip(".")
+    return f"{reason} (in {' '.join(overrides) or invocation.config_name})."
+
+
+def _near(key: str, valid: list[str]) -> str:
+    """The nearest key, and all keys of the same section."""
+    section = key.rpartition(".")[0]
+    siblings = [name for name in valid if name.rpartition(".")[0] == section]
+    return choices(key, siblings or [name for name in valid if "." not in name])
+
+
+def _keys(config: DictConfig, prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key in map(str, config):
+        name = f"{prefix}{key}"
+        keys.append(name)
+        if not OmegaConf.is_missing(config, key) and not OmegaConf.is_interpolation(config, key):
+            value: Any = config[key]
+            if isinstance(value, DictConfig):
+                keys += _keys(value, f"{name}.")
+    return keys

@@ -1,0 +1,146 @@
+"""The end of every run: scores, predictions, figures, report, Weights & Biases and a printed summary."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytorch_lightning as pl
+import torch
+import wandb
+from pytorch_lightning.loggers import Logger, WandbLogger
+from rich.console import Console
+
+from bertsecrets.data.module import TaskData
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.metrics import Predictions, score
+from bertsecrets.models.spec import BEST
+from bertsecrets.reporting.run_report import RunReport, report_run
+from bertsecrets.results import wandb as tracking
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.console import print_summary
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores, SetScores
+from bertsecrets.results.wandb import artifact_name
+
+_log = logging.getLogger(__name__)
+
+
+def finish(
+    run: Run,
+    module: SequenceClassifier,
+    data: TaskData,
+    trainer: pl.Trainer,
+    *,
+    heads: int,
+    trusted: Sequence[str],
+    seconds: float,
+) -> None:
+    """Write all results of a run; only the first process writes.
+
+    Args:
+        run: The run to write to.
+        module: The model with the scores and predictions of its last validation.
+        data: The task's data, for the constant baselines.
+        trainer: The trainer; its loggers receive tables and summary.
+        heads: How many of the highlighted heads the map gallery shows.
+        trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        seconds: Time the run has taken so far.
+    """
+    if not run.writes:
+        return
+    scores = collect_scores(module, data, seconds)
+    run.write_json(run.scores_path, scores.as_dict())
+    if data.task.is_labelled:
+        _write_predictions(run, module)
+    summary = report_run(run, heads, trusted)
+    save_figures(summary.report.figures, run.figures)
+    write_report(run.report_path, summary.report)
+    for logger in trainer.loggers:
+        if isinstance(logger, WandbLogger):
+            _track(logger, run, summary)
+    print_summary(Console(), scores.lines(), summary.highlights, run.report_path)
+
+
+def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
+    """The scores of the last validation and those of a constant predictor learned from the training set.
+
+    For a task without labels, only the sets and their sizes.
+    """
+    step = module.trainer.global_step or int(module.record.get("step", 0))
+    if not data.task.is_labelled:
+        sizes = {name: len(data.examples(split)) for name, split in data.evaluation.items()}
+        return RunScores({name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds)
+    constant = data.constant_prediction()
+    sets = {}
+    for name in module.evaluation_names:
+        label_N = data.labels(data.evaluation[name])
+        answers_N = torch.full_like(label_N, constant)
+        sets[name] = SetScores(
+            count=len(label_N), model=module.scores[name], constant=score(answers_N, label_N, data.task)
+        )
+    answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
+    return RunScores(sets=sets, constant_answer=answer, step=step, seconds=seconds)
+
+
+def _write_predictions(run: Run, module: SequenceClassifier) -> None:
+    """One row for each example, so that later tests can be paired over examples."""
+    folder = run.folder / "predictions"
+    folder.mkdir(exist_ok=True)
+    for name in module.evaluation_names:
+        predictions = module.predictions[name]
+        assert isinstance(predictions, Predictions)
+        index_N, logits_NC, label_N = predictions.compute()
+        columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
+        columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
+        with atomic_write(folder / f"{name}.parquet") as temporary:
+            pq.write_table(pa.table(columns), temporary, compression="zstd")
+
+
+def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
+    experiment = logger.experiment
+    tracking.log_table(experiment, run.table())
+    scores = {
+        f"{prefix}/{name}/{metric}": value
+        for name, scores in summary.scores.sets.items()
+        for prefix, values in (("final", scores.model), ("constant", scores.constant))
+        for metric, value in values.items()
+    }
+    tracking.log_summary(experiment, {**scores, **summary.scalars, "seconds": summary.scores.seconds})
+    tracking.log_figures(experiment, summary.report.figures)
+    if run.ablation_path.is_file():
+        tracking.log_ablation(experiment, run.ablation_table())
+    if experiment.settings.mode == "disabled":
+        return
+    artifact = wandb.Artifact(artifact_name(str(logger.version)), type="bertsecrets-run")
+    best = run.checkpoints / BEST
+    for path in (run.heads_path, run.ablation_path, run.report_path, run.scores_path, run.folder / CONFIG_COPY, best):
+        if path.is_file():
+            # These files no longer change: W&B need not copy them first.
+            artifact.add_file(str(path), policy="immutable")
+    experiment.log_artifact(artifact)
+    source = experiment.config.get("source_artifact")
+    if source is not None and not experiment.offline:
+        try:
+            experiment.use_artifact(source)
+        except wandb.errors.CommError as error:
+            _log.warning(
+                f"W&B does not know the artifact '{source}' of the fine-tuning run ({error}); sync that run first."
+            )
+
+
+@contextmanager
+def closing(loggers: Sequence[Logger]) -> Iterator[None]:
+    """End every logger's run with the block, so that the next job in this process begins a run of its own."""
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        for logger in loggers:
+            logger.finalize("success" if succeeded else "failed")
+        if wandb.run is not None:
+            wandb.finish(exit_code=0 if succeeded else 1)

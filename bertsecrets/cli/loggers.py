@@ -1,0 +1,102 @@
+"""The loggers of a run: metrics as CSV, and Weights & Biases."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import wandb
+from pytorch_lightning.loggers import CSVLogger, WandbLogger
+
+from bertsecrets.results.run import Run
+from bertsecrets.results.wandb import STEP, artifact_name
+from bertsecrets.sweeps.code_version import code_version
+
+TRACKED = "wandb.json"
+"""Name of the file in a run's folder that identifies its W&B run."""
+
+_log = logging.getLogger(__name__)
+
+
+def csv_logger(run: Run, config: Mapping[str, Any]) -> CSVLogger:
+    """Metrics as ``csv/attempt_<n>/metrics.csv``; a resumed run adds an attempt and keeps the earlier ones."""
+    folder = run.folder / "csv"
+    attempt = len(list(folder.glob("attempt_*")))
+    return CSVLogger(run.folder, name="csv", version=f"attempt_{attempt}", flush_logs_every_n_steps=50)
+
+
+def wandb_logger(
+    run: Run,
+    config: Mapping[str, Any],
+    project: str,
+    entity: str | None,
+    mode: str,
+    job_type: str,
+    init_timeout: float = 90.0,
+    **settings: Any,
+) -> WandbLogger:
+    """Weights & Biases, with group, job type, tags and the resolved configuration set.
+
+    If the server cannot be reached or nobody is logged in, the run warns and continues offline.
+
+    Args:
+        run: The run; gives folder, name and tags.
+        config: The whole configuration; recorded with the version of the code.
+        project, entity: W&B project and entity.
+        mode: ``offline``, ``online`` or ``disabled``.
+        job_type: ``train`` or ``analysis``.
+        init_timeout: Seconds to wait for the server.
+        settings: Further arguments to ``wandb.init``.
+    """
+    run.folder.mkdir(parents=True, exist_ok=True)
+    attempt = len(list((run.folder / "wandb").glob("*run-*")))
+    # An offline run cannot be resumed: every attempt is a new run in the same group.
+    identity = hashlib.sha256(f"{run.folder.resolve()}{attempt}".encode()).hexdigest()[:12]
+    wandb_arguments: dict[str, Any] = {
+        "project": project,
+        "entity": entity,
+        "name": run.name,
+        "id": identity,
+        "group": config["group"],
+        "job_type": job_type,
+        "tags": [run.task, run.model, run.init, *config["tags"]],
+        "config": {**config, "code_version": code_version(), **_lineage(config)},
+        **settings,
+    }
+    options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
+    online = _start_online(wandb_arguments, run.folder, options) if run.writes and mode == "online" else None
+    mode = "offline" if mode == "online" and online is None else mode
+    run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
+    return WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+
+
+def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
+    """Start the W&B run; None if the server cannot be reached."""
+    try:
+        online = wandb.init(mode="online", dir=str(folder), settings=options, **wandb_arguments)
+    except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        wandb.teardown()
+        _log.warning(
+            f"W&B cannot be reached ({reason}): the run continues offline; send it later with "
+            f"`wandb sync {folder}/wandb/offline-run-*`."
+        )
+        return None
+    # Lightning's logger does the same for the runs that it starts.
+    online.define_metric(STEP)
+    online.define_metric("*", step_metric=STEP, step_sync=True)
+    return online
+
+
+def _lineage(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The W&B run that an analysed checkpoint comes from; empty if unknown."""
+    checkpoint = config.get("checkpoint")
+    if not isinstance(checkpoint, str):
+        return {}
+    for folder in (Path(checkpoint), *Path(checkpoint).parents[:2]):
+        if (folder / TRACKED).is_file():
+            source = json.loads((folder / TRACKED).read_text("utf-8"))
+            return {"source_run": source["id"], "source_artifact": f"{artifact_name(source['id'])}:latest"}
+    return {}

@@ -1,0 +1,93 @@
+"""Pages of finished runs, made without a model: reports, comparisons, and a paper's page."""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from bertsecrets.cli.build import run_folder, trusted_classes
+from bertsecrets.cli.settings import read_analyze
+from bertsecrets.errors import UserError
+from bertsecrets.papers.kovaleva2019.page import write_paper
+from bertsecrets.reporting.comparison import write_comparison
+from bertsecrets.reporting.conditions import check_sizes
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.config_copy import plain, write_config
+from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.run import Run
+
+
+def report_again(config: DictConfig) -> list[Path]:
+    """Rebuild the reports and figures of a run, or of every finished run of a sweep; return the pages.
+
+    A sweep's comparison, and the paper's page if there is one, are rebuilt too.
+
+    Raises:
+        UserError: If the folder holds no finished run.
+    """
+    settings = read_analyze(plain(config))
+    folder = Path(str(settings.keys.report))
+    runs, unfinished = find_runs([str(folder)])
+    trusted = trusted_classes(settings)
+    pages = []
+    for finished in runs:
+        run = Run.open(finished.folder)
+        report = report_run(run, settings.report.heads, trusted).report
+        save_figures(report.figures, run.figures)
+        write_report(run.report_path, report)
+        pages.append(run.report_path)
+    if len(runs) > 1:
+        pages += compare_sweep(folder, paper=settings.keys.paper, trusted=trusted)
+    console = Console()
+    for name in unfinished:
+        console.print(f"Left out (not finished): {name}", soft_wrap=True)
+    for page in pages:
+        console.print(f"Report: {page}", soft_wrap=True)
+    return pages
+
+
+def compare_runs(config: DictConfig) -> list[Path]:
+    """Compare the runs that ``compare`` names, in Hydra's output folder; return the pages.
+
+    Raises:
+        UserError: If a folder holds no finished run, or the runs' heads cannot be compared.
+    """
+    settings = read_analyze(plain(config))
+    keys = settings.keys
+    names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
+    if not names:
+        raise UserError(f"compare is {keys.compare}; expected run folders, [<folder>,<folder>], or a sweep's folder.")
+    runs, unfinished = find_runs(names)
+    if keys.compare_heads or keys.paper:
+        check_sizes(runs)
+    folder = run_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(config, folder)
+    trusted = trusted_classes(settings)
+    pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
+    if keys.paper:
+        pages.append(write_paper(runs, folder))
+    for page in pages:
+        Console().print(f"Comparison: {page}", soft_wrap=True)
+    return pages
+
+
+def compare_sweep(folder: Path, *, paper: bool, trusted: list[str] | None = None) -> list[Path]:
+    """Write the pages that compare a sweep's finished runs into its folder ``comparison``; none for fewer than two runs.
+
+    Args:
+        folder: Folder of the sweep.
+        paper: Whether to also make the page that follows Kovaleva et al.
+        trusted: Classes of other packages that may compare their experiments, ``module:class``.
+    """
+    runs, unfinished = find_runs([str(folder)])
+    if len(runs) < 2:
+        return []
+    same_size = len({run.size for run in runs if run.size is not None}) < 2
+    target = folder / "comparison"
+    pages = [write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ())]
+    if paper or (target / "dark_secrets.html").is_file():
+        check_sizes(runs)
+        pages.append(write_paper(runs, target))
+    return pages

@@ -1,0 +1,106 @@
+"""Settings taken from a run's folder, to resume or analyse the run."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from bertsecrets.errors import UserError
+from bertsecrets.models.spec import INITIAL
+from bertsecrets.results.config_copy import CONFIG_COPY, read_config
+from bertsecrets.results.run import Run
+from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.run_folder import read_begun
+
+_log = logging.getLogger(__name__)
+
+_INHERITED = ("task", "model", "data", "annotation")
+"""Sections of the run's configuration that its analyses use too."""
+
+_FIXED = ("init", "seed")
+"""Facts of a run that an analysis cannot change."""
+
+
+def resumed(config: DictConfig, folder: Path) -> DictConfig:
+    """The interrupted run's own configuration, with those new settings that cannot change its numbers."""
+    own = read_config(folder)
+    begun = read_begun(folder)
+    if begun is not None and begun.code != code_version():
+        _log.warning(f"The run in {folder} was started by code {begun.code} and is resumed with {code_version()}.")
+    own.resume = config.resume
+    own.debug, own.progress = config.debug, config.progress
+    _log.info(f"Resuming the run in {folder}.")
+    return own
+
+
+def run_of(checkpoint: Any) -> Run | None:
+    """The run that a checkpoint belongs to: a run's folder or a file in its ``checkpoints``; None for any other path."""
+    if not isinstance(checkpoint, str) or checkpoint == INITIAL:
+        return None
+    path = Path(checkpoint)
+    folder = path.parent.parent if path.is_file() and path.parent.name == "checkpoints" else path
+    return Run.open(folder) if (folder / CONFIG_COPY).is_file() else None
+
+
+def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of an analysis, with task, data, model and annotation of the run that it analyses.
+
+    Settings on the command line take precedence.
+
+    Args:
+        config: The composed configuration.
+        overrides: The settings on the command line.
+
+    Raises:
+        UserError: If the command line contradicts the run: another model, initialisation or seed.
+    """
+    run = run_of(config.get("checkpoint"))
+    if run is None:
+        return config
+    recorded = run.config()
+    trained = recorded.get("trained", recorded)
+    keys = [override.split("=")[0].lstrip("+~") for override in overrides]
+    for name in _FIXED:
+        if name in keys and config[name] != trained[name]:
+            raise UserError(
+                f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave it "
+                "out, or analyse another checkpoint."
+            )
+    if "model" in keys and config.model.path != recorded["model"]["path"]:
+        raise UserError(
+            f"model={config.model.name} contradicts the run in '{run.folder}', which was trained from "
+            f"'{recorded['model']['name']}'; leave it out, or analyse another checkpoint."
+        )
+    inherited = config.copy()
+    OmegaConf.set_struct(inherited, False)
+    other_task = "task" in keys and config.task.name != recorded["task"]["name"]
+    for section in _INHERITED:
+        if section in keys or (other_task and section != "model"):
+            continue
+        own = {key: OmegaConf.select(config, key) for key in keys if key.startswith(f"{section}.")}
+        inherited[section] = recorded[section]
+        for key, value in own.items():
+            OmegaConf.update(inherited, key, value)
+    for name in _FIXED:
+        inherited[name] = trained[name]
+    OmegaConf.set_struct(inherited, True)
+    return inherited
+
+
+def analysis_name(checkpoint: Any, default: str) -> str:
+    """The name of an analysis: the analysed run's name, or a default, followed by ``-analysis``.
+
+    >>> analysis_name(None, "mrpc-minilm")
+    'mrpc-minilm-analysis'
+    """
+    try:
+        run = run_of(checkpoint)
+    except UserError:
+        # A damaged run is reported when the analysis starts.
+        run = None
+    return f"{default if run is None else run.name}-analysis"
+
+
+OmegaConf.register_new_resolver("analysis_name", analysis_name, replace=True)

@@ -1,0 +1,147 @@
+"""Annotate texts that have no gold annotation, with a pipeline that the user names; results are cached on disk."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+from pydantic import Field
+from pytorch_lightning.utilities import rank_zero_only
+
+from bertsecrets.data.example import Annotation, Word
+from bertsecrets.data.spacy_pipeline import SpacyPipeline
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.progress import progress_over
+from bertsecrets.settings import Settings
+
+CHUNK = 512
+"""Texts annotated between two writes: an interruption loses at most this many."""
+
+_WORD = (
+    ("form", pa.string()),
+    ("start", pa.int32()),
+    ("end", pa.int32()),
+    ("pos", pa.string()),
+    ("head", pa.int32()),
+    ("relation", pa.string()),
+    ("negation", pa.bool_()),
+    ("entity", pa.int32()),
+    ("tag", pa.string()),
+)
+_SCHEMA = pa.schema([("text", pa.int32()), *_WORD])
+
+
+class Pipeline(Protocol):
+    """Finds and annotates the words of texts."""
+
+    @property
+    def identity(self) -> str:
+        """A string that changes with everything that can change an annotation."""
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """The annotation of each text; raises UserError if the pipeline cannot annotate."""
+
+
+class Annotator:
+    """A pipeline and the folder that caches its annotations.
+
+    A chunk's file is named after pipeline and texts, so a stale file is never read. It is written under a lock: of
+    several processes one annotates and the others read.
+
+    Args:
+        pipeline: Runs only on texts that are not cached.
+        folder: The cache; created if missing.
+        progress: Whether to show a progress bar, on the first process.
+    """
+
+    def __init__(self, pipeline: Pipeline, folder: Path, progress: bool = True) -> None:
+        self.pipeline = pipeline
+        self.folder = folder
+        self.progress = progress
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """The annotation of each text; raises UserError if the pipeline fails."""
+        distinct = sorted(set(texts))
+        annotations: dict[str, Annotation] = {}
+        visible = self.progress and getattr(rank_zero_only, "rank", 0) == 0
+        with progress_over(len(distinct), "annotation", visible, unit="text") as advance:
+            for start in range(0, len(distinct), CHUNK):
+                chunk = distinct[start : start + CHUNK]
+                annotations.update(zip(chunk, self._chunk(chunk), strict=True))
+                advance(len(chunk))
+        return [annotations[text] for text in texts]
+
+    def _chunk(self, texts: Sequence[str]) -> list[Annotation]:
+        digest = hashlib.sha256(json.dumps([self.pipeline.identity, *texts]).encode()).hexdigest()
+        path = self.folder / f"{digest[:32]}.parquet"
+        if not path.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):
+                # Another process may have written it while this one waited.
+                if not path.is_file():
+                    write_annotations(path, self.pipeline.annotate(texts))
+        return read_annotations(path, len(texts))
+
+
+class AnnotationConfig(Settings):
+    """The ``annotation`` section of the configuration.
+
+    Attributes:
+        pipeline: An installed spaCy package, or the folder of a saved pipeline; None takes the task's own annotation.
+        cache_dir: Folder for annotations; None takes ``~/.cache/bertsecrets/annotations``.
+        processes: Processes that annotate in parallel.
+    """
+
+    pipeline: str | None = Field(default=None, min_length=1, description="a spaCy package or folder, or null")
+    cache_dir: str | None = Field(default=None, description="the path of a folder, or null")
+    processes: int = Field(default=1, ge=1, description="a whole number from 1")
+
+
+def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotator | None:
+    """The annotator of the ``annotation`` section; None if it names no pipeline.
+
+    Raises:
+        UserError: If a key or value is not valid, or the pipeline does not exist.
+    """
+    settings = AnnotationConfig.read("annotation", config)
+    if settings.pipeline is None:
+        return None
+    folder = Path(settings.cache_dir).expanduser() if settings.cache_dir else _default_folder()
+    return Annotator(SpacyPipeline(settings.pipeline, settings.processes), folder, progress)
+
+
+def write_annotations(path: Path, annotations: Sequence[Annotation]) -> None:
+    """Write the words of each text as Parquet, one row per word; frames are left out.
+
+    Raises:
+        UserError: If the disk is full.
+    """
+    rows = [(number, word) for number, annotation in enumerate(annotations) for word in annotation.words]
+    columns: dict[str, list[object]] = {"text": [number for number, _ in rows]}
+    columns |= {name: [getattr(word, name) for _, word in rows] for name, _ in _WORD}
+    with atomic_write(path) as temporary:
+        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary, compression="zstd")
+
+
+def read_annotations(path: Path, count: int) -> list[Annotation]:
+    """The annotations of ``count`` texts; raises UserError if the file cannot be read."""
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"Annotation file {path} cannot be read ({error}); delete it, and run again.") from error
+    words_of: list[list[Word]] = [[] for _ in range(count)]
+    columns = [table[name].to_pylist() for name, _ in _WORD]
+    for number, *values in zip(table["text"].to_pylist(), *columns, strict=True):
+        words_of[number].append(Word(*values))
+    return [Annotation(tuple(words)) for words in words_of]
+
+
+def _default_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertsecrets" / "annotations"

@@ -1,0 +1,51 @@
+"""Entropy of attention: how widely a head spreads it (Clark et al. 2019, section 3.3; METHODS C4)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, Measure
+
+
+def row_entropy(attention_BHQK: Tensor) -> Tensor:
+    """Shannon entropy of each row in bits, ``[B, H, Q]``: 0 for attention to one token, log2 L for uniform attention."""
+    return -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / math.log(2)
+
+
+class Entropy(Measure):
+    """Mean entropy of a head's attention rows.
+
+    Columns:
+        ``bits``: mean over the L real tokens of the entropy of their rows; 0 to log2 L.
+        ``cls_bits``: entropy of the first real token's row, the classification token's.
+        ``uniform``: log2 L, the entropy of uniform attention.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        max_examples: Size of a random sample of the examples; None for all.
+    """
+
+    name = "entropy"
+    title = "Entropy of attention"
+    columns = (
+        Column("bits", "all tokens", "bits"),
+        Column("cls_bits", "from [CLS]", "bits"),
+        Column("uniform", "uniform attention", "bits", role="baseline"),
+    )
+
+    def __init__(self, num_layers: int, num_heads: int, max_examples: int | None = None) -> None:
+        super().__init__(num_layers, num_heads)
+        self.feed = Feed(max_examples=max_examples)
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        real_BQ = batch.attention_mask_BS.to(attention_BHQK.dtype)
+        length_B1 = real_BQ.sum(-1, keepdim=True)
+        bits_BHQ = row_entropy(attention_BHQK)
+        mean_BH = (bits_BHQ * real_BQ[:, None]).sum(-1) / length_B1
+        # With padding on the left the classification token is not in row 0.
+        first_BH1 = real_BQ.argmax(-1)[:, None, None].expand(-1, bits_BHQ.shape[1], 1)
+        cls_BH = bits_BHQ.gather(-1, first_BH1)[..., 0]
+        return torch.stack((mean_BH, cls_BH, length_B1.log2().expand_as(mean_BH)), dim=-1)

@@ -1,0 +1,331 @@
+"""Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, nn
+
+from bertsecrets.attention.watch import capture
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Matching
+from bertsecrets.data.framenet.selection import Selection
+from bertsecrets.data.framenet.source import FrameNetSource
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError, choices
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.frame_relations.drawings import drawings
+from bertsecrets.measures.frame_relations.links import (
+    Direction,
+    Link,
+    Moved,
+    Pairs,
+    Places,
+    fixed_offsets,
+    links_of,
+)
+from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
+from bertsecrets.measures.frame_relations.section import LEVEL, relation_section
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.corrections import holm
+
+BASELINES: dict[str, Moved] = {"position": "together", "received": "attending"}
+"""Possible explanations of a head's weight, and what each test moves."""
+
+_WEIGHT = "attention weight, mean over sentences"
+_SHOWN, _BATCH = 3, 64
+_LEAST_DRAWINGS, _DRAWINGS_A_HEAD = 5_000, 40
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class _Links:
+    """The links of a batch, and their places by baseline."""
+
+    batch: Batch
+    links: list[Link]
+    places: dict[str, Places]
+
+    def weights(self, attention_BHQK: Tensor) -> dict[str, Tensor]:
+        """Weight of every place, ``[M, H]`` float64, by baseline."""
+        return {name: places.weights(attention_BHQK) for name, places in self.places.items()}
+
+    def per_example(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Columns for each example, ``[B, H, C]``, from the weights of all places."""
+        elsewhere = [places.mean_elsewhere(weights[name]) for name, places in self.places.items()]
+        # A link's own place does not depend on what is moved.
+        name, places = next(iter(self.places.items()))
+        weight_NH = weights[name][places.first_N]
+        length_N1 = self.batch.lengths_B.to(weight_NH.device)[places.row_N, None]
+        uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
+        over = [weight_NH - mean_NH for mean_NH in elsewhere]
+        number_NHC = torch.stack((weight_NH, *elsewhere, *over, uniform_NH), -1)
+        total_BHC = number_NHC.new_zeros((self.batch.size, *number_NHC.shape[1:]))
+        count_BHC = total_BHC.index_add(0, places.row_N, (~number_NHC.isnan()).to(number_NHC))
+        # 0 / 0: examples without a link do not count.
+        return total_BHC.index_add(0, places.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
+
+
+class FrameRelations(Measure):
+    """Attention along annotated frame relations, and whether position or the attended word explains it.
+
+    Columns, averaged over examples (an example's number is the mean over its frames):
+        ``weight``: the largest attention weight among the token pairs of the link (METHODS K3).
+        ``position``: the same in other places of the sentence: the pairs moved together, so that all signed distances
+            stay. A head that attends at a fixed offset gives these places as much as the link.
+        ``received``: the same from other places of the sentence: the attending tokens moved, the attended ones kept. A
+            head that attends to such words from everywhere gives these places as much as the link.
+        ``over_position``, ``over_received``: ``weight`` minus each.
+        ``uniform``: what uniform attention gives, 1 / number of tokens.
+        ``p_position``, ``p_received``: one-sided p-values of the hypothesis that a link's own place is no better than the
+            others: the share of ``permutations`` random drawings of a place for every link (including its own) with a
+            mean of at least ``weight``, the observed mean included.
+        ``p_position_holm``, ``p_received_holm``: corrected over all heads of the model (Holm 1979).
+
+    Links without other places count in ``weight`` and ``uniform`` only; examples without a link do not count.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        pairs, direction, matching: See :func:`bertsecrets.measures.frame_relations.links.links_of`.
+        permutations: Drawings of each test, the same for every head; the smallest p-value is 1 / (permutations + 1), before
+            Holm's correction multiplies it by the number of heads. None for 40 per head, enough for significance, and
+            at least 5,000. Too few for any head to be significant cause a warning.
+        max_examples: A random sample of this many examples; None for all.
+        framenet: The ``framenet`` section of the configuration; without ``root`` and ``published`` the annotation of the
+            evaluation set is used.
+        example: Text of the sentence to show; by default, or if it has no link, the first sentence with a link.
+        required: Whether a task without frames and without FrameNet is an error; else the measure is left out.
+        seed: Seed of the drawings, combined with each example's index: results do not depend on batches and processes.
+
+    Raises:
+        UserError: If a choice does not exist, ``permutations`` is not a positive number, or the ``framenet`` section is not
+            valid.
+    """
+
+    name = "frame_relations"
+    title = "Attention along frame relations"
+    columns = (
+        Column("weight", "weight", _WEIGHT),
+        Column("position", "same distance elsewhere", _WEIGHT),
+        Column("received", "same word from elsewhere", _WEIGHT),
+        Column("over_position", "beyond the same distance elsewhere", _WEIGHT),
+        Column("over_received", "beyond the same word from elsewhere", _WEIGHT),
+        Column("uniform", "uniform attention", _WEIGHT, role="baseline"),
+        *(
+            Column(f"p_{name}{end}", f"p, {name}{text}", "p-value", (0.0, 1.0), role="p_value")
+            for name in BASELINES
+            for end, text in (("", ""), ("_holm", " (Holm)"))
+        ),
+    )
+    needs = frozenset({Need.ANNOTATION})
+    tracked = ("weight", "over_position")
+
+    drawn_LTRH: Tensor
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        pairs: Pairs = "all",
+        direction: Direction = "element_to_target",
+        matching: Matching = "offsets",
+        permutations: int | None = None,
+        max_examples: int | None = None,
+        framenet: Mapping[str, Any] | None = None,
+        example: str = "",
+        required: bool = True,
+        seed: int = 0,
+    ) -> None:
+        for key, value, valid in (
+            ("pairs", pairs, get_args(Pairs)),
+            ("direction", direction, get_args(Direction)),
+            ("matching", matching, get_args(Matching)),
+        ):
+            if value not in valid:
+                raise UserError(
+                    f"Unknown {key} '{value}' of the frame_relations measure; {choices(str(value), valid)}."
+                )
+        heads = num_layers * num_heads
+        permutations = max(_LEAST_DRAWINGS, _DRAWINGS_A_HEAD * heads) if permutations is None else permutations
+        if type(permutations) is not int or permutations < 1:
+            raise UserError(
+                f"permutations of the frame_relations measure is {permutations!r}; expected a whole number of at least 1."
+            )
+        if heads > LEVEL * (permutations + 1):
+            rank_zero_warn(
+                f"{permutations} permutations of the frame_relations measure cannot make any of {heads} heads significant at "
+                f"{LEVEL:g} after Holm's correction; use the default."
+            )
+        super().__init__(num_layers, num_heads)
+        self.pairs, self.direction, self.matching = pairs, direction, matching
+        self.permutations = permutations
+        self.seed = seed
+        self.source = FrameNetSource.read("framenet", framenet or {})
+        self.example, self.required = example, required
+        self.selection: Selection | None = None
+        self.split: EncodedSplit | None = None
+        self.task = ""
+        self.feed = Feed(max_examples=max_examples)
+        shape = (num_layers, len(BASELINES), permutations, num_heads)
+        self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        # The same for every layer of a batch.
+        self._found: _Links | None = None
+        self._drawn: tuple[Batch, list[Tensor]] | None = None
+
+    def inapplicable(self, data: TaskData) -> str | None:
+        if self.required or self.source.given:
+            return None
+        examples = data.evaluation_dataset(data.evaluation_names[0]).examples
+        if any(annotation.frames for example in examples for annotation in example.annotations):
+            return None
+        return f"Task {data.task.name} has no frames and framenet.root is not given: relation heads are left out."
+
+    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+        """FrameNet's sentences, read once; None for the evaluation set without FrameNet."""
+        self.task = data.task.name
+        if not self.source.given:
+            return None
+        if self.split is None:
+            self.selection = self.source.load(progress)
+            multiple = data.config.pad_to_multiple_of
+            self.split = EncodedSplit(
+                self.selection.examples, data.tokenizer, data.max_length, pad_to_multiple_of=multiple
+            )
+        return self.split
+
+    def prepare(self, split: EncodedSplit) -> None:
+        self.split = split
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        batch_links = self._find(batch)
+        if not batch_links.links:
+            return attention_BHQK.new_full((batch.size, attention_BHQK.shape[1], len(self.averaged)), torch.nan)
+        return batch_links.per_example(batch_links.weights(attention_BHQK))
+
+    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+        """Add one layer's maps of one batch, and the drawings of its links."""
+        batch_links = self._find(batch)
+        if not batch_links.links:
+            self._add(layer, batch, None)
+            return
+        weights = batch_links.weights(attention_BHQK)
+        self._add(layer, batch, batch_links.per_example(weights))
+        for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(batch_links), weights.values(), strict=True)):
+            # One sparse product for all drawings is many times faster than indexing each of them.
+            self.drawn_LTRH[layer, test].addmm_(drawn_RM, weight_MH)
+
+    def compute(self) -> HeadGrid:
+        """Means, standard errors and counts, reduced over all processes, and p-values as further columns."""
+        grid = super().compute()
+        count_LH = grid.count_LHC[:, :, 0]
+        observed_LH = self.total_LHC[:, :, 0].cpu() - _TOLERANCE * count_LH
+        reached_LTH = (self.drawn_LTRH.cpu() >= observed_LH[:, None, None]).sum(2)
+        p_LTH = (1 + reached_LTH.double()) / (1 + self.permutations)
+        values = []
+        for test in range(len(BASELINES)):
+            p_LH = p_LTH[:, test]
+            values += [p_LH, torch.from_numpy(holm(p_LH.flatten().numpy())).reshape(p_LH.shape)]
+        p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
+        return HeadGrid(
+            self.name,
+            self.columns,
+            torch.cat((grid.value_LHC, p_LHC), -1),
+            torch.cat((grid.stderr_LHC, torch.full_like(p_LHC, torch.nan)), -1),
+            torch.cat((grid.count_LHC, count_LH[:, :, None].expand_as(p_LHC)), -1),
+        )
+
+    def reset(self) -> None:
+        """Forget all examples."""
+        super().reset()
+        self._found = self._drawn = None
+
+    def _find(self, batch: Batch) -> _Links:
+        if self._found is None or self._found.batch is not batch:
+            links = links_of(batch, self.pairs, self.direction, self.matching)
+            # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
+            device = self.total_LHC.device
+            places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
+            self._found = _Links(batch, links, places)
+        return self._found
+
+    def _draw(self, batch_links: _Links) -> list[Tensor]:
+        if self._drawn is None or self._drawn[0] is not batch_links.batch:
+            self._drawn = (
+                batch_links.batch,
+                [
+                    drawings(batch_links.links, places, batch_links.batch.index_B, self.permutations, self.seed)
+                    for places in batch_links.places.values()
+                ],
+            )
+        return self._drawn[1]
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """The record of the links, :class:`RelationRecord`.
+
+        Raises:
+            UserError: If no sentence has a link.
+        """
+        assert self.split is not None
+        offsets: Counter[int] = Counter()
+        total, shown = 0, None
+        for start in range(0, len(self.split), _BATCH):
+            links = links_of(
+                self.split[range(start, min(start + _BATCH, len(self.split)))],
+                self.pairs,
+                self.direction,
+                self.matching,
+            )
+            offsets += fixed_offsets(links)
+            total += len(links)
+            for link in links:
+                wanted = self.split.examples[start + link.row].texts[0].strip() == self.example
+                shown = start + link.row if shown is None or wanted else shown
+        if shown is None:
+            raise UserError(
+                "No sentence has a frame with an element to link to its target; give annotated sentences with "
+                "framenet.root=<folder of FrameNet> or use a demo task."
+            )
+        record = RelationRecord(
+            source=self.source.name if self.source.given else f"the annotation of task {self.task}",
+            settings={
+                "pairs": self.pairs,
+                "direction": self.direction,
+                "matching": self.matching,
+                "permutations": self.permutations,
+            },
+            remaining={} if self.selection is None else self.selection.remaining,
+            links=total,
+            offsets=dict(sorted(offsets.items())),
+            example=self._show(self.split, shown, grid, model),
+        )
+        return asdict(record)
+
+    def _show(self, split: EncodedSplit, position: int, grid: HeadGrid, model: nn.Module) -> RelationExample:
+        batch = split[[position]]
+        links = links_of(batch, self.pairs, self.direction, self.matching)
+        map_LHQK = capture(model, batch.to(next(model.parameters()).device).inputs())[0]
+        weight_LH = np.nan_to_num(grid.column("weight").numpy(), nan=-1.0)
+        highest = [divmod(int(place), weight_LH.shape[1]) for place in np.argsort(-weight_LH, axis=None)[:_SHOWN]]
+        real_S = batch.attention_mask_BS[0].bool()
+        # Maps are cropped to real tokens: padding on the left shifts the pairs.
+        first = int(real_S.nonzero()[0])
+        return RelationExample(
+            text=" / ".join(split.examples[position].texts),
+            tokens=[
+                str(token) for token in split.tokenizer.convert_ids_to_tokens(batch.input_ids_BS[0][real_S].tolist())
+            ],
+            pairs=[(query - first, key - first) for link in links for query, key in link.pairs],
+            maps=[HeadMap(layer, head, map_LHQK[layer, head].tolist()) for layer, head in highest],
+        )
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Figure 3 of the paper, and how much of it position and the attended word explain."""
+        return relation_section(view)

@@ -1,0 +1,65 @@
+"""Columns of the linguistic measures: their labels, those worth showing, and the heads that stand out in them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.results.formatting import head_label, with_error
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_exceeds_zero
+
+SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}
+"""Labels of the features of special tokens."""
+
+RATE = 0.05
+"""False discovery rate for heads that stand out."""
+
+
+def feature_label(feature: str) -> str:
+    """A feature's label on pages."""
+    return SPECIAL.get(feature, feature.replace("_", " "))
+
+
+def pair_label(pair: str) -> str:
+    """A pair's label on pages: ``verb → subject``."""
+    return pair.replace("_to_", " → ").replace("_", " ")
+
+
+def occurring(view: MeasureView) -> list[str]:
+    """Columns with at least one example, without those that repeat another.
+
+    With one separator per example, the sum over all separators repeats the single one.
+    """
+    names = [column.name for column in view.columns if view.has(column.name) and view.count(column.name)]
+    return [name for name in names if not _repeats(view, name, names)]
+
+
+def _repeats(view: MeasureView, name: str, names: Sequence[str]) -> bool:
+    single = name.replace("sep_total", "sep")
+    return single != name and single in names and np.array_equal(view.value(name), view.value(single), equal_nan=True)
+
+
+def above_zero(view: MeasureView, names: Sequence[str]) -> list[NDArray[np.bool_]]:
+    """Which heads' means over examples exceed 0: one-sided t tests, at a false discovery rate over all of them.
+
+    Args:
+        view: The measure.
+        names: The columns; a head with fewer than two examples does not exceed 0.
+    """
+    p = [mean_exceeds_zero(*view.grid(name)) for name in names]
+    # NaN (nothing to test) compares as not significant.
+    return list(corrected(np.stack(p)) <= RATE)
+
+
+def strongest(view: MeasureView, name: str) -> str:
+    """The head with the highest value of a column, with the value and its standard error."""
+    place = highest(view.value(name))
+    return f"{head_label(*place)}: {with_error(view.value(name)[place], view.stderr(name)[place])}"
+
+
+def counted(view: MeasureView, name: str, title: str) -> str:
+    """A panel's title with the number of examples, kept on one line."""
+    return f"{title} (n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{view.count(name):,})"

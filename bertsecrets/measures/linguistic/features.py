@@ -1,0 +1,321 @@
+"""Attention to linguistic features: how much each head attends to nouns, subjects, [SEP] and the like."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example, Matching
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError, choices
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.linguistic.columns import (
+    RATE,
+    SPECIAL,
+    above_zero,
+    counted,
+    feature_label,
+    occurring,
+    strongest,
+)
+from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
+from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
+from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels, layer_means
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+
+KOVALEVA = "features_kovaleva"
+"""Name of the measure with ``matching=kovaleva``."""
+
+_RECEIVED = "largest mean attention received by a token"
+_LOWEST = -8
+"""Exponent (base 2) of the lowest multiple that the figure distinguishes from zero."""
+
+Absent = Literal["exclude", "kovaleva"]
+
+UNIFORM, OVER_UNIFORM = "_uniform", "_over_uniform"
+"""Suffixes of the columns with the value under uniform attention, and with the difference from it."""
+
+
+def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
+    """The mean attention that each token receives from the L real tokens, ``[B, H, S]`` in 0..1; padding receives 0."""
+    weight_BS = real_BS.to(attention_BHQK.dtype)
+    weight_B11Q = (weight_BS / weight_BS.sum(-1, keepdim=True))[:, None, None]
+    return (weight_B11Q @ attention_BHQK)[:, :, 0]
+
+
+def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) -> Tensor:
+    """The largest value (or the sum) among the tokens of each feature, ``[B, H, F]``; NaN if there is no such token."""
+    values_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
+    for place, feature in enumerate(features):
+        if feature.pool == "sum":
+            values_BHF[:, :, place] = (values_BHS * mask_BFS[:, None, place]).sum(-1)
+    return values_BHF.masked_fill(~mask_BFS.any(-1)[:, None], torch.nan)
+
+
+class Features(Measure):
+    """Attention to linguistic features (Kovaleva et al. 2019, section 4.4; METHODS K5).
+
+    Columns:
+        ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special
+            tokens included, in 0..1; with ``pool: sum``, the sum over j.
+        ``<feature>_uniform``: the value under uniform attention on the same examples: 1/L for each token.
+        ``<feature>_over_uniform``: ``<feature>`` minus that, example by example; -1..1.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        features: Name -> kinds, see :class:`Feature`.
+        matching: From words to tokens: by character ``offsets``, or by spelling as the original code does (``kovaleva``).
+        absent: Examples without the feature: ``exclude`` ignores them, as the paper says; ``kovaleva`` counts them
+            as 0, as the original code does for all features but negation.
+        max_examples: A random sample of this many examples; None for all. The paper takes 1000.
+        max_length: Truncate to this many tokens; None for the task's. The original's is 200.
+
+    Raises:
+        UserError: If there is no feature, a feature is not valid, or ``matching`` or ``absent`` does not exist.
+    """
+
+    name = "features"
+    title = "Attention to linguistic features"
+    tracked = ()
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        features: Mapping[str, Mapping[str, Any] | None],
+        matching: Matching = "offsets",
+        absent: Absent = "exclude",
+        max_examples: int | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        self.features = features_from_config(features)
+        if not self.features:
+            raise UserError("The measure of linguistic features has no features; give at least one under features.")
+        check_matching(self.name, matching, absent, self.features)
+        if matching == "kovaleva":
+            # One table may hold both definitions, under different names.
+            self.name = KOVALEVA
+            self.title = "Attention to linguistic features, by the original code's definitions"
+        labels = {name: feature_label(name) for name in self.features}
+        self.columns = (
+            *(Column(name, label, _RECEIVED) for name, label in labels.items()),
+            *(
+                Column(name + UNIFORM, f"{label}, uniform attention", _RECEIVED, role="baseline")
+                for name, label in labels.items()
+            ),
+            # On the same examples, two models differ in it by as much as in the feature itself.
+            *(
+                Column(name + OVER_UNIFORM, f"{label}, over uniform attention", _RECEIVED, role="baseline")
+                for name, label in labels.items()
+            ),
+        )
+        super().__init__(num_layers, num_heads)
+        if any(feature.needs_annotation for feature in self.features.values()):
+            self.needs = frozenset({Need.ANNOTATION})
+        self.matching = matching
+        self.feed = Feed(max_examples=max_examples, max_length=max_length)
+        as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
+        self._as_zero_F = torch.tensor(as_zero)
+        self._tokens: FeatureTokens | None = None
+        self._masked: tuple[Batch, Tensor] | None = None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        check_occurs(self.name, self.features, split.examples)
+        self._tokens = feature_tokens(self.matching, list(self.features.values()), split.examples, split.tokenizer)
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        if self._masked is None or self._masked[0] is not batch:
+            # The same for every layer of a batch.
+            self._masked = batch, self._masks(batch)
+        mask_BFS = self._masked[1]
+        real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
+        uniform_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
+        received_BHF, uniform_B1F = (
+            pooled(values_BHS, mask_BFS, self.features.values())
+            for values_BHS in (attention_received(attention_BHQK, real_BS), uniform_B1S)
+        )
+        uniform_BHF = uniform_B1F.expand_as(received_BHF)
+        values_BHC = torch.cat((received_BHF, uniform_BHF, received_BHF - uniform_BHF), dim=-1)
+        as_zero_C = self._as_zero_F.repeat(3).to(values_BHC.device)
+        return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
+
+    def _masks(self, batch: Batch) -> Tensor:
+        if self._tokens is None:
+            self._tokens = feature_tokens(self.matching, list(self.features.values()))
+        return self._tokens.masks(batch)
+
+    def reset(self) -> None:
+        """Back to no examples."""
+        super().reset()
+        self._masked = None
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Attention to each feature, compared with uniform attention; None if no example has any."""
+        names = [name for name in occurring(view) if not name.endswith(UNIFORM)]
+        special = [name for name in names if name in ("cls", "sep")]
+        words = [name for name in names if name not in SPECIAL]
+        if not names:
+            return None
+        findings = [*_early_and_late(view, special), *_most_attended(view, words)]
+        return Section(
+            view.title,
+            findings,
+            [
+                "Each number is the largest mean attention that a token with the feature receives, averaged over the "
+                "examples that have such a token (Kovaleva et al. 2019, section 4.4). Uniform attention gives every token "
+                "1/L. The largest of several tokens exceeds that even if a head ignores the feature: the fair "
+                f"comparison is with a random model (measure=[{view.name}] compare_with=[initial,random]). Heads are counted "
+                "as above uniform attention by a one-sided t test of the differences from it over examples, at a false "
+                f"discovery rate of {RATE:.0%} over all heads and features."
+            ],
+            [_table(view, names)],
+            [*_special_figures(view, special), *_word_figure(view, words)],
+        )
+
+
+def check_matching(measure: str, matching: str, absent: str, features: Mapping[str, Feature]) -> None:
+    """Raise UserError if ``matching`` or ``absent`` does not exist, or does not support one of the features."""
+    for key, value, valid in (("matching", matching, get_args(Matching)), ("absent", absent, get_args(Absent))):
+        if value not in valid:
+            raise UserError(f"Unknown {key} '{value}' of the {measure} measure; {choices(str(value), valid)}.")
+    for name, feature in features.items():
+        if feature.contains and matching != "kovaleva":
+            raise UserError(f"Feature '{name}' uses contains, which needs matching=kovaleva; use lexicon or negation.")
+
+
+def is_negation(feature: Feature) -> bool:
+    """Whether a feature is the one that the original code ignores where it is absent."""
+    return feature.negation or bool(feature.contains)
+
+
+def feature_tokens(
+    matching: Matching,
+    features: Sequence[Feature],
+    examples: Sequence[Example] = (),
+    tokenizer: PreTrainedTokenizerFast | None = None,
+) -> FeatureTokens:
+    """The object that finds the tokens of features; matching by spelling needs all examples and the tokenizer.
+
+    Raises:
+        ValueError: If they are missing.
+    """
+    if matching == "offsets":
+        return OffsetMatching(features)
+    if tokenizer is None:
+        raise ValueError("matching=kovaleva needs texts: call prepare(split) before the first batch")
+    return StringMatching(features, examples, tokenizer)
+
+
+def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBlock]:
+    if not special:
+        return []
+    title, note = "Attention to special tokens, by layer", sample_size([view.count(name) for name in special])
+    unit = "mean attention received"
+    by_layer = layer_means(
+        [LayerLine(SPECIAL[name], view.value(name)) for name in special],
+        title=title,
+        unit=unit,
+        note=note,
+        level=float(np.nanmean(view.value(special[0] + UNIFORM))),
+        level_name="uniform attention",
+    )
+    by_head = head_panels(
+        [HeadPanel(counted(view, name, SPECIAL[name]), view.value(name)) for name in special],
+        title="Attention to special tokens, head by head",
+        unit=unit,
+        note=note,
+        limits=(0.0, 1.0),
+    )
+    caption = f"{title} (figure 6 of Kovaleva et al.)."
+    return [
+        FigureBlock(f"{view.name}_special", by_layer, caption, "Line chart by layer."),
+        FigureBlock(f"{view.name}_special_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
+    ]
+
+
+def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
+    if not words:
+        return []
+    title = "Attention to words, in multiples of uniform attention"
+    figure = head_panels(
+        [
+            HeadPanel(
+                counted(view, name, feature_label(name)),
+                np.log2(np.maximum(_ratio(view, name), 2.0**_LOWEST)),
+            )
+            for name in words
+        ],
+        title=title,
+        unit="times uniform attention",
+        note=sample_size([view.count(name) for name in words]),
+        signed=True,
+        ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
+    )
+    return [FigureBlock(f"{view.name}_words", figure, f"{title}.", "Heatmaps of heads, one for each feature.")]
+
+
+def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
+    """The layers that attend most to special tokens."""
+    if not special:
+        return []
+    layers = {name: np.nanmean(view.value(name), 1) for name in special}
+    peaks = {name: int(mean_L.argmax()) for name, mean_L in layers.items()}
+    places = " and ".join(
+        f"{SPECIAL[name]} in layer {peaks[name]} ({number(layers[name][peaks[name]])} on average over heads)"
+        for name in special
+    )
+    order = ""
+    if len(special) == 2:
+        earlier = peaks["cls"] < peaks["sep"]
+        order = (
+            ", as in the paper: [CLS] early, [SEP] late" if earlier else ", unlike the paper's [CLS] early, [SEP] late"
+        )
+    return [f"Most attention goes to {places}{order}."]
+
+
+def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
+    if not words:
+        return []
+    best = max(words, key=lambda name: float(np.nanmax(_ratio(view, name))))
+    ratio_LH = _ratio(view, best)
+    place = highest(ratio_LH)
+    return [
+        f"The feature of words attended to most is {feature_label(best)}: {head_label(*place)} gives it "
+        f"{ratio_LH[place]:.1f} times what uniform attention would, heads on average {np.nanmean(ratio_LH):.1f} times."
+    ]
+
+
+def _table(view: MeasureView, names: Sequence[str]) -> Table:
+    certain = above_zero(view, [name + OVER_UNIFORM for name in names])
+    header = ["feature", "examples", "mean of heads", "uniform", "heads above it", "highest head ± standard error"]
+    rows = [
+        [
+            feature_label(name),
+            f"{view.count(name):,}",
+            number(float(np.nanmean(view.value(name)))),
+            number(float(np.nanmean(view.value(name + UNIFORM)))),
+            f"{int(certain_LH.sum())} of {certain_LH.size}",
+            strongest(view, name),
+        ]
+        for name, certain_LH in zip(names, certain, strict=True)
+    ]
+    return Table(header, rows, "Features, over all heads, compared with uniform attention")
+
+
+def _ratio(view: MeasureView, name: str) -> NDArray[np.float64]:
+    return view.value(name) / view.value(name + UNIFORM)
+
+
+def _times(power: int) -> str:
+    return f"{2**power}×" if power >= 0 else f"1/{2**-power}×"

@@ -1,0 +1,354 @@
+"""Attention between linked words, and from the classification token to linguistic features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example, Matching
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.linguistic.columns import (
+    RATE,
+    above_zero,
+    counted,
+    feature_label,
+    occurring,
+    pair_label,
+    strongest,
+)
+from bertsecrets.measures.linguistic.equal_distances import EqualDistances
+from bertsecrets.measures.linguistic.features import Absent, check_matching, feature_tokens, pooled
+from bertsecrets.measures.linguistic.matching import FeatureTokens, StringMatching
+from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
+from bertsecrets.measures.linguistic.word_pairs import (
+    OffsetPairs,
+    PairTokens,
+    SpellingPairs,
+    TokenPairs,
+    WordPair,
+    check_pairs_occur,
+)
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+
+_WEIGHT = "largest attention weight"
+
+KOVALEVA = "token_to_token_kovaleva"
+"""Name of the measure with ``matching=kovaleva``."""
+
+CLS_TO = "cls_to_"
+MEAN, BEYOND, FAR = "_mean", "_beyond_position", "_far"
+UNIFORM = "uniform"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Token positions shared by all layers of a batch."""
+
+    batch: Batch
+    mask_BFS: Tensor
+    pairs: TokenPairs
+    equal: EqualDistances
+    far_N: Tensor
+
+
+class TokenToToken(Measure):
+    """Attention from one kind of token to another (Kovaleva et al. 2019, section 4.5; METHODS K6).
+
+    Columns:
+        ``cls_to_<feature>``: the largest attention from the first token ([CLS]) to a token with the feature, in 0..1;
+            with ``pool: sum``, to all of them together. The paper looks at the last layer.
+        ``<pair>``: the largest attention from a token of a first word to a token of its second word, in 0..1.
+        ``<pair>_mean``: mean attention over these pairs of tokens, except those that are the only pair at their signed
+            distance (between the same sentences of the same example, without special tokens); in 0..1.
+        ``<pair>_beyond_position``: the same mean of each pair's attention minus the mean of the other pairs at its
+            distance. 0 is expected of a head that attends by position only; -1..1.
+        ``<pair>_far``: as ``<pair>``, among tokens at least ``far`` apart.
+        ``uniform``: 1/L, the attention to each of the L tokens under uniform attention.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        features: Name -> kinds, see :class:`Feature`, of the columns ``cls_to_<feature>``.
+        pairs: Name -> link and ends, see :class:`WordPair`.
+        far: Least distance in tokens of ``<pair>_far``.
+        matching: From words to tokens: by character ``offsets``, or by spelling and order as the original code does
+            (``kovaleva``).
+        absent: Examples without the pair: ``exclude`` ignores them; ``kovaleva`` counts them as 0 in ``<pair>``, as the
+            original code does.
+        max_examples: A random sample of this many examples; None for all. The paper takes 1000.
+        max_length: Truncate to this many tokens; None for the task's. The original's is 200.
+
+    Raises:
+        UserError: If there is neither a feature nor a pair, one is not valid, two columns have the same name, or a setting
+            does not exist.
+    """
+
+    name = "token_to_token"
+    title = "Attention from token to token"
+    tracked = ()
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        features: Mapping[str, Mapping[str, Any] | None],
+        pairs: Mapping[str, Mapping[str, Any] | None],
+        far: int = 3,
+        matching: Matching = "offsets",
+        absent: Absent = "exclude",
+        max_examples: int | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        self.features = features_from_config(features)
+        self.pairs = {
+            str(name): WordPair.from_config(str(name), section)
+            for name, section in pairs.items()
+            if section is not None
+        }
+        if not self.features and not self.pairs:
+            raise UserError("The measure token_to_token has neither features nor pairs; give at least one.")
+        if type(far) is not int or far < 1:
+            raise UserError(
+                f"far is {far!r} in the measure token_to_token; expected a whole number of tokens of at least 1."
+            )
+        check_matching(self.name, matching, absent, self.features)
+        if matching == "kovaleva":
+            # One table may hold both definitions, under different names.
+            self.name = KOVALEVA
+            self.title = "Attention from token to token, by the original code's definitions"
+        labels = {name: pair_label(name) for name in self.pairs}
+        kinds = {"": "", MEAN: ", mean", BEYOND: ", beyond position", FAR: ", far apart"}
+        self.columns = (
+            *(Column(CLS_TO + name, f"[CLS] → {feature_label(name)}", _WEIGHT) for name in self.features),
+            *(
+                Column(name + kind, label + text, _WEIGHT)
+                for kind, text in kinds.items()
+                for name, label in labels.items()
+            ),
+            Column(UNIFORM, "uniform attention", _WEIGHT, role="baseline"),
+        )
+        super().__init__(num_layers, num_heads)
+        if self.pairs or any(feature.needs_annotation for feature in self.features.values()):
+            self.needs = frozenset({Need.ANNOTATION})
+        self.far = far
+        self.matching = matching
+        self.absent = absent
+        self.feed = Feed(max_examples=max_examples, max_length=max_length)
+        self._tokens: FeatureTokens | None = None
+        self._pair_tokens: PairTokens | None = None
+        self._found: _Found | None = None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        check_occurs(self.name, self.features, split.examples)
+        without = check_pairs_occur(self.name, self.pairs, split.examples)
+        if without:
+            rank_zero_warn(
+                f"No word of these examples is annotated with coreference: the columns {', '.join(without)} stay empty."
+            )
+        self._look_for(split.examples, split.tokenizer)
+
+    def _look_for(self, examples: Sequence[Example] = (), tokenizer: PreTrainedTokenizerFast | None = None) -> None:
+        self._tokens = feature_tokens(self.matching, list(self.features.values()), examples, tokenizer)
+        self._pair_tokens = (
+            SpellingPairs(list(self.pairs.values()), self._tokens)
+            if isinstance(self._tokens, StringMatching)
+            else OffsetPairs(list(self.pairs.values()))
+        )
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        if self._found is None or self._found.batch is not batch:
+            self._found = self._find(batch)
+        tokens = self._found
+        size, heads = attention_BHQK.shape[:2]
+        first_B = batch.attention_mask_BS.argmax(-1)
+        row_BHK = attention_BHQK[torch.arange(size, device=first_B.device), :, first_B]
+        columns = [pooled(row_BHK, tokens.mask_BFS, self.features.values())]
+        if self.pairs:
+            pairs = tokens.pairs
+            values_NH = attention_BHQK[pairs.row_N, :, pairs.query_N, pairs.key_N]
+            beyond_NH = values_NH - tokens.equal.mean_of_others(attention_BHQK, values_NH)
+            most_BHP = self._pooled(values_NH, pairs, size, "amax")
+            columns += [
+                most_BHP if self.absent == "exclude" else most_BHP.nan_to_num(0.0),
+                self._pooled(values_NH.masked_fill(beyond_NH.isnan(), torch.nan), pairs, size, "mean"),
+                self._pooled(beyond_NH, pairs, size, "mean"),
+                self._pooled(values_NH.masked_fill(~tokens.far_N[:, None], torch.nan), pairs, size, "amax"),
+            ]
+        uniform_B = batch.lengths_B.to(attention_BHQK.dtype).reciprocal()
+        columns.append(uniform_B[:, None, None].expand(size, heads, 1))
+        return torch.cat(columns, dim=-1)
+
+    def _pooled(self, values_NH: Tensor, pairs: TokenPairs, size: int, pool: str) -> Tensor:
+        """Values pooled over the token pairs of each example and word pair, ``[B, H, P]``, ignoring NaN."""
+        heads = values_NH.shape[1]
+        counts_N1 = values_NH.isnan().logical_not()[:, :1]
+        keep_K = counts_N1[:, 0].nonzero()[:, 0]
+        place_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
+        pooled_GH = values_NH.new_full((size * len(self.pairs), heads), torch.nan)
+        pooled_GH.scatter_reduce_(0, place_KH, values_NH[keep_K], pool, include_self=False)
+        return pooled_GH.reshape(size, len(self.pairs), heads).transpose(1, 2)
+
+    def _find(self, batch: Batch) -> _Found:
+        if self._tokens is None or self._pair_tokens is None:
+            self._look_for()
+        assert self._tokens is not None
+        assert self._pair_tokens is not None
+        pairs = self._pair_tokens.find(batch)
+        far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
+        return _Found(batch, self._tokens.masks(batch), pairs, EqualDistances.of(pairs, batch), far_N)
+
+    def reset(self) -> None:
+        """Back to no examples."""
+        super().reset()
+        self._found = None
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Attention of [CLS] in the last layer, and between linked words; None if no example has either."""
+        names = occurring(view)
+        from_cls = [name for name in names if name.startswith(CLS_TO)]
+        pairs = [name.removesuffix(BEYOND) for name in names if name.endswith(BEYOND)]
+        if not from_cls and not pairs:
+            return None
+        certain = above_zero(view, [name + BEYOND for name in pairs]) if pairs else []
+        return Section(
+            view.title,
+            [*_cls_finding(view, from_cls), *_beyond_finding(view, pairs, certain)],
+            [
+                "The largest attention between two linked words says little about syntax if they are neighbours: a head "
+                "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the "
+                "same). “Beyond position” is the mean attention over all such pairs of tokens minus "
+                "the mean attention between other words of the same sentences at the same signed distance: a "
+                "head that attends by position only is expected to have 0. Heads are counted as beyond it by a one-sided "
+                f"t test over examples, at a false discovery rate of {RATE:.0%} over all heads and kinds of words."
+            ],
+            [_pair_table(view, names, pairs, certain)] if pairs else [],
+            [*_cls_figure(view, from_cls), *_pair_figures(view, pairs, certain)],
+        )
+
+
+def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> list[FigureBlock]:
+    if not from_cls:
+        return []
+    last_RH = np.stack([view.value(name)[-1] for name in from_cls])
+    title = f"What [CLS] attends to in the last layer ({len(view.value(from_cls[0])) - 1})"
+    figure = heatmap(
+        last_RH,
+        title=title,
+        unit="largest attention from [CLS]",
+        count=[view.count(name) for name in from_cls],
+        limits=(0.0, max(0.5, float(np.nanmax(last_RH)))),
+        rows=[feature_label(name.removeprefix(CLS_TO)) for name in from_cls],
+    )
+    caption = f"{title} (figure 7 of Kovaleva et al.)."
+    return [FigureBlock(f"{view.name}_cls", figure, caption, "Heatmap of features by heads.")]
+
+
+def _cls_finding(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
+    if not from_cls:
+        return []
+    means = {feature_label(name.removeprefix(CLS_TO)): float(np.nanmean(view.value(name)[-1])) for name in from_cls}
+    first, *others = sorted(means, key=lambda name: -means[name])
+    then = f", then to {others[0]} ({number(means[others[0]])})" if others else ""
+    uniform = float(np.nanmean(view.value(UNIFORM)))
+    return [
+        f"In the last layer [CLS] attends most to {first} ({number(means[first])} on average over heads){then}; uniform "
+        f"attention gives {number(uniform)}."
+    ]
+
+
+def _pair_figures(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[FigureBlock]:
+    if not pairs:
+        return []
+    titles = [counted(view, name, pair_label(name)) for name in pairs]
+    counts = sample_size([view.count(name) for name in pairs])
+    largest = head_panels(
+        [HeadPanel(title, view.value(name)) for title, name in zip(titles, pairs, strict=True)],
+        title="Attention between linked words",
+        unit=_WEIGHT,
+        note=counts,
+        limits=(0.0, 1.0),
+    )
+    beyond = head_panels(
+        [
+            HeadPanel(title, view.value(name + BEYOND), certain_LH)
+            for title, name, certain_LH in zip(titles, pairs, certain, strict=True)
+        ],
+        title="Attention between linked words beyond position",
+        unit="attention beyond that at the same distance",
+        note=f"{counts}; pale: not above position alone at a false discovery rate of {RATE:.0%}",
+        signed=False,
+    )
+    return [
+        FigureBlock(
+            f"{view.name}_pairs",
+            largest,
+            "Attention between linked words (figure 7 of Kovaleva et al.).",
+            "Heatmaps of heads.",
+        ),
+        FigureBlock(
+            f"{view.name}_beyond_position",
+            beyond,
+            "Attention to linked words beyond that to other words at the same distance.",
+            "Heatmaps of heads; those not above position alone are pale.",
+        ),
+    ]
+
+
+def _pair_table(
+    view: MeasureView, names: Sequence[str], pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]
+) -> Table:
+    header = [
+        "words",
+        "examples",
+        "highest head ± standard error",
+        "its mean",
+        "of that beyond position",
+        "it far apart",
+    ]
+    header += ["heads beyond position", "furthest beyond it ± standard error"]
+    rows = []
+    for name, certain_LH in zip(pairs, certain, strict=True):
+        place = highest(view.value(name))
+        far = float(view.value(name + FAR)[place]) if name + FAR in names else float("nan")
+        rows.append(
+            [
+                pair_label(name),
+                f"{view.count(name):,}",
+                strongest(view, name),
+                number(view.value(name + MEAN)[place]),
+                number(view.value(name + BEYOND)[place]),
+                number(far),
+                f"{int(certain_LH.sum())} of {certain_LH.size}",
+                strongest(view, name + BEYOND),
+            ]
+        )
+    caption = "Linked words, and how much of the highest head's mean attention to them is left without position"
+    return Table(header, rows, caption)
+
+
+def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[str]:
+    """Sentence on the pair with the head furthest beyond position, and on how many pairs have such a head."""
+    if not pairs:
+        return []
+    with_any = sum(bool(certain_LH.any()) for certain_LH in certain)
+    best = max(pairs, key=lambda name: float(np.nanmax(view.value(name + BEYOND))))
+    return [
+        f"Beyond position, {with_any} of {len(pairs)} kinds of linked words have a head that attends to them; "
+        f"{strongest(view, best + BEYOND)} for {pair_label(best)} goes furthest."
+    ]

@@ -1,0 +1,146 @@
+"""Linguistic features, as a user defines them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from bertsecrets.data.example import Example, Word
+from bertsecrets.errors import UserError, choices
+
+SPECIAL = ("first", "separator")
+
+Pool = Literal["max", "sum"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature of tokens: those of words that fit all its kinds, or special tokens.
+
+    Args:
+        pos: Universal POS tags.
+        relation: Universal Dependencies labels.
+        tag: The annotator's finer tags.
+        lexicon: Word forms, ignoring case.
+        negation: Only words that negate.
+        contains: Strings to find anywhere in a sentence (case-sensitive), as the original code finds negation; only
+            with ``matching=kovaleva``, and without other kinds.
+        special: ``first`` (the classification token) or ``separator`` (every other special token); without other kinds.
+        pool: How several tokens with the feature are combined: ``max`` or ``sum``.
+
+    Raises:
+        UserError: If there is no kind, ``special`` or ``contains`` is combined with another kind, or the special token or
+            the pool does not exist.
+    """
+
+    pos: tuple[str, ...] = ()
+    relation: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    lexicon: tuple[str, ...] = ()
+    negation: bool = False
+    contains: tuple[str, ...] = ()
+    special: str | None = None
+    pool: str = "max"
+
+    def __post_init__(self) -> None:
+        of_words = bool(self.pos or self.relation or self.tag or self.lexicon or self.negation)
+        if self.special is not None and self.special not in SPECIAL:
+            raise UserError(f"Unknown special token '{self.special}' of a feature; {choices(self.special, SPECIAL)}.")
+        if self.pool not in get_args(Pool):
+            raise UserError(f"Unknown pool '{self.pool}' of a feature; {choices(self.pool, get_args(Pool))}.")
+        if of_words + bool(self.contains) + (self.special is not None) != 1:
+            raise UserError(
+                "A feature has either special tokens, or strings that a sentence contains, or words by pos, relation, "
+                "tag, lexicon or negation; give exactly one of the three."
+            )
+
+    @classmethod
+    def from_config(cls, name: str, section: Mapping[str, Any]) -> "Feature":
+        """Read a feature from a section of ``conf/feature``.
+
+        Raises:
+            UserError: If a kind does not exist, or the feature is not valid.
+        """
+        valid = {field.name for field in fields(cls)}
+        if not isinstance(section, Mapping):
+            raise UserError(f"Feature '{name}' is {section!r}; expected kinds and their values, e.g. {{pos: [ADJ]}}.")
+        for key in section:
+            if key not in valid:
+                raise UserError(f"Unknown kind '{key}' of feature '{name}'; {choices(str(key), valid)}.")
+        lists = {}
+        for key in ("pos", "relation", "tag", "lexicon", "contains"):
+            value = section.get(key, ())
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise UserError(f"Kind '{key}' of feature '{name}' is {value!r}; expected a list, e.g. [{value}].")
+            lists[key] = tuple(map(str, value))
+        return cls(
+            **lists,
+            negation=bool(section.get("negation", False)),
+            special=section.get("special"),
+            pool=section.get("pool", "max"),
+        )
+
+    @property
+    def needs_annotation(self) -> bool:
+        """Whether the feature needs annotated words."""
+        return self.special is None and not self.contains
+
+    def fits(self, word: Word) -> bool:
+        """Whether a word has the feature; False for features of special tokens or contained strings."""
+        return (
+            self.needs_annotation
+            and (not self.pos or word.pos in self.pos)
+            and (not self.relation or word.relation in self.relation)
+            and (not self.tag or word.tag in self.tag)
+            and (not self.lexicon or word.form.lower() in {form.lower() for form in self.lexicon})
+            and (not self.negation or word.negation)
+        )
+
+    def occurs(self, example: Example) -> bool:
+        """Whether an example has the feature before truncation."""
+        if self.contains:
+            return any(part in text for part in self.contains for text in example.texts)
+        if self.special is not None:
+            return True
+        return any(self.fits(word) for sentence in example.annotations for word in sentence.words)
+
+
+def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Feature]:
+    """Name -> feature; a name without a section (``nouns: null``) is left out."""
+    return {
+        str(name): Feature.from_config(str(name), section) for name, section in sections.items() if section is not None
+    }
+
+
+def check_occurs(measure: str, features: Mapping[str, Feature], examples: Sequence[Example]) -> None:
+    """Check that every feature is in at least one example.
+
+    Args:
+        measure: Name of the measure with the features.
+        features: By name.
+        examples: All examples.
+
+    Raises:
+        UserError: If a feature is in no example.
+    """
+    for name, feature in features.items():
+        if not any(feature.occurs(example) for example in examples):
+            if feature.tag and not any(
+                word.tag for example in examples for sentence in example.annotations for word in sentence.words
+            ):
+                raise UserError(
+                    f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which the words of this "
+                    "annotation do not have; use annotation=spacy, or the features of conf/feature/default.yaml."
+                )
+            raise UserError(
+                f"Feature '{name}' matches nothing in the {len(examples):,} examples; correct its definition "
+                f"({', '.join(_kinds(feature))}) or leave it out with measure.{measure}.features.{name}=null."
+            )
+
+
+def _kinds(feature: Feature) -> list[str]:
+    kinds = [(field.name, getattr(feature, field.name)) for field in fields(feature) if field.name != "pool"]
+    return [
+        f"{name} {'|'.join(value) if isinstance(value, tuple) else str(value).lower()}"
+        for name, value in kinds
+        if value
+    ]

@@ -1,0 +1,135 @@
+"""One pass over the data that feeds every requested measure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.watch import map_stream, watch
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Measure, Need
+from bertsecrets.models.encoder import describe, unwrap
+
+
+def check_needs(
+    measures: Sequence[Measure], references: Mapping[str, nn.Module] | None, annotated: bool = True
+) -> None:
+    """Check, before the first batch, that every measure's needs can be met.
+
+    Args:
+        measures: The measures.
+        references: The models to compare with, by name.
+        annotated: Whether the examples have annotated words.
+
+    Raises:
+        UserError: If a need cannot be met.
+    """
+    for measure in measures:
+        if Need.ANNOTATION in measure.needs and not annotated:
+            raise UserError(
+                f"Measure '{measure.name}' needs annotated words, but these examples have none; use a spaCy pipeline "
+                "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a "
+                "treebank (task=ud_ewt data.root=<folder>), which carry gold annotation."
+            )
+        if Need.REFERENCE in measure.needs and measure.reference not in (references or {}):
+            raise UserError(
+                f"Measure '{measure.name}' compares with the model '{measure.reference}', which is missing; pass the "
+                "model before fine-tuning as a reference."
+            )
+
+
+def check_comparable(model: nn.Module, reference: nn.Module) -> None:
+    """Raise UserError if the maps of two models cannot be compared head by head and token by token."""
+    ours, theirs = describe(model), describe(reference)
+    for name, left, right in (
+        ("layers", ours.num_layers, theirs.num_layers),
+        ("heads", ours.num_heads, theirs.num_heads),
+        ("entries in the vocabulary", ours.base.config.vocab_size, theirs.base.config.vocab_size),
+    ):
+        if left != right:
+            raise UserError(
+                f"The model has {left} {name} and its reference has {right}; compare a model with the one it was "
+                "fine-tuned from."
+            )
+
+
+@torch.no_grad()
+def measure_pass(
+    model: nn.Module,
+    measures: Sequence[Measure],
+    batches: Iterable[Batch],
+    references: Mapping[str, nn.Module] | None = None,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[], object] | None = None,
+) -> list[HeadGrid]:
+    """Take all measures in one pass over the examples; return their grids, reduced over all processes.
+
+    The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
+    depend on the number of examples. All run in evaluation mode and then return to their former modes.
+
+    Args:
+        model: The model to measure.
+        measures: The measures; reset first, then fed layer by layer in this order.
+        batches: Batches; moved to the model's device.
+        references: The models to compare with, by the names in ``Measure.reference``; on the same device. Models that
+            no measure needs do not run.
+        context: Context manager for every forward pass, e.g. the trainer's autocast.
+        progress: Called after each batch.
+
+    Raises:
+        UserError: If a measure's need cannot be met or the models cannot be compared.
+    """
+    check_needs(measures, references)
+    wanted = {measure.reference for measure in measures if Need.REFERENCE in measure.needs}
+    others = {name: unwrap(other) for name, other in (references or {}).items() if name in wanted}
+    for other in others.values():
+        check_comparable(model, other)
+    network = unwrap(model)
+    device = next(network.parameters()).device
+    modes = [(module, module.training) for module in (network, *others.values())]
+    for measure in measures:
+        measure.reset()
+        # MPS has no float64: the sums stay on the CPU.
+        measure.to("cpu" if device.type == "mps" else device)
+    try:
+        for module, _ in modes:
+            module.eval()
+        for on_host in batches:
+            batch = on_host.to(device)
+            check_needs(measures, references, annotated=bool(batch.annotations) and all(batch.annotations))
+            _feed(network, others, measures, batch, context)
+            if progress is not None:
+                progress()
+    finally:
+        for module, training in modes:
+            module.train(training)
+    return [measure.compute() for measure in measures]
+
+
+def _feed(
+    network: nn.Module,
+    others: Mapping[str, nn.Module],
+    measures: Sequence[Measure],
+    batch: Batch,
+    context: Callable[[], AbstractContextManager[Any]],
+) -> None:
+    with ExitStack() as stack:
+        streams = {
+            name: stack.enter_context(closing(map_stream(other, partial(other, **batch.inputs()), context)))
+            for name, other in others.items()
+        }
+
+        def observe(layer: int, attention_BHQK: Tensor) -> None:
+            references = {name: next(stream) for name, stream in streams.items()}
+            # The model's autocast is still on here: it would round a measure's products to half precision.
+            with torch.autocast(attention_BHQK.device.type, enabled=False):
+                for measure in measures:
+                    measure.update(layer, attention_BHQK, batch, references.get(measure.reference))
+
+        with context(), watch(network, observe):
+            network(**batch.inputs())

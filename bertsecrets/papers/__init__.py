@@ -1,0 +1,1 @@
+"""Pages that follow a paper section by section."""

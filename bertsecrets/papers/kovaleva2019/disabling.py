@@ -1,0 +1,140 @@
+"""Section 4.6, figures 8 and 9: disabling heads and layers."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.papers.kovaleva2019 import published
+from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns, claims_tables, held, published_for
+from bertsecrets.reporting.conditions import Condition
+from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+
+
+def disabled_heads(runs: PaperRuns) -> Chapter | None:
+    """Scores with one head disabled, per task; None if no run disabled heads."""
+    by_name = _effects(runs, "head")
+    if not by_name:
+        return None
+    names = list(by_name)
+    rows, helpful, significant, on_average = [], [], [], []
+    for name, (condition, effect) in by_name.items():
+        delta_LH = effect.delta_RLH.mean(axis=0)
+        score_LH = effect.baseline_R.mean() + delta_LH
+        helpful += [name] if np.nanmax(delta_LH) > 0 else []
+        gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
+        significant += [name] if (gain_RLH.mean(axis=0) > 0.5).any() else []
+        on_average += [name] if np.nanmean(delta_LH) > 0 else []
+        theirs = published_for(condition, published.HEADS)
+        rows.append(
+            [
+                name,
+                effect.what,
+                f"{effect.count:,}",
+                number(effect.baseline_R.mean()),
+                f"{number(np.nanmin(score_LH))} to {number(np.nanmax(score_LH))}",
+                number(100 * float(np.nanmean(delta_LH)), 2, signed=True),
+                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
+            ]
+        )
+    claims = [
+        Claim(
+            "On every task, disabling some head raises the score.",
+            f"The best head's mean change is above 0 {held(helpful, names)}; as the best of many heads it may be chance, "
+            f"and a gain that is significant in most seeds exists {held(significant, names)}.",
+            len(helpful) == len(names),
+        ),
+        Claim(
+            "On some tasks (MRPC, RTE) disabling a random head helps on average.",
+            f"The mean change over all heads is above 0 {held(on_average, names)}.",
+            bool(on_average),
+        ),
+    ]
+    figure = head_panels(
+        [HeadPanel(name, 100 * effect.delta_RLH.mean(axis=0)) for name, (_, effect) in by_name.items()],
+        title="Change of score when one head is disabled",
+        unit="change of score (points)",
+        note=f"mean over seeds; {sample_size([effect.count for _, effect in by_name.values()])}; colours show chance as well",
+        signed=True,
+    )
+    header = [
+        "task",
+        "metric (mode)",
+        "examples",
+        "score",
+        "lowest and highest, one head disabled",
+        "mean change, points",
+        "paper (figure)",
+    ]
+    section = Section(
+        "Section 4.6, figure 8: what happens when a head is disabled?",
+        tables=[*claims_tables(claims), Table(header, rows, "Scores with one head disabled, mean over seeds")],
+        figures=[FigureBlock("paper_figure8", figure, "Figure 8, by task.", "Heatmaps of changes by layer and head.")],
+    )
+    return Chapter(section, claims)
+
+
+def disabled_layers(runs: PaperRuns) -> Chapter | None:
+    """Scores with one layer disabled, per task; None if no run disabled layers."""
+    by_name = _effects(runs, "layer")
+    if not by_name:
+        return None
+    names = list(by_name)
+    rows, helpful = [], []
+    for name, (condition, effect) in by_name.items():
+        delta_L = effect.delta_RLH[:, :, 0].mean(axis=0)
+        helpful += [name] if np.nanmax(delta_L) > 0 else []
+        theirs_L = published_for(condition, published.LAYERS)
+        whole = published_for(condition, published.HEADS)
+        rows.append(
+            [
+                name,
+                f"{effect.count:,}",
+                number(effect.baseline_R.mean()),
+                _points(delta_L),
+                MISSING if theirs_L is None or whole is None else _points(np.array(theirs_L) - whole[0]),
+            ]
+        )
+    claims = [
+        Claim(
+            "Disabling a whole layer can raise the score (the paper's RTE, layer 0: +3.2 points, 9 of 277 examples).",
+            f"Some layer's mean change is above 0 {held(helpful, names)}.",
+            bool(helpful),
+        )
+    ]
+    figure = layer_panels(
+        [
+            LayerPanel(name, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
+            for name, (_, effect) in by_name.items()
+        ],
+        title="Change of score when a whole layer is disabled",
+        unit="change of score (points)",
+        note="dots: seeds; bars: their mean, pale where significant in at most half of them",
+    )
+    header = ["task", "examples", "score", "change by layer, points", "paper (figure)"]
+    section = Section(
+        "Section 4.6, figure 9: what happens when a layer is disabled?",
+        tables=[
+            *claims_tables(claims),
+            Table(header, rows, "Change of score by disabled layer, from layer 0"),
+        ],
+        figures=[FigureBlock("paper_figure9", figure, "Figure 9, by task.", "Bar charts of changes by layer.")],
+    )
+    return Chapter(section, claims)
+
+
+def _effects(runs: PaperRuns, kind: str) -> dict[str, tuple[Condition, Effects]]:
+    """Conditions in which every head, or every layer, was disabled, by name."""
+    by_name = {}
+    for condition in runs.pretrained:
+        replicates = condition.replicates("ablation")
+        effect = None if replicates is None else effects(replicates, kind)
+        if effect is not None:
+            by_name[runs.name(condition)] = (condition, effect)
+    return by_name
+
+
+def _points(delta_L: NDArray[np.float64]) -> str:
+    return " ".join(number(100 * float(delta), 1, signed=True) for delta in delta_L)

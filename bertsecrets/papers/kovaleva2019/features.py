@@ -1,0 +1,184 @@
+"""Section 4.4, figure 6: attention to special tokens and to linguistic features."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.measures.linguistic.columns import SPECIAL, feature_label
+from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM
+from bertsecrets.papers.kovaleva2019 import published
+from bertsecrets.papers.kovaleva2019.chapter import (
+    Chapter,
+    Claim,
+    PaperRuns,
+    by_layer,
+    claims_tables,
+    held,
+    layer_means,
+    published_for,
+)
+from bertsecrets.reporting.conditions import Condition
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import INITIAL
+from bertsecrets.results.views import Change
+
+_MEASURE = "features"
+_PUBLISHED: dict[str, Mapping[str, tuple[float, ...]]] = {"cls": published.FIRST, "sep": published.SEPARATOR}
+"""The special tokens of figure 6, with the paper's means by layer."""
+
+
+def features(runs: PaperRuns) -> Chapter | None:
+    """Attention to [CLS] and [SEP] by task, and to words before and after; None if no run measured it."""
+    measured = [condition for condition in runs.pretrained if condition.replicates(_MEASURE) is not None]
+    if not measured:
+        return None
+    missing = [
+        feature_label(column)
+        for column in _PUBLISHED
+        if not any(condition.grids(_MEASURE, column) for condition in measured)
+    ]
+    claims = [
+        *_place_claim(runs, measured, "cls", "[CLS] is attended to in the earlier layers.", late=False),
+        *_place_claim(runs, measured, "sep", "[SEP] is attended to in the later layers.", late=True),
+        *_words_claim(runs, measured),
+    ]
+    section = Section(
+        "Section 4.4, figure 6: attention to special tokens and linguistic features",
+        paragraphs=[
+            "The paper has no numbers of the model before fine-tuning; here both models saw the same examples.",
+            *(
+                f"No run measured attention to {token}: the paper's statement about it is left out."
+                for token in missing
+            ),
+        ],
+        tables=[
+            *claims_tables(claims),
+            *_special_table(runs, measured),
+            *_before_and_after_table(runs, measured),
+        ],
+        figures=[block for column in _PUBLISHED for block in _figure(runs, measured, column)],
+    )
+    return Chapter(section, claims)
+
+
+def _place_claim(
+    runs: PaperRuns, measured: Sequence[Condition], column: str, statement: str, *, late: bool
+) -> list[Claim]:
+    """Whether the layer that attends most to a special token lies in one half, among the runs that measured the token."""
+    means = {runs.name(condition): layer_means(condition, _MEASURE, column) for condition in measured}
+    peaks = {name: _peak(mean_L) for name, mean_L in means.items() if mean_L is not None}
+    if not peaks:
+        return []
+    names = [name for name, peak in peaks.items() if (peak >= 0.5) == late]
+    here = f"Its highest layer lies in the {'upper' if late else 'lower'} half {held(names, list(peaks))}."
+    return [Claim(statement, here, len(names) == len(peaks))]
+
+
+def _peak(mean_L: NDArray[np.float64]) -> float:
+    """Position of the highest layer, from 0 for the first layer to 1 for the last."""
+    return int(np.argmax(mean_L)) / max(1, len(mean_L) - 1)
+
+
+def _figure(runs: PaperRuns, measured: Sequence[Condition], column: str) -> list[FigureBlock]:
+    by_name = {
+        runs.name(condition): grids
+        for condition in measured
+        if (grids := condition.grids(_MEASURE, column)) is not None
+    }
+    if not by_name:
+        return []
+    panels = [HeadPanel(name, grids.value_RLH.mean(axis=0)) for name, grids in by_name.items()]
+    token = feature_label(column)
+    figure = head_panels(
+        panels,
+        title=f"Attention to {token}",
+        unit="mean attention received",
+        note=f"mean over seeds, {sample_size([grids.count for grids in by_name.values()])} for each",
+        limits=(0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels)),
+    )
+    caption = f"Figure 6: attention to {token}, by task."
+    return [FigureBlock(f"paper_figure6_{column}", figure, caption, "Heatmaps by layer and head.")]
+
+
+def _special_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table]:
+    rows = []
+    for column, values in _PUBLISHED.items():
+        for condition in measured:
+            mean_L = layer_means(condition, _MEASURE, column)
+            theirs = published_for(condition, values)
+            if mean_L is not None:
+                published_L = MISSING if theirs is None else by_layer(theirs)
+                rows.append([feature_label(column), runs.name(condition), by_layer(mean_L), published_L])
+    header = ["token", "task", "mean by layer", "paper (figure)"]
+    return [Table(header, rows, "Attention, mean over the heads of each layer, from layer 0")] if rows else []
+
+
+def _before_and_after(condition: Condition) -> dict[str, list[Change]]:
+    """Changes since before fine-tuning, by column, one for each seed in which both models were measured.
+
+    Columns over uniform attention change as much as those without it, and are left out.
+    """
+    replicates = condition.replicates(_MEASURE)
+    by_column: dict[str, list[Change]] = {}
+    for view in () if replicates is None else replicates.views:
+        for column, change in view.compared.get(INITIAL, {}).items():
+            if not column.endswith(OVER_UNIFORM):
+                by_column.setdefault(column, []).append(change)
+    return by_column
+
+
+def _words_claim(runs: PaperRuns, measured: Sequence[Condition]) -> list[Claim]:
+    rising, compared = [], []
+    for condition in measured:
+        words = [
+            change
+            for column, changes in _before_and_after(condition).items()
+            for change in changes
+            if column not in SPECIAL
+        ]
+        if words:
+            name = runs.name(condition)
+            compared.append(name)
+            rising += [name] if any((word.differs_LH & (word.delta_LH > 0)).any() for word in words) else []
+    if not compared:
+        return []
+    return [
+        Claim(
+            "Fine-tuning makes some heads attend more to words that matter for the task, but negligibly "
+            "(shown without the pre-trained model's numbers).",
+            "Heads that attend significantly more to some kind of word than before fine-tuning exist "
+            f"{held(rising, compared)}; the table shows how much more.",
+            bool(rising),
+        )
+    ]
+
+
+def _before_and_after_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table]:
+    rows = []
+    for condition in measured:
+        theirs = published_for(condition, published.FEATURES) or {}
+        for column, changes in _before_and_after(condition).items():
+            uniform = condition.grids(_MEASURE, column + UNIFORM)
+            up, down = (
+                np.mean([(change.differs_LH & (sign * change.delta_LH > 0)).sum() for change in changes])
+                for sign in (1, -1)
+            )
+            rows.append(
+                [
+                    runs.name(condition),
+                    feature_label(column),
+                    number(float(np.nanmean([change.other_LH for change in changes]))),
+                    number(float(np.nanmean([change.own_LH for change in changes]))),
+                    MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
+                    number(float(up), 0),
+                    number(float(down), 0),
+                    " → ".join(number(value) for value in theirs[column]) if column in theirs else MISSING,
+                ]
+            )
+    header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
+    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly (mean over seeds)"
+    return [Table(header, rows, caption)] if rows else []

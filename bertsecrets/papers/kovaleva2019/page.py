@@ -1,0 +1,95 @@
+"""The paper as a page: its sections in its order, from the runs of a sweep."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns
+from bertsecrets.papers.kovaleva2019.disabling import disabled_heads, disabled_layers
+from bertsecrets.papers.kovaleva2019.drift import drift
+from bertsecrets.papers.kovaleva2019.features import features
+from bertsecrets.papers.kovaleva2019.initialisation import initialisation
+from bertsecrets.papers.kovaleva2019.patterns import patterns
+from bertsecrets.papers.kovaleva2019.published import MODEL
+from bertsecrets.papers.kovaleva2019.relations import relations
+from bertsecrets.papers.kovaleva2019.token_to_token import token_to_token
+from bertsecrets.reporting.conditions import find_conditions
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.report.content import Report, Section
+from bertsecrets.results.report.page import save_figures, write_report
+
+PAGE = "dark_secrets.html"
+
+CHAPTERS: tuple[Callable[[PaperRuns], Chapter | None], ...] = (
+    initialisation,
+    patterns,
+    relations,
+    drift,
+    features,
+    token_to_token,
+    disabled_heads,
+    disabled_layers,
+)
+"""The chapters of the page, in the order of the paper."""
+
+
+def write_paper(runs: Sequence[FinishedRun], folder: Path) -> Path:
+    """Write the page and its figures into a folder; returns the page.
+
+    Args:
+        runs: At least one finished run; a section of the paper without numbers in any of them is left out.
+        folder: Created if missing.
+    """
+    paper_runs = PaperRuns(*find_conditions(runs))
+    chapters = [chapter for make in CHAPTERS if (chapter := make(paper_runs)) is not None]
+    models = sorted({condition.factors["model"] for condition in paper_runs.conditions})
+    report = Report(
+        title="Revealing the Dark Secrets of BERT, run again",
+        subtitle=f"Kovaleva et al. 2019, section by section, from {len(runs)} runs",
+        facts=[
+            ("tasks", ", ".join(sorted({condition.task for condition in paper_runs.conditions}))),
+            ("models", ", ".join(models)),
+            ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+        ],
+        notes=[
+            *_claims_in_words([claim for chapter in chapters for claim in chapter.claims]),
+            *(
+                [
+                    f"The paper fine-tuned bert-base-uncased, these runs {', '.join(models)}: published numbers are left "
+                    "out, and only the paper's general statements are checked."
+                ]
+                if MODEL not in models
+                else []
+            ),
+        ],
+        sections=[*(chapter.section for chapter in chapters), _reading()],
+    )
+    save_figures(report.figures, folder / "figures")
+    write_report(folder / PAGE, report)
+    return folder / PAGE
+
+
+def _claims_in_words(claims: Sequence[Claim]) -> list[str]:
+    """How many statements hold, then those that do not."""
+    if not claims:
+        return []
+    counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
+    parts = [f"agree with {counts[True]}"] if counts[True] else []
+    parts += [f"disagree with {counts[False]}"] if counts[False] else []
+    parts += [f"leave {counts[None]} undecided"] if counts[None] else []
+    verdicts = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+    return [
+        f"Of {len(claims)} statement{'s' * (len(claims) > 1)} of the paper, these runs {verdicts}.",
+        *(f"Does not agree: {claim.statement} {claim.here}" for claim in claims if claim.holds is False),
+    ]
+
+
+def _reading() -> Section:
+    return Section(
+        "How to read this page",
+        paragraphs=[
+            "Layers and heads are counted from 0; the paper counts from 1, so that its head 12-9 is layer 11 · head 8 here, "
+            "l11h08 in tables. Numbers of the paper's figures were read off the pictures. A statement “agrees” where the "
+            "means of the runs do what it says; that is not a test, and with few seeds or examples a mean may do so by "
+            "chance. Where something was tested, the text next to the statement says so."
+        ],
+    )

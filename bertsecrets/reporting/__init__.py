@@ -1,0 +1,1 @@
+"""Reports of runs, and comparisons of several runs and their replicates."""

@@ -1,0 +1,226 @@
+"""Comparison of finished runs: a page, its figures, and their numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsecrets.ablation.comparison import effects
+from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.experiment import experiment_of
+from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.scores import ScoreRow, score_rows
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.sections import MOST_PANELS, left_out_panels
+from bertsecrets.results.views import Comparison
+from bertsecrets.statistics.ranks import spearman
+from bertsecrets.statistics.replicates import Interval, mean_interval
+
+PAGE = "comparison.html"
+
+_CORRELATIONS = ("matthews", "pearson", "spearman")
+
+
+def write_comparison(
+    runs: Sequence[FinishedRun], unfinished: Sequence[str], folder: Path, *, heads: bool, trusted: Sequence[str] = ()
+) -> Path:
+    """Write page, figures and ``comparison.parquet`` into a folder; return the page.
+
+    Args:
+        runs: At least one finished run.
+        unfinished: Names of the unfinished runs, which are left out.
+        folder: Made if missing.
+        heads: Whether to compare the runs' heads, or only their scores.
+        trusted: Classes of other packages that may compare their experiments, ``module:class``.
+    """
+    conditions, varying = find_conditions(runs)
+    notes = [_runs_in_words(runs, conditions, varying)]
+    if unfinished:
+        notes.append(f"Left out (not finished): {', '.join(unfinished)}.")
+    labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
+    sections = [_scores(conditions, varying)] if labelled else []
+    if heads:
+        sections += _experiments(conditions, varying, trusted)
+        both = _drift_and_ablation(conditions, varying)
+        sections += [both] if both is not None else []
+    else:
+        notes.append("Only scores are compared: the runs have different numbers of heads, or compare_heads is false.")
+    flat = [part for section in sections for part in section.flat()]
+    rows = [row for section in flat for row in section.rows]
+    report = Report(
+        title="Runs compared",
+        subtitle=f"{len(runs)} runs of {len(conditions)} conditions",
+        facts=[
+            (name, ", ".join(sorted({condition.factors[name] for condition in conditions})))
+            for name in conditions[0].factors
+        ],
+        notes=notes,
+        sections=[*flat, _runs(runs), _reading(with_heads=bool(rows))],
+    )
+    save_figures(report.figures, folder / "figures")
+    numbers = folder / "comparison.parquet"
+    if rows:
+        with atomic_write(numbers) as temporary:
+            pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), temporary, compression="zstd")
+    else:
+        numbers.unlink(missing_ok=True)
+    write_report(folder / PAGE, report)
+    return folder / PAGE
+
+
+def _experiments(conditions: Sequence[Condition], varying: Sequence[str], trusted: Sequence[str]) -> list[Section]:
+    """A section for every experiment that any run holds."""
+    declarations = {
+        name: declaration
+        for condition in conditions
+        for run in condition.runs
+        for name, (declaration, _) in run.experiments.items()
+    }
+    pairs = contrasts(conditions, varying)
+    sections = []
+    for name, declaration in declarations.items():
+        replicates = {
+            condition.label(varying): replicates
+            for condition in conditions
+            if (replicates := condition.replicates(name)) is not None
+        }
+        section = experiment_of(declaration, trusted).compare(Comparison(replicates, pairs))
+        sections += [section] if section is not None else []
+    return sections
+
+
+def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:
+    seeds = sorted({len(condition.runs) for condition in conditions})
+    per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    what = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
+    return f"{len(runs)} finished runs, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
+
+
+def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
+    cells, drawn, losers = [], [], []
+    for condition in conditions:
+        for name, scores in condition.runs[0].scores["sets"].items():
+            for metric in scores["constant"]:
+                values = [_number(run.scores["sets"][name]["model"][metric]) for run in condition.runs]
+                constant = _number(scores["constant"][metric])
+                # The correlation of a constant answer is undefined: it counts as 0 here.
+                floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
+                interval = _within(mean_interval(values), metric)
+                cells.append(
+                    [
+                        condition.label(varying),
+                        f"{name}/{metric}",
+                        str(interval.count),
+                        number(interval.mean),
+                        f"{number(interval.low)} to {number(interval.high)}" if interval.count > 1 else "–",
+                        number(constant),
+                        str(scores["count"]),
+                    ]
+                )
+                if metric == next(iter(scores["constant"])):
+                    label = f"{condition.label(varying)} · {metric}"
+                    drawn.append(ScoreRow(label, values, interval.low, interval.high, constant))
+                    if math.isfinite(floor) and interval.mean <= floor:
+                        losers.append(label)
+    figure = score_rows(
+        drawn,
+        title="Scores by condition",
+        note="intervals: Student's t at 95 % over seeds, cut off at the metric's ends",
+    )
+    findings = (
+        [
+            f"On average no better than a constant answer: {'; '.join(losers)}. The heads of such models say little about the "
+            "task."
+        ]
+        if losers
+        else []
+    )
+    header = ["condition", "metric", "seeds", "mean", "95 % interval", "constant answer", "examples"]
+    return Section(
+        "Scores (table 1 of Kovaleva et al.)" if "init" in varying else "Scores",
+        findings,
+        [
+            "The interval is over seeds: it shows how much fine-tuning itself varies, not how large the development set is. "
+            "With one seed there is no interval, and with two it is hardly informative; it is cut off at the ends of the metric's "
+            "range."
+        ],
+        [Table(header, cells, "Mean over seeds")],
+        [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
+    )
+
+
+def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str]) -> Section | None:
+    """Whether the heads that changed are the heads that matter; None if either is unknown."""
+    panels, rhos = [], []
+    for condition in conditions:
+        drift, disabled = condition.grids("drift", "cosine"), condition.replicates("ablation")
+        effect = None if disabled is None else effects(disabled, "head")
+        if drift is None or effect is None:
+            continue
+        x, y = (1 - drift.value_RLH.mean(axis=0)).ravel(), 100 * effect.delta_RLH.mean(axis=0).ravel()
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.sum() < 3:
+            continue
+        rho = spearman(x[known], y[known])
+        label = condition.label(varying)
+        certain = effect.certain_RLH.mean(axis=0).ravel() > 0.5
+        panels.append(ScatterPanel(f"{label} (ρ = {number(rho, 2)})", x[known], y[known], certain[known]))
+        rhos += [(label, rho)] if math.isfinite(rho) else []
+    if not panels:
+        return None
+    figure = head_scatter(
+        panels[:MOST_PANELS],
+        title="Are the heads that changed the heads that matter?",
+        x_label="drift (1 − cosine)",
+        y_label="change of score when disabled (points)",
+        note="one dot a head, mean over seeds; filled: significant in more than half of the seeds; ρ: rank correlation"
+        + left_out_panels(panels),
+    )
+    findings = []
+    if rhos:
+        low, high = min(rhos, key=lambda item: item[1]), max(rhos, key=lambda item: item[1])
+        span = f"runs from {number(low[1], 2)} ({low[0]}) to {number(high[1], 2)} ({high[0]})"
+        findings.append(
+            "The rank correlation of a head's drift and the change of score without it (negative: heads that changed more "
+            f"matter more) {span if len(rhos) > 1 else f'is {number(low[1], 2)} ({low[0]})'}."
+        )
+    block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
+    return Section("Drift against disabling", findings, figures=[block])
+
+
+def _runs(runs: Sequence[FinishedRun]) -> Section:
+    rows = [[run.name, str(run.seed), f"{run.scores['seconds']:.0f} s"] for run in runs]
+    return Section("The runs", tables=[Table(["folder", "seed", "time"], rows)])
+
+
+def _reading(with_heads: bool) -> Section:
+    return Section(
+        "How to read this page",
+        paragraphs=[
+            "Layers and heads are counted from 0. The panels of a figure share one colour scale.",
+            "A difference tested over seeds generalises to other seeds; one tested over examples, used for conditions with "
+            "a single seed, holds for these models only. Either way p-values are corrected over all heads of a panel "
+            "(Benjamini and Hochberg), and pale cells may be chance.",
+            "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between heads "
+            "that does not come from the seed. Near 1, one run represents all; near 0, a head's number depends on its seed.",
+            *(["Every head's mean and interval is in comparison.parquet next to this page."] if with_heads else []),
+        ],
+    )
+
+
+def _within(interval: Interval, metric: str) -> Interval:
+    """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
+    least = -1.0 if metric in _CORRELATIONS else 0.0
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,172 @@
+"""Conditions: groups of runs that differ only in their seed, and the factors that vary between groups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from bertsecrets.errors import UserError
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.views import Contrast, Grids, Replicates
+
+_IDENTITY = ("task", "model", "init")
+_APART = frozenset(
+    {
+        "name",
+        "seed",
+        "resume",
+        "debug",
+        "progress",
+        "group",
+        "tags",
+        "job_type",
+        "logger",
+        "objective",
+        "sweep",
+        "checkpoint",
+        "init",
+        "trained",
+        "compare_with",
+        "every_n_validations",
+        "report",
+    }
+)
+"""Top-level keys that never distinguish conditions."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Runs that differ only in their seed.
+
+    Args:
+        factors: Task, model, init and every varying setting, by name: what distinguishes the condition.
+        runs: Its replicates.
+    """
+
+    factors: dict[str, str]
+    runs: tuple[FinishedRun, ...]
+
+    @property
+    def task(self) -> str:
+        return self.factors["task"]
+
+    def label(self, varying: Sequence[str]) -> str:
+        """The values of the varying factors, as a label for axes and tables."""
+        return " · ".join(_value(name, self.factors[name]) for name in varying) or self.factors["model"]
+
+    def replicates(self, measure: str) -> Replicates | None:
+        """An experiment in all runs that have it; None if no run has it."""
+        views = [run.experiments[measure][1] for run in self.runs if measure in run.experiments]
+        return Replicates(views) if views else None
+
+    def grids(self, measure: str, column: str) -> Grids | None:
+        """A column of a measure at the last step of each run; None if no run has it."""
+        replicates = self.replicates(measure)
+        return None if replicates is None else replicates.grids(column)
+
+
+def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[str]]:
+    """The conditions, in order of task, and the names of the factors that vary.
+
+    Raises:
+        UserError: If two runs are equal in everything including their seed.
+    """
+    flat = [_flatten(run.config) for run in runs]
+    identities = [_identity(run) for run in runs]
+    patterns: set[tuple[str, ...]] = set()
+    for key in sorted({key for settings in flat for key in settings}):
+        pattern = tuple(settings.get(key, "unset") for settings in flat)
+        # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
+        # initialisation: its effect must not be mistaken for that of the initialisation.
+        seen: dict[tuple[str, ...], set[str]] = {}
+        for identity, value in zip(identities, pattern, strict=True):
+            others = tuple(known for name, known in identity.items() if name != "init")
+            seen.setdefault(others, set()).add(value)
+        if pattern not in patterns and any(len(values) > 1 for values in seen.values()):
+            patterns.add(pattern)
+            for identity, value in zip(identities, pattern, strict=True):
+                identity[key] = value
+    groups = _grouped(identities, runs)
+    if any(_repeated(group) for group in groups.values()) and len({run.source for run in runs}) > 1:
+        for identity, run in zip(identities, runs, strict=True):
+            identity["checkpoint"] = str(run.source)
+        groups = _grouped(identities, runs)
+    for group in groups.values():
+        if twice := _repeated(group):
+            raise UserError(
+                f"Runs '{twice[0].folder}' and '{twice[1].folder}' have the same settings and the same seed "
+                f"({twice[0].seed}), so they are not two replicates; leave one of them out."
+            )
+    conditions = [Condition(dict(factors), tuple(group)) for factors, group in groups.items()]
+    varying = [name for name in conditions[0].factors if len({condition.factors[name] for condition in conditions}) > 1]
+    return sorted(conditions, key=lambda condition: list(condition.factors.values())), varying
+
+
+def _grouped(
+    identities: Sequence[dict[str, str]], runs: Sequence[FinishedRun]
+) -> dict[tuple[tuple[str, str], ...], list[FinishedRun]]:
+    groups: dict[tuple[tuple[str, str], ...], list[FinishedRun]] = {}
+    for identity, run in zip(identities, runs, strict=True):
+        groups.setdefault(tuple(identity.items()), []).append(run)
+    return groups
+
+
+def _repeated(runs: Sequence[FinishedRun]) -> tuple[FinishedRun, FinishedRun] | None:
+    """Two runs with the same seed; None if there are none."""
+    return next(((first, second) for first, second in combinations(runs, 2) if first.seed == second.seed), None)
+
+
+def contrasts(conditions: Sequence[Condition], varying: Sequence[str]) -> list[Contrast]:
+    """Pairs of conditions that differ in exactly one factor; differences of task come last."""
+    pairs = []
+    for first, second in combinations(conditions, 2):
+        differing = [name for name in varying if first.factors[name] != second.factors[name]]
+        if len(differing) == 1:
+            pairs.append((first, second, differing[0]))
+    pairs.sort(key=lambda pair: (pair[2] == "task", varying.index(pair[2])))
+    return [
+        Contrast(_contrast_name(first, second, factor, varying), first.label(varying), second.label(varying))
+        for first, second, factor in pairs
+    ]
+
+
+def _contrast_name(first: Condition, second: Condition, factor: str, varying: Sequence[str]) -> str:
+    shared = [name for name in varying if name != factor]
+    common = f"{first.label(shared)}: " if shared else ""
+    return f"{common}{first.label([factor])} − {second.label([factor])}"
+
+
+def _identity(run: FinishedRun) -> dict[str, str]:
+    config = run.config
+    return {"task": config["task"]["name"], "model": config["model"]["name"], "init": run.init}
+
+
+def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if not prefix and key in _APART:
+            continue
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = str(value)
+    return flat
+
+
+def _value(name: str, value: str) -> str:
+    if name in _IDENTITY:
+        return value.replace("_", " ") if name == "init" else value
+    return f"{name}={value}"
+
+
+def check_sizes(runs: Sequence[FinishedRun]) -> None:
+    """Raise UserError if two runs have different numbers of layers or heads."""
+    known = [(run, run.size) for run in runs if run.size is not None]
+    for run, size in known[1:]:
+        first, expected = known[0]
+        if size != expected:
+            a, b = (f"{layers} by {heads}" for layers, heads in (expected, size) if expected and size)
+            raise UserError(
+                f"Runs '{first.name}' ({a} heads) and '{run.name}' ({b} heads) cannot be compared head by head; give runs "
+                "of one size, or add compare_heads=false to compare their scores alone."
+            )

@@ -1,0 +1,129 @@
+"""Sections that combine two experiments of one run; no other part of a report names experiments."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from bertsecrets.ablation.section import single_heads
+from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
+from bertsecrets.results.figures.gallery import MapPanel, gallery
+from bertsecrets.results.figures.gradients import gradient_against_drift
+from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.ranks import spearman
+
+Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
+
+_GALLERY_TOKENS = 40
+
+
+def gradients_and_drift(
+    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
+) -> Section | None:
+    """Whether layers drift more because they get larger gradients; None unless both are known."""
+    if "drift" not in sections or "gradient_flow" not in sections:
+        return None
+    history = views["gradient_flow"].whole_layers().history("gradient_norm")
+    norm_L = np.stack([value_L1[:, 0] for _, value_L1 in history]).mean(axis=0)
+    value_LH, _, count_LH = views["drift"].grid("cosine")
+    drift_L = 1 - np.nanmean(value_LH, axis=1)
+    title = "Do layers drift more because they get larger gradients?"
+    figure = gradient_against_drift(norm_L, drift_L, title=title, unit="1 − cosine", count=count_LH)
+    rho = spearman(norm_L, drift_L)
+    finding = (
+        "layers with larger gradients did drift more"
+        if rho > 0.5
+        else "layers with larger gradients drifted less: gradient size does not explain the drift"
+        if rho < -0.5
+        else "gradient size alone does not explain which layers drifted"
+    )
+    return Section(
+        "Gradients and drift",
+        [
+            f"Over {len(drift_L)} layers the rank correlation of mean gradient norm and drift is {number(rho, 2)}: "
+            f"{finding}."
+        ],
+        ["With so few layers, only a correlation near ±1 is informative."],
+        figures=[
+            FigureBlock(
+                "gradient_against_drift", figure, "Mean gradient norm against drift, by layer.", "Scatter of layers."
+            )
+        ],
+    )
+
+
+def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int) -> Section | None:
+    """Whether the heads that changed are the heads that matter; None unless every head has both numbers."""
+    if "drift" not in sections or "ablation" not in sections:
+        return None
+    cosine_LH = views["drift"].value("cosine")
+    rows = single_heads(views["ablation"].run.ablation_table())
+    if len(rows) != cosine_LH.size or not np.isfinite(cosine_LH).all():
+        return None
+    drift = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
+    effect = np.array([100 * row["delta"] for row in rows])
+    if not np.isfinite(effect).all() or not np.ptp(drift) or not np.ptp(effect):
+        return None
+    rho = spearman(drift, effect)
+    certain = np.array([row["significant"] for row in rows])
+    figure = head_scatter(
+        [ScatterPanel(f"ρ = {number(rho, 2)}", drift, effect, certain)],
+        title="Are the heads that changed the heads that matter?",
+        x_label="drift (1 − cosine)",
+        y_label="change of score (points)",
+        note=f"one dot a head; filled: significant; disabled by {rows[0]['mode']}; n = {rows[0]['count']} examples",
+    )
+    return Section(
+        "Changed and needed",
+        [
+            f"Over {len(rows)} heads the rank correlation of drift and change of score without the head is "
+            f"{number(rho, 2)} (negative: heads that changed more matter more)."
+        ],
+        figures=[
+            FigureBlock(
+                "drift_against_ablation",
+                figure,
+                "Drift against the effect of disabling, head by head.",
+                "Scatter of heads.",
+            )
+        ],
+    )
+
+
+def maps_of_changed_heads(
+    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
+) -> Section | None:
+    """Maps of the most changed heads before and after fine-tuning; None unless both drift and maps are known."""
+    highlights = sections["drift"].highlights if "drift" in sections else None
+    if highlights is None or "capture" not in sections:
+        return None
+    folder = views["capture"].run.captures
+    files = read_steps(folder)
+    first, last = min(files), max(files)
+    examples = read_examples(folder)
+    # The longest example with tokens still readable in print.
+    fitting = [example for example in examples if len(example.tokens) <= _GALLERY_TOKENS]
+    example = (
+        max(fitting, key=lambda one: len(one.tokens)) if fitting else min(examples, key=lambda one: len(one.tokens))
+    )
+    before, after = (read_maps(files[step])[example.index].numpy() for step in (first, last))
+    panels = []
+    for line in highlights.heads[:heads]:
+        row, place = head_label(line.layer, line.head), (line.layer, line.head)
+        panels.append(MapPanel(row, moment_name(first), before[place], example.tokens))
+        if last != first:
+            panels.append(MapPanel(row, moment_name(last), after[place], example.tokens))
+            panels.append(MapPanel(row, "difference", after[place] - before[place], example.tokens, signed=True))
+    figure = gallery(panels, title="The most changed heads, before and after")
+    caption = f"Example {example.index} ({example.label}): {' / '.join(example.texts)}"
+    return Section(
+        "Maps before and after",
+        paragraphs=["Rows are the tokens that attend, columns the tokens attended to."],
+        figures=[FigureBlock("maps", figure, caption, "Attention maps of the most changed heads.")],
+    )
+
+
+JOINS: tuple[Join, ...] = (gradients_and_drift, drift_and_ablation, maps_of_changed_heads)
+"""The joins of a run's report, in the order of their sections."""

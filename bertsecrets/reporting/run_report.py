@@ -1,0 +1,167 @@
+"""The report of a run: a page made from the run's folder, without a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.reporting.joins import JOINS
+from bertsecrets.results.experiment import experiment_of
+from bertsecrets.results.figures.scores import scores as scores_figure
+from bertsecrets.results.formatting import number, with_error
+from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.scores import RunScores
+from bertsecrets.results.sections import compared_section
+from bertsecrets.results.table import HeadTable, MissingColumnError
+from bertsecrets.results.views import MeasureView
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The content of a run's report.
+
+    Args:
+        report: The page.
+        scores: Scores of the run's last validation.
+        highlights: The heads highlighted by the first experiment with highlights; None without one.
+        scalars: Summary values for W&B.
+    """
+
+    report: Report
+    scores: RunScores
+    highlights: Highlights | None
+    scalars: Mapping[str, float]
+
+
+def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
+    """The experiments of a run by name, with their numbers; measures without a declaration come last.
+
+    Args:
+        run: The run.
+        table: The run's head table; None to read it.
+    """
+    table = run.table() if table is None else table
+    declarations = {declaration.name: declaration for declaration in run.declarations()}
+    for name in dict.fromkeys(table.table["measure"].to_pylist()):
+        declarations.setdefault(name, Declaration(name, name.replace("_", " ").capitalize(), ""))
+    return {name: (declaration, MeasureView(run, declaration, table)) for name, declaration in declarations.items()}
+
+
+def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
+    """The report of a run.
+
+    Args:
+        run: A run with scores, tables and the configuration in its folder.
+        heads: How many of the highlighted heads the map gallery shows.
+        trusted: Classes of other packages that may describe their experiments, ``module:class``.
+
+    Raises:
+        UserError: If the folder's scores, tables or configuration cannot be read.
+    """
+    scores = RunScores.read(run.scores_path)
+    experiments = views_of(run)
+    sections: dict[str, Section] = {}
+    scalars: dict[str, float] = {}
+    for name, (declaration, view) in experiments.items():
+        kind = experiment_of(declaration, trusted)
+        try:
+            section = kind.describe(view)
+            scalars |= kind.scalars(view)
+        except MissingColumnError as error:
+            advice = f"It was measured by another version ({error}); repeat the analysis to see it here."
+            section = Section(view.title, paragraphs=[advice])
+        if section is not None:
+            sections[name] = section
+    views = {name: view for name, (_, view) in experiments.items()}
+    compared = [section for view in views.values() if (section := compared_section(view)) is not None]
+    joins = [section for join in JOINS if (section := join(views, sections, heads)) is not None]
+    singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
+    flat = [part for section in (*sections.values(), *compared, *joins) for part in section.flat()]
+    highlights = next(iter(singled.values()), None)
+    if highlights is not None and highlights.heads:
+        start = (highlights.heads[0].layer, highlights.heads[0].head)
+        flat = [
+            section if section.viewer is None else replace(section, viewer=replace(section.viewer, start=start))
+            for section in flat
+        ]
+    config = run.config()
+    report = Report(
+        title=f"What changed inside {run.model} on {run.task}",
+        subtitle=run.name,
+        facts=_facts(run, scores, config),
+        notes=[note for name in singled if (note := _steps_in_words(views[name], scores)) is not None],
+        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, _reading_section()],
+    )
+    return RunReport(report, scores, highlights, scalars)
+
+
+def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
+    """A sentence if an experiment's last step is not the step of the scores."""
+    if view.step is None or view.step == scores.step:
+        return None
+    return (
+        f"Scores and analyses are those of the weights at step {scores.step}, by default a run's best "
+        f"checkpoint; changes of heads during training are those at step {view.step}, the last step."
+    )
+
+
+def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [
+        ("model", run.model),
+        ("task", run.task),
+        ("initialisation", run.init.replace("_", " ")),
+        ("seed", str(config.get("seed", "–"))),
+        ("optimiser steps", str(scores.step)),
+        ("time", f"{scores.seconds:.0f} s"),
+    ]
+    if "optimizer" in config:
+        facts += [
+            ("learning rate", f"{config['optimizer']['learning_rate']:g}"),
+            ("batch size", str(config["task"]["training"]["batch_size"])),
+            ("epochs", str(config["trainer"]["max_epochs"])),
+        ]
+    return facts
+
+
+def _scores_section(scores: RunScores) -> Section:
+    lines = scores.lines()
+    first = lines[0]
+    count = next(iter(scores.sets.values())).count
+    constant = number(first.baseline) if np.isfinite(first.baseline) else "no defined score"
+    rows = [
+        [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
+        for line in lines
+    ]
+    figure = scores_figure(
+        lines,
+        title="Scores of the model and of a constant answer",
+        count=[scores.sets[line.name.split("/")[0]].count for line in lines],
+    )
+    return Section(
+        "Scores",
+        [
+            f"On {count} development examples the model's {first.name} is {number(first.value)}; always answering "
+            f"“{scores.constant_answer}” has {constant}."
+        ],
+        [
+            "The constant answer is the training set's most frequent class, or its mean score: a model that does not "
+            "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
+            "which is easy to beat: compare the accuracy instead."
+        ],
+        [Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
+        [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],
+    )
+
+
+def _reading_section() -> Section:
+    return Section(
+        "How to read this page",
+        paragraphs=[
+            "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head 12-9 is "
+            "layer 11 · head 8 here.",
+            "Every number of this page is in heads.parquet, one row for each head, and in scores.json, in the run's "
+            "folder. A difference between two heads that is smaller than about two standard errors is noise.",
+        ],
+    )

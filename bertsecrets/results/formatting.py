@@ -1,0 +1,74 @@
+"""Formatting of numbers and heads on pages, in figures, in tables and in W&B."""
+
+import math
+
+MISSING = "\N{EN DASH}"
+"""Text for an undefined number."""
+
+_SMALLEST_P = 0.001
+
+
+def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
+    """A number of fixed digits with a true minus sign, without a sign if it rounds to zero; a dash for NaN.
+
+    Args:
+        value: The number.
+        digits: Digits after the point.
+        signed: Whether positive numbers get a plus sign, e.g. for changes.
+
+    >>> number(-0.0004), number(-1.5, 2), number(0.25, 1, signed=True), number(float("nan"))
+    ('0.000', '−1.50', '+0.2', '–')
+    """
+    if not math.isfinite(value):
+        return MISSING
+    text = f"{value:{'+' if signed else ''}.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def with_error(value: float, stderr: float, digits: int = 3) -> str:
+    """A value with its standard error; only the value if the error is undefined.
+
+    >>> with_error(0.5, 0.01), with_error(0.5, float("nan"))
+    ('0.500 ± 0.010', '0.500')
+    """
+    if math.isfinite(value) and math.isfinite(stderr):
+        return f"{number(value, digits)} ± {number(stderr, digits)}"
+    return number(value, digits)
+
+
+def p_value(p: float) -> str:
+    """A p-value with three digits.
+
+    >>> p_value(0.0312), p_value(0.0000004), p_value(float("nan"))
+    ('0.031', '< 0.001', '–')
+    """
+    return f"< {_SMALLEST_P}" if p < _SMALLEST_P else number(p)
+
+
+def head_label(layer: int, head: int) -> str:
+    """A head's label on pages.
+
+    >>> head_label(5, 1)
+    'layer 5 · head 1'
+    """
+    return f"layer {layer} · head {head}"
+
+
+def head_code(layer: int, head: int | None) -> str:
+    """A head's name in tables and W&B, sortable by layer and head; without ``head``, a whole layer's name.
+
+    >>> head_code(11, 3), head_code(0, None)
+    ('l11h03', 'l00')
+    """
+    return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
+
+
+def lower_first(title: str) -> str:
+    """A title for use inside a sentence.
+
+    >>> lower_first("Attention to words"), lower_first("[CLS] first")
+    ('attention to words', '[CLS] first')
+    """
+    return f"{title[:1].lower()}{title[1:]}"

@@ -1,0 +1,402 @@
+"""Default sections of any experiment: its columns, comparisons with other models, and across conditions."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.grid import Column
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import head_code, head_label, lower_first, number, with_error
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import INITIAL, RANDOM
+from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, MeasureView, Replicates
+from bertsecrets.statistics.replicates import (
+    Difference,
+    difference,
+    intraclass_correlation,
+    mean_interval,
+    rank_agreement,
+)
+
+MOST_PANELS = 21
+"""Largest number of conditions in a figure of a comparison."""
+
+_MOST_CONTRASTS, _MOST_CHANGES = 12, 12
+_TOP = 5
+_SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
+_LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
+
+
+def describe_columns(view: MeasureView) -> Section | None:
+    """Every column of a measure as a heatmap and a row of a table, and the highest head of the first column as a sentence."""
+    columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
+    if not columns:
+        return None
+    rows = []
+    for column in columns:
+        value_LH, stderr_LH, _ = view.grid(column.name)
+        if np.isfinite(value_LH).any():
+            place = highest(value_LH)
+            most = with_error(value_LH[place], stderr_LH[place])
+            rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*place), most])
+    findings = []
+    if rows:
+        label, mean, head, most = rows[0]
+        findings.append(f"{view.title}, {label}: highest in {head} ({most}); the mean over heads is {mean}.")
+    header = ["column", "mean over heads", "highest head", "value ± standard error"]
+    blocks = [
+        FigureBlock(
+            view.name if place == 0 else f"{view.name}_{group[0].name}",
+            _draw(view, group),
+            f"{view.title}, {_columns_in_words(group)}.",
+            f"Heatmaps by layer and head: {lower_first(view.title)}.",
+        )
+        for place, group in enumerate(_by_unit(columns))
+    ]
+    return Section(view.title, findings, [], [Table(header, rows)] if rows else [], blocks)
+
+
+def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:
+    """Columns grouped by unit, which share a colour scale."""
+    groups: dict[tuple[str, tuple[float, float] | None], list[Column]] = {}
+    for column in columns:
+        groups.setdefault((column.unit, column.limits), []).append(column)
+    return list(groups.values())
+
+
+def _columns_in_words(columns: Sequence[Column]) -> str:
+    return columns[0].label if len(columns) == 1 else "all on one scale"
+
+
+def _draw(view: MeasureView, columns: Sequence[Column]) -> Figure:
+    unit, limits = columns[0].unit or columns[0].label, columns[0].limits
+    if len(columns) == 1:
+        value_LH, stderr_LH, count_LH = view.grid(columns[0].name)
+        title = f"{view.title}: {columns[0].label}"
+        return heatmap(value_LH, title=title, unit=unit, count=count_LH, stderr_LH=stderr_LH, limits=limits)
+    counts = [view.count(column.name) for column in columns]
+    panels = [
+        HeadPanel(f"{column.label} (n = {count:,})", view.value(column.name))
+        for column, count in zip(columns, counts, strict=True)
+    ]
+    return head_panels(panels, title=view.title, unit=unit, note=sample_size(counts), limits=limits)
+
+
+def highest(value_LH: Array) -> tuple[int, int]:
+    """Layer and head of the highest value."""
+    layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
+    return int(layer), int(head)
+
+
+def compared_section(view: MeasureView) -> Section | None:
+    """A measure's numbers compared with those of other models on the same examples; None if no model was compared."""
+    if not view.compared:
+        return None
+    labels = {column.name: column.label for column in view.columns}
+    unit = view.columns[0].unit
+    sentences, blocks = [], []
+    for other, changes in view.compared.items():
+        moving = {name: change for name, change in changes.items() if change.moves}
+        sentences.append(_change_in_words(moving, changes, labels, other, lower_first(view.title)))
+        if moving:
+            title = f"{view.title}: the model minus {_SHORT[other]}"
+            caption = f"Differences from {_SHORT[other]}, paired over examples; only significant ones are coloured."
+            blocks.append(
+                FigureBlock(
+                    f"{view.name}_beside_{other}",
+                    _change_panels(moving, labels, title, unit),
+                    caption,
+                    f"Heatmaps of differences of {lower_first(view.title)}.",
+                )
+            )
+    return Section(
+        f"{view.title}, compared with other models",
+        sentences[:1],
+        [*sentences[1:], _how_models_are_compared(RANDOM in view.compared)],
+        [_change_table(view.compared, labels)],
+        blocks,
+    )
+
+
+def _change_in_words(
+    moving: Mapping[str, Change], changes: Mapping[str, Change], labels: Mapping[str, str], other: str, title: str
+) -> str:
+    heads = next(iter(changes.values())).delta_LH.size
+    if not moving:
+        return f"Compared with {_LONG[other]}, no head differs at all in {title}."
+    widest = max(moving, key=lambda name: int(moving[name].differs_LH.sum()))
+    change = moving[widest]
+    if not change.differs_LH.any():
+        return f"Compared with {_LONG[other]}, no head differs significantly in {title}."
+    place = change.largest
+    return (
+        f"Compared with {_LONG[other]}, the widest difference in {title} is in {labels[widest]}, which differs in "
+        f"{int(change.differs_LH.sum())} of {heads} heads, most in {head_label(*place)} "
+        f"({number(change.other_LH[place])} there, {number(change.own_LH[place])} here)."
+    )
+
+
+def _change_panels(moving: Mapping[str, Change], labels: Mapping[str, str], title: str, unit: str) -> Figure:
+    widest = sorted(moving, key=lambda name: -int(moving[name].differs_LH.sum()))[:_MOST_CHANGES]
+    shown = {name: change for name, change in moving.items() if name in widest}
+    part = f"; the {len(shown)} of {len(moving)} columns with most differing heads" if len(shown) < len(moving) else ""
+    return head_panels(
+        [HeadPanel(labels[name], change.delta_LH, change.differs_LH) for name, change in shown.items()],
+        title=title,
+        unit=f"difference of {unit}" if unit else "difference",
+        note=(
+            f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of a "
+            f"panel){part}; {sample_size([change.count for change in shown.values()])}"
+        ),
+        signed=True,
+    )
+
+
+def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[str, str]) -> Table:
+    header = ["column", "this model"]
+    for other in compared:
+        header += [_SHORT[other], "higher here", "lower here", "largest difference"]
+    rows = []
+    for name, own in next(iter(compared.values())).items():
+        if not any(changes[name].moves for changes in compared.values()):
+            continue
+        row = [labels[name], _mean(own.own_LH)]
+        for change in (changes[name] for changes in compared.values()):
+            row.append(_mean(change.other_LH))
+            row += [str(int((change.differs_LH & sign).sum())) for sign in (change.delta_LH > 0, change.delta_LH < 0)]
+            place = change.largest
+            row.append(
+                f"{number(float(change.delta_LH[place]))} ({head_label(*place)})"
+                if change.differs_LH.any()
+                else number(math.nan)
+            )
+        rows.append(row)
+    return Table(header, rows, "Means over heads, and heads that differ")
+
+
+def _how_models_are_compared(with_random: bool) -> str:
+    random = (
+        " The model with random weights has seen no text: what it shares comes from the architecture and the "
+        "positions of tokens."
+        if with_random
+        else ""
+    )
+    return (
+        "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
+        f"examples, and differences are tested over examples with a paired t test, corrected over heads.{random}"
+    )
+
+
+def _mean(value_LH: Array) -> str:
+    return number(float(np.nanmean(value_LH))) if np.isfinite(value_LH).any() else number(math.nan)
+
+
+def compare_conditions(comparison: Comparison) -> Section | None:
+    """Every value column of a measure by condition, with agreement between seeds, and differences in the first column."""
+    replicates = comparison.replicates
+    title = next(iter(replicates.values())).title
+    columns = {
+        column.name: column
+        for condition in replicates.values()
+        for column in condition.columns
+        if column.role == "value"
+    }
+    blocks: list[FigureBlock] = []
+    tables: list[Table] = []
+    findings: list[str] = []
+    paragraphs: list[str] = []
+    rows: list[Mapping[str, object]] = []
+    measure = next(iter(replicates.values())).views[0].name
+    for place, column in enumerate(columns.values()):
+        grids = {
+            label: grid for label, condition in replicates.items() if (grid := condition.grids(column.name)) is not None
+        }
+        for label, grid in grids.items():
+            rows += condition_rows(label, measure, column.name, grid.value_RLH, grid.stderr_RLH)
+        # Features that no example has, often coreferent words, would give an empty figure.
+        if not any(np.isfinite(grid.value_RLH).any() for grid in grids.values()):
+            continue
+        heading = f"{title}: {column.label}"
+        panels = [HeadPanel(label, grid.value_RLH.mean(axis=0)) for label, grid in grids.items()]
+        counts = [grid.count for grid in grids.values()]
+        figure = head_panels(
+            panels[:MOST_PANELS],
+            title=heading,
+            unit=column.unit or column.label,
+            note=f"mean over seeds, {sample_size(counts)} for each{left_out_panels(panels)}",
+        )
+        caption = f"{heading}, side by side on one scale."
+        blocks.append(
+            FigureBlock(
+                f"{measure}_{column.name}", figure, caption, f"Heatmaps of {lower_first(heading)} by condition."
+            )
+        )
+        if place == 0:
+            repeated = {label: grid.value_RLH for label, grid in grids.items() if len(grid.value_RLH) > 1}
+            if repeated:
+                tables.append(agreement_table(repeated, f"{heading}: agreement between seeds"))
+                findings.append(agreement_in_words(repeated, lower_first(heading)))
+            differences = _differences(measure, column, heading, replicates, comparison.contrasts)
+            if differences is not None:
+                block, sentence = differences
+                blocks.append(block)
+                findings.append(sentence)
+    return Section(title, findings, paragraphs, tables, blocks, rows=rows) if blocks else None
+
+
+def _differences(
+    measure: str,
+    column: Column,
+    heading: str,
+    replicates: Mapping[str, Replicates],
+    contrasts: Sequence[Contrast],
+) -> tuple[FigureBlock, str] | None:
+    tested: list[tuple[str, Difference]] = []
+    for contrast in contrasts:
+        if contrast.first in replicates and contrast.second in replicates:
+            first, second = (replicates[label].grids(column.name) for label in (contrast.first, contrast.second))
+            if first is not None and second is not None:
+                errors = (_typical(first.stderr_RLH), _typical(second.stderr_RLH))
+                tested.append((contrast.name, difference(first.value_RLH, second.value_RLH, *errors)))
+    if not tested:
+        return None
+    shown = tested[:_MOST_CONTRASTS]
+    over = {test.over_seeds for _, test in shown}
+    how = (
+        "tested over seeds"
+        if over == {True}
+        else "tested over examples"
+        if over == {False}
+        else "tested over seeds where there are several, else over examples"
+    )
+    part = f"; the first {len(shown)} of {len(tested)} differences" if len(shown) < len(tested) else ""
+    title = f"Differences: {lower_first(heading)}"
+    figure = head_panels(
+        [HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
+        title=title,
+        unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
+        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%}){part}",
+        signed=True,
+    )
+    block = FigureBlock(
+        f"{measure}_{column.name}_differences",
+        figure,
+        f"{title}; only significant differences are coloured.",
+        f"Heatmaps of {lower_first(title)}.",
+    )
+    return block, _differences_in_words(f"{lower_first(heading)} ({how})", shown)
+
+
+def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -> str:
+    if not any(np.isfinite(test.p_LH).any() for _, test in tested):
+        return f"Differences of {what} could not be tested: with one seed each they need two examples or more."
+    counts = [int((test.p_LH <= LEVEL).sum()) for _, test in tested]
+    most = int(np.argmax(counts))
+    name, test = tested[most]
+    differing = test.delta_LH[test.p_LH <= LEVEL]
+    by = f", those by {differing.mean():+.3f} on average" if differing.size else ""
+    heads = f"{counts[most]} of {test.delta_LH.size}"
+    if len(tested) == 1:
+        return f"{name}: {what} differs in {heads} heads{by}."
+    return f"Of {len(tested)} comparisons of {what} the one with most differing heads is {name}: {heads}{by}."
+
+
+def _typical(stderr_RLH: Array) -> Array:
+    """Root mean square over replicates: an upper bound of the standard error of their mean."""
+    return np.asarray(np.sqrt((stderr_RLH**2).mean(axis=0)))
+
+
+def left_out_panels(panels: Sequence[object]) -> str:
+    """The end of a note where a figure leaves conditions out."""
+    return f"; the first {MOST_PANELS} of {len(panels)} conditions" if len(panels) > MOST_PANELS else ""
+
+
+def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
+    """Table of the agreement between seeds on the order of heads, by condition.
+
+    Args:
+        values: Condition -> ``[replicates, layers, heads]``.
+        caption: Caption of the table.
+    """
+    rows = []
+    for label, value_RLH in values.items():
+        value_NR = value_RLH.reshape(len(value_RLH), -1).T
+        mean, least = rank_agreement(value_NR)
+        kept = sorted(set.intersection(*(_lowest(value_N) for value_N in value_NR.T)))
+        layers = [layer for value_LH in value_RLH if (layer := lowest_layer(value_LH)) is not None]
+        heads = value_RLH.shape[2]
+        lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
+        common = ", ".join(head_code(head // heads, head % heads) for head in kept) or "none"
+        ordered = math.isfinite(mean)
+        rows.append(
+            [
+                label,
+                str(len(value_RLH)),
+                number(mean, 2),
+                number(least, 2),
+                number(intraclass_correlation(value_NR), 2),
+                lowest if ordered else number(math.nan),
+                common if ordered else number(math.nan),
+            ]
+        )
+    header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "lowest layer"]
+    return Table([*header, f"among the lowest {_TOP} in every seed"], rows, caption)
+
+
+def _lowest(value_N: Array) -> set[int]:
+    """The heads with the lowest values; a head without a value is not among them."""
+    known = np.flatnonzero(np.isfinite(value_N))
+    return set(known[np.argsort(value_N[known], kind="stable")[:_TOP]].tolist())
+
+
+def lowest_layer(value_LH: Array) -> int | None:
+    """The layer with the lowest mean over the heads that have a value; None if no head has one."""
+    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    return min(known, key=lambda layer: float(np.nanmean(value_LH[layer]))) if known else None
+
+
+def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
+    """A sentence on the rank correlation between seeds, for the conditions that agree best and least."""
+    rhos = {label: rank_agreement(v_RLH.reshape(len(v_RLH), -1).T)[0] for label, v_RLH in values.items()}
+    known = {label: rho for label, rho in rhos.items() if math.isfinite(rho)}
+    if not known:
+        return f"For {title} the agreement between seeds is undefined."
+    worst = min(known, key=lambda label: known[label])
+    best = max(known, key=lambda label: known[label])
+    if len(known) == 1:
+        return f"Between seeds, the order of heads by {title} has a rank correlation of {number(known[worst], 2)}."
+    return (
+        f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation "
+        f"{number(known[best], 2)}) and least for {worst} ({number(known[worst], 2)})."
+    )
+
+
+def condition_rows(
+    label: str, measure: str, column: str, value_RLH: Array, stderr_RLH: Array
+) -> list[Mapping[str, object]]:
+    """Mean and interval over seeds of every head of a condition, as rows of ``comparison.parquet``."""
+    rows: list[Mapping[str, object]] = []
+    for layer, head in np.ndindex(value_RLH.shape[1:]):
+        interval = mean_interval(value_RLH[:, layer, head])
+        errors_R = stderr_RLH[:, layer, head]
+        rows.append(
+            {
+                "condition": label,
+                "measure": measure,
+                "column": column,
+                "layer": layer,
+                "head": head,
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "seeds": interval.count,
+                "stderr_over_examples": float(np.sqrt(np.nanmean(errors_R**2)))
+                if np.isfinite(errors_R).any()
+                else math.nan,
+            }
+        )
+    return rows

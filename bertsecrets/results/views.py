@@ -1,0 +1,258 @@
+"""Views of an experiment for the sections of pages: its numbers in one run, or in all runs of a condition."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bertsecrets.grid import Column
+from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
+from bertsecrets.results.table import HeadTable
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_differs_from_zero
+
+Array = NDArray[np.float64]
+
+OWN = "model"
+"""Key of the model's own extras; those of other models use their stages as keys."""
+
+LEVEL = 0.05
+"""False discovery rate for differences between heads."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One column of a measure in a model, compared with another model on the same examples.
+
+    Args:
+        own_LH, other_LH: The two models' numbers, ``[layers, heads]``.
+        delta_LH: Mean over examples of the differences, own minus other.
+        p_LH: P-values of no difference, paired over examples, corrected over heads; NaN where undefined.
+        count: Largest number of examples of a head.
+    """
+
+    own_LH: Array
+    other_LH: Array
+    delta_LH: Array
+    p_LH: Array
+    count: int
+
+    @property
+    def differs_LH(self) -> NDArray[np.bool_]:
+        """Which heads differ at a false discovery rate of 5 %."""
+        return np.nan_to_num(self.p_LH, nan=1.0) <= LEVEL
+
+    @property
+    def moves(self) -> bool:
+        """Whether any head differs at all, significantly or not."""
+        return bool(np.nanmax(np.abs(self.delta_LH), initial=0) > 0)
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Layer and head of the largest significant difference."""
+        size_LH = np.where(self.differs_LH, np.abs(self.delta_LH), -1.0)
+        layer, head = np.unravel_index(size_LH.argmax(), size_LH.shape)
+        return int(layer), int(head)
+
+
+class MeasureView:
+    """The numbers of one experiment in one run, at its last step, read from the run's folder.
+
+    Numbers of a finished checkpoint take precedence over those taken during training.
+
+    Args:
+        run: The run.
+        declaration: The experiment's name, title and columns.
+        table: The run's head table; None to read it.
+    """
+
+    def __init__(self, run: Run, declaration: Declaration, table: HeadTable | None = None) -> None:
+        self.run = run
+        self.name = declaration.name
+        self.title = declaration.title
+        self.rows = (run.table() if table is None else table).select(measure=declaration.name)
+        stages = pc.unique(self.rows.table["stage"]).to_pylist()
+        self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
+        present = self.rows.select(stage=self.stage).table
+        self.step: int | None = max(pc.unique(present["step"]).to_pylist(), default=None)
+        names = pc.unique(self.rows.table["column"]).to_pylist()
+        declared = {column.name: column for column in declaration.columns}
+        self.columns = tuple(declared.get(name, Column(name, name.replace("_", " "))) for name in names)
+        """The table's columns of any stage, as declared; undeclared columns are labelled by their names."""
+
+    def column(self, name: str) -> Column:
+        """A column's description; raises ``KeyError`` if the table does not have it."""
+        columns = {column.name: column for column in self.columns}
+        return columns[name]
+
+    def has(self, name: str) -> bool:
+        """Whether the last step has a column."""
+        return self.step is not None and bool(
+            self.rows.select(column=name, stage=self.stage, step=self.step).table.num_rows
+        )
+
+    def grid(self, name: str) -> tuple[Array, Array, NDArray[np.int64]]:
+        """Values, standard errors and counts ``[layers, heads]`` of a column.
+
+        Raises:
+            MissingColumnError: If the last step does not have it.
+        """
+        return self.rows.grid(self.name, name, self.stage, -1 if self.step is None else self.step)
+
+    def value(self, name: str) -> Array:
+        """Values ``[layers, heads]`` of a column."""
+        return self.grid(name)[0]
+
+    def stderr(self, name: str) -> Array:
+        """Standard errors ``[layers, heads]`` of a column."""
+        return self.grid(name)[1]
+
+    def count(self, name: str) -> int:
+        """Number of examples in a column's average, of the head with the most."""
+        return int(self.grid(name)[2].max())
+
+    def history(self, name: str) -> list[tuple[int, Array]]:
+        """Training steps at which a column was measured, ascending, with its values ``[layers, heads]``."""
+        steps = self.rows.steps(self.name, name, TRAINING)
+        return [(step, self.rows.grid(self.name, name, TRAINING, step)[0]) for step in steps]
+
+    def at(self, stage: str, step: int | None = None) -> "MeasureView | None":
+        """The same experiment at another stage, such as the model before fine-tuning; None if not measured.
+
+        Args:
+            stage: The stage.
+            step: The step; None for the stage's last.
+        """
+        rows = self.rows.select(stage=stage) if step is None else self.rows.select(stage=stage, step=step)
+        if not len(rows):
+            return None
+        view = MeasureView.__new__(MeasureView)
+        view.__dict__ = {
+            **{key: value for key, value in self.__dict__.items() if key != "extras"},
+            "stage": stage,
+            "step": max(pc.unique(rows.table["step"]).to_pylist()),
+        }
+        return view
+
+    def whole_layers(self) -> "MeasureView":
+        """The numbers of whole layers only, ``[layers, 1]``."""
+        view = MeasureView.__new__(MeasureView)
+        view.__dict__ = {**self.__dict__, "rows": self.rows.select(head=None)}
+        return view
+
+    @cached_property
+    def extras(self) -> dict[str, Any]:
+        """Results of the model that do not fit the table (``Measure.extras``); often empty."""
+        path = self.run.extras_path(self.name)
+        models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        content: dict[str, Any] = models.get(self.stage if self.stage in (INITIAL, RANDOM) else OWN, {})
+        return content
+
+    @cached_property
+    def compared(self) -> dict[str, dict[str, Change]]:
+        """Comparisons with other models: ``initial`` or ``random`` -> column -> change; empty if no model was compared.
+
+        Baselines, which no model can change, and p-values are left out.
+        """
+        models = {other: self._changes(other) for other in (INITIAL, RANDOM)}
+        return {other: changes for other, changes in models.items() if changes}
+
+    def _changes(self, other: str) -> dict[str, Change]:
+        for stage in (CHECKPOINT, TRAINING):
+            differences = self.rows.select(stage=difference_stage(stage, other)).table
+            if differences.num_rows:
+                step = max(pc.unique(differences["step"]).to_pylist())
+                names = set(pc.unique(differences["column"]).to_pylist())
+                return {
+                    column.name: self._change(column.name, stage, other, step)
+                    for column in self.columns
+                    if column.name in names and column.role == "value"
+                }
+        return {}
+
+    def _change(self, name: str, stage: str, other: str, step: int) -> Change:
+        delta_LH, stderr_LH, count_LH = self.rows.grid(self.name, name, difference_stage(stage, other), step)
+        return Change(
+            self.rows.grid(self.name, name, stage, step)[0],
+            self.rows.grid(self.name, name, other, 0)[0],
+            delta_LH,
+            corrected(mean_differs_from_zero(delta_LH, stderr_LH, count_LH)),
+            int(count_LH.max()),
+        )
+
+
+@dataclass(frozen=True)
+class Grids:
+    """A column in all replicates of a condition.
+
+    Args:
+        value_RLH, stderr_RLH: Values and standard errors over examples, ``[replicates, layers, heads]``.
+        count: Largest number of examples of a head.
+    """
+
+    value_RLH: Array
+    stderr_RLH: Array
+    count: int
+
+
+class Replicates:
+    """One experiment in the runs of a condition, which differ only in their seed.
+
+    Args:
+        views: One for each run with the experiment; at least one.
+    """
+
+    def __init__(self, views: Sequence[MeasureView]) -> None:
+        self.views = tuple(views)
+
+    @property
+    def title(self) -> str:
+        return self.views[0].title
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of any replicate."""
+        return tuple({column.name: column for view in self.views for column in view.columns}.values())
+
+    def grids(self, name: str) -> Grids | None:
+        """A column at the last step of each replicate; None if no replicate has it."""
+        grids = [view.grid(name) for view in self.views if view.has(name)]
+        if not grids:
+            return None
+        return Grids(
+            np.stack([value_LH for value_LH, _, _ in grids]),
+            np.stack([stderr_LH for _, stderr_LH, _ in grids]),
+            int(max(count_LH.max() for _, _, count_LH in grids)),
+        )
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two conditions that differ in exactly one factor.
+
+    Args:
+        name: What is compared, e.g. ``"mrpc: pretrained − random normal"``.
+        first, second: Labels of the conditions.
+    """
+
+    name: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One experiment in several conditions.
+
+    Args:
+        replicates: Label of each condition with the experiment -> its runs.
+        contrasts: Pairs of conditions to compare.
+    """
+
+    replicates: Mapping[str, Replicates]
+    contrasts: Sequence[Contrast] = ()

@@ -1,0 +1,132 @@
+"""Hydra's command line: its arguments, the grammar of its overrides, and what a sweep varies.
+
+This is the only module that uses ``hydra._internal``.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from bertsecrets.errors import UserError
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A parsed command line.
+
+    Args:
+        overrides: Settings as the user gave them, including those of Hydra.
+        multirun: Whether ``-m`` was given.
+        config_dir: Folder of the primary configuration.
+        config_name: Name of the primary configuration.
+        search: A folder of additional configurations, or None.
+    """
+
+    overrides: list[str]
+    multirun: bool
+    config_dir: Path
+    config_name: str
+    search: str | None
+
+    @contextmanager
+    def hydra(self) -> Iterator[None]:
+        """Initialise Hydra for the block."""
+        with initialize_config_dir(config_dir=str(self.config_dir.resolve()), version_base="1.3"):
+            yield
+
+    def compose(self, overrides: list[str]) -> DictConfig:
+        """Compose the configuration, including Hydra's own part."""
+        search = [] if self.search is None else [f"hydra.searchpath=[{quoted('file://' + self.search)}]"]
+        return compose(self.config_name, overrides=[*search, *overrides], return_hydra_config=True)
+
+
+def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:
+    """Parse a command line; None if it asks Hydra for help, information or the like.
+
+    Raises:
+        UserError: If ``--config-path`` is relative, or ``--config-dir`` is not a folder.
+    """
+    parsed = get_args_parser().parse_intermixed_args(arguments)
+    if (
+        parsed.help
+        or parsed.hydra_help
+        or parsed.cfg
+        or parsed.info
+        or parsed.shell_completion
+        or parsed.experimental_rerun
+    ):
+        return None
+    if parsed.config_path and not Path(parsed.config_path).is_absolute():
+        raise UserError(
+            f"--config-path is '{parsed.config_path}'; expected an absolute path, such as "
+            f"'{Path(parsed.config_path).resolve()}'."
+        )
+    if parsed.config_dir and not Path(parsed.config_dir).is_dir():
+        raise UserError(
+            f"--config-dir is '{parsed.config_dir}', which is not a folder; give a folder of configurations."
+        )
+    return Invocation(
+        overrides=list(parsed.overrides),
+        multirun=parsed.multirun,
+        config_dir=Path(parsed.config_path) if parsed.config_path else config_dir,
+        config_name=parsed.config_name or config_name,
+        search=str(Path(parsed.config_dir).resolve()) if parsed.config_dir else None,
+    )
+
+
+def parse_overrides(overrides: list[str]) -> list[Override]:
+    """Parse settings with Hydra's grammar.
+
+    Raises:
+        UserError: If one cannot be parsed.
+    """
+    try:
+        # glob(*) can be expanded to the choices of a group only while Hydra is initialised.
+        loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+        return OverridesParser.create(loader).parse_overrides(overrides)
+    except HydraException as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"{reason}; write key=value, and quote special characters.") from error
+
+
+def is_multirun(invocation: Invocation, config: DictConfig) -> bool:
+    """Whether Hydra will run a sweep: because of ``-m``, or because the configuration says so."""
+    return invocation.multirun or config.hydra.mode == RunMode.MULTIRUN
+
+
+def sweeper_params(config: DictConfig) -> dict[str, str]:
+    """What the configuration itself sweeps over, as ``key: values``."""
+    params = config.hydra.sweeper.get("params")
+    return {} if params is None else {str(key): str(value) for key, value in params.items()}
+
+
+def quoted(text: str) -> str:
+    """Quote a text so that Hydra's grammar reads it back unchanged.
+
+    >>> quoted("it's [here]")
+    "'it\\\\'s [here]'"
+    """
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def unquoted(text: str) -> str:
+    """Undo :func:`quoted`; any other text is returned as it is.
+
+    >>> unquoted(quoted("it's [here]")), unquoted("plain")
+    ("it's [here]", 'plain')
+    """
+    if len(text) < 2 or text[0] != "'" or text[-1] != "'":
+        return text
+    return str(OverridesParser.create().parse_override(f"key={text}").value())

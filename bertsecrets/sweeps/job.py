@@ -1,0 +1,146 @@
+"""One job of a sweep: run in a separate process, unless it is already finished."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from bertsecrets.errors import BusyError, UserError
+from bertsecrets.results.config_copy import plain
+from bertsecrets.sweeps.hydra_arguments import quoted
+from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
+from bertsecrets.sweeps.run_folder import FAILURE, claim_folder, hold
+from bertsecrets.sweeps.sweep import (
+    FAILED,
+    FINISHED,
+    GPUS,
+    PROGRAM,
+    RECORDS,
+    RUNNING,
+    SKIPPED,
+    SWEEP_PROCESS,
+    JobRecord,
+)
+
+_SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+_SWEEP_SETTINGS = (
+    "hydra.sweep",
+    "hydra.launcher",
+    "hydra/launcher",
+    "hydra.mode",
+    "hydra.job.env_set",
+    "hydra/sweeper",
+)
+
+
+def in_sweep() -> bool:
+    """Whether Hydra runs this configuration as one job of a sweep."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def start_job(config: DictConfig) -> float | None:
+    """Run one job in a separate process, whichever launcher called; return its objective for sweepers that need it.
+
+    A finished job is skipped and an interrupted one resumed. Results that are damaged, or were made by other code or from
+    another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in the
+    sweep's records and returns None, so that the other jobs still run.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        end_with_process(int(os.environ[SWEEP_PROCESS]))
+    hydra = HydraConfig.get()
+    records = Path(os.environ[RECORDS])
+    folder = Path(hydra.runtime.output_dir)
+    record = JobRecord(int(hydra.job.num), list(hydra.overrides.task), str(folder), RUNNING)
+    record.write(records)
+    started = time.monotonic()
+    try:
+        status, reason = _run(config, folder, records / f"{record.number}.failure")
+    except UserError as error:
+        status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
+    except KeyboardInterrupt:
+        replace(record, status=FAILED, reason="interrupted.").write(records)
+        raise
+    seconds = 0.0 if status == SKIPPED else time.monotonic() - started
+    score = _objective(folder, config.objective) if status != FAILED else None
+    replace(record, status=status, reason=reason, seconds=seconds, score=score).write(records)
+    return score
+
+
+def _run(config: DictConfig, folder: Path, failure: Path) -> tuple[str, str]:
+    """Run the job; return its status and why it was skipped or failed."""
+    with hold(folder):
+        state = claim_folder(plain(config), folder)
+    if state == "finished":
+        return SKIPPED, "already finished"
+    command = [sys.executable, *json.loads(os.environ[PROGRAM]), *_arguments(config, folder, state == "resumable")]
+    environment: dict[str, str | None] = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks())}
+    with _leased_gpus(config) as devices:
+        status = run_process(command, Path(HydraConfig.get().runtime.cwd), {**environment, **devices})
+    if status == 0:
+        return FINISHED, ""
+    if not failure.is_file():
+        return FAILED, f"{describe_exit(status)}."
+    content = json.loads(failure.read_text("utf-8"))
+    return (SKIPPED if content["error"] == BusyError.__name__ else FAILED), content["reason"]
+
+
+def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
+    """The command line of the job as a single run."""
+    if resumable:
+        return [f"resume={folder}"]
+    hydra = HydraConfig.get()
+    task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
+    own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]
+    if config.group is None:
+        task.append(f"group={quoted(Path(hydra.sweep.dir).name)}")
+    paths = {source.provider: source.path for source in hydra.runtime.config_sources}
+    flags = ["--config-path", paths["main"], "--config-name", str(hydra.job.config_name)]
+    if "command-line" in paths:
+        flags += ["--config-dir", paths["command-line"]]
+    return [*flags, *task, *own, "hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
+
+
+@contextmanager
+def _leased_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
+    """Reserve as many GPUs of this machine as the job asks for; a cluster assigns GPUs itself."""
+    gpus = [name for name in os.environ.get(GPUS, "").split(",") if name]
+    count = config.trainer.devices
+    if count in (-1, "-1", "auto"):
+        count = len(gpus)
+    wanted = config.trainer.accelerator in ("auto", "gpu", "cuda") and isinstance(count, int)
+    if not wanted or not 0 < count <= len(gpus) or "SLURM_JOB_ID" in os.environ:
+        # Some launchers hide the GPUs from jobs for which no GPUs were requested.
+        yield {VISIBLE_GPUS: ",".join(gpus)} if gpus and "SLURM_JOB_ID" not in os.environ else {}
+        return
+    with lease_gpus(count, gpus, Path(tempfile.gettempdir()) / f"bertsecrets-gpus-{os.getuid()}") as leased:
+        yield {VISIBLE_GPUS: ",".join(leased)}
+
+
+def _slurm_ranks() -> list[str]:
+    """Slurm's variables that would make Lightning wait for tasks that do not exist.
+
+    A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one sweep.
+    """
+    return [name for name in _SLURM_RANKS if name in os.environ] if os.environ.get("SLURM_NTASKS") == "1" else []
+
+
+def _objective(folder: Path, name: str | None) -> float | None:
+    """A score of a finished run: ``<set>/<metric>``, or the first metric of the first set."""
+    path = folder / "scores.json"
+    if not path.is_file():
+        return None
+    sets: dict[str, Any] = json.loads(path.read_text("utf-8"))["sets"]
+    first = next(iter(sets))
+    chosen, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']), '')}").partition("/")
+    value = sets.get(chosen, {}).get("model", {}).get(metric)
+    return None if value is None else float(value)

@@ -1,0 +1,143 @@
+"""The processes of jobs: run to their end, ended with their parent, and each with GPUs that no other job uses."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+PARENT = "BERTSECRETS_PARENT"
+"""Environment variable: id of the process with which this process ends."""
+
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+
+_POLL_PROCESS_S = 0.5
+_POLL_GPUS_S = 1.0
+_GRACE_S = 10.0
+
+
+def run_process(command: Sequence[str], folder: Path, environment: Mapping[str, str | None]) -> int:
+    """Run a command to its end; return its exit status, negative for a signal's number.
+
+    The command ends when this process ends, or when this call is interrupted.
+
+    Args:
+        command: Program and arguments.
+        folder: Working directory.
+        environment: Variables to set, or with None to remove, on top of those of this process.
+    """
+    merged = {**os.environ, **environment, PARENT: str(os.getpid())}
+    variables = {name: value for name, value in merged.items() if value is not None}
+    process = subprocess.Popen(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL)
+    try:
+        return process.wait()
+    except BaseException:
+        # The terminal interrupts both processes; give the job time to close its files.
+        for signal_ in (None, signal.SIGTERM, signal.SIGKILL):
+            if signal_ is not None:
+                process.send_signal(signal_)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+                break
+        raise
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words.
+
+    >>> describe_exit(-9)
+    'killed by SIGKILL, as happens to a process that runs out of memory'
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    name = signal.Signals(-status).name
+    hint = ", as happens to a process that runs out of memory" if -status == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its parent ends, if :func:`run_process` started it.
+
+    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep.
+    """
+    parent = int(os.environ.get(PARENT, "0"))
+    if parent and not _is_alive(parent):
+        os._exit(1)
+    if os.getppid() == parent:
+        _end_unless(lambda: os.getppid() == parent)
+    os.environ[PARENT] = str(os.getpid())
+
+
+def end_with_process(process: int) -> None:
+    """End this process as soon as another process of this machine ends; do nothing if that is this process."""
+    if process != os.getpid():
+        _end_unless(lambda: _is_alive(process))
+
+
+def _end_unless(is_wanted: Callable[[], bool]) -> None:
+    threading.Thread(target=_watch, args=(is_wanted,), daemon=True, name="end-with-parent").start()
+
+
+def _watch(is_wanted: Callable[[], bool]) -> None:
+    while is_wanted():
+        time.sleep(_POLL_PROCESS_S)
+    # Nobody is left to read a message, and other threads may wait in a collective forever.
+    os._exit(1)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Names of the GPUs that this process may use; empty if there are none."""
+    if VISIBLE_GPUS in environment:
+        return [name for name in environment[VISIBLE_GPUS].split(",") if name]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.split() if result.returncode == 0 else []
+
+
+@contextmanager
+def lease_gpus(count: int, gpus: Sequence[str], folder: Path) -> Iterator[list[str]]:
+    """Wait until ``count`` of the GPUs are free and reserve them for the block.
+
+    The operating system releases the locks when the process ends, however it ends.
+
+    Args:
+        count: From 1 to ``len(gpus)``.
+        gpus: Names of the GPUs.
+        folder: Folder of the lock files; the same for all processes of the machine that share the GPUs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        with ExitStack() as held:
+            leased: list[str] = []
+            for gpu in gpus:
+                lock = FileLock(folder / f"gpu-{gpu}.lock", timeout=0)
+                try:
+                    lock.acquire()
+                except Timeout:
+                    continue
+                held.callback(lock.release)
+                leased.append(gpu)
+                if len(leased) == count:
+                    yield leased
+                    return
+        # Keeping fewer GPUs than needed while waiting could deadlock two jobs.
+        time.sleep(_POLL_GPUS_S)

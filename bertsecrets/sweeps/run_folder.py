@@ -1,0 +1,302 @@
+"""A run's folder: which run it is for, written by one process at a time, and marked when the run is finished.
+
+A run is identified by a key: a digest of its settings, of the code that makes numbers, and of the checkpoint that it
+analyses. ``begun.json`` is written first and ``finished.json`` last, so that a sweep can tell which of its jobs are done.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from omegaconf import DictConfig, OmegaConf
+
+from bertsecrets.errors import BusyError, UserError
+from bertsecrets.models.spec import INITIAL, find_checkpoint
+from bertsecrets.results.config_copy import CONFIG_COPY, plain
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.run import is_first_process
+from bertsecrets.sweeps.code_version import code_version
+
+NO_INFLUENCE = frozenset(
+    {
+        "resume",
+        "debug",
+        "progress",
+        "group",
+        "tags",
+        "job_type",
+        "logger",
+        "objective",
+        "report",
+        "sweep",
+        "hydra",
+        "trained",
+    }
+)
+"""Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's facts."""
+
+FAILURE = "BERTSECRETS_FAILURE"
+"""Environment variable: the file to which a job of a sweep writes why it failed."""
+
+_BEGUN, _FINISHED, _LOCK = "begun.json", "finished.json", ".lock"
+
+_PATIENCE_S = 5.0
+"""How long a process that was just killed may take to release its folder."""
+
+_TABLES = ("heads.parquet", "ablation.parquet")
+_RESULTS = (CONFIG_COPY, "scores.json", *_TABLES, "predictions/*.parquet")
+_BLOCK = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Content of the marker of a run that has begun.
+
+    Args:
+        key: Of :func:`run_key`.
+        code: Version of the code that runs it.
+    """
+
+    key: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Content of the marker of a finished run.
+
+    Args:
+        key: Of :func:`run_key`.
+        config: Digest of the configuration alone.
+        code: Version of the code that ran it.
+        seconds: How long it took.
+        files: SHA-256 of every table, score and page, by path relative to the folder.
+    """
+
+    key: str
+    config: str
+    code: str
+    seconds: float
+    files: dict[str, str]
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """SHA-256 (64 hexadecimal digits) of a resolved configuration without :data:`NO_INFLUENCE`.
+
+    >>> config_digest({"seed": 1, "resume": None}) == config_digest({"resume": "folder", "seed": 1})
+    True
+    """
+    settings = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def run_key(config: Mapping[str, Any]) -> str:
+    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint it analyses.
+
+    Raises:
+        UserError: If that checkpoint does not exist.
+    """
+    digest = hashlib.sha256(f"{config_digest(config)} {code_version()}".encode())
+    checkpoint = config.get("checkpoint")
+    if isinstance(checkpoint, str) and checkpoint != INITIAL:
+        path = find_checkpoint(Path(checkpoint))
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                digest.update(_file_digest(file).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
+    """Hold a run's folder during the block and mark the run as finished when the block succeeds.
+
+    Only the first process of a distributed run does so.
+
+    Raises:
+        BusyError: If another process is writing to the folder, or another sweep has just finished this job.
+    """
+    if not is_first_process():
+        yield
+        return
+    with hold(folder):
+        started = time.monotonic()
+        resolved = plain(config)
+        key = run_key(resolved)
+        _check_unfinished(folder, key)
+        (folder / _FINISHED).unlink(missing_ok=True)
+        _write_json(folder / _BEGUN, asdict(Begun(key, code_version())))
+        yield
+        mark_finished(folder, key, config_digest(resolved), time.monotonic() - started)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep all other processes from writing to a folder during the block.
+
+    The operating system releases the lock when the process ends, however it ends.
+
+    Raises:
+        BusyError: If another process holds the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_S)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BusyError(
+            f"Folder '{folder}' is being written by another process; wait until it ends, or choose another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def mark_finished(folder: Path, key: str, config: str, seconds: float) -> None:
+    """Write the marker of a finished run, with a digest of each of its results."""
+    files = {
+        path.relative_to(folder).as_posix(): _file_digest(path)
+        for pattern in _RESULTS
+        for path in sorted(folder.glob(pattern))
+    }
+    _write_json(folder / _FINISHED, asdict(Finished(key, config, code_version(), seconds, files)))
+
+
+def read_begun(folder: Path) -> Begun | None:
+    """Read the marker of a run that has begun; None if it is missing or unreadable."""
+    try:
+        return Begun(**json.loads((folder / _BEGUN).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_finished(folder: Path) -> Finished | None:
+    """Read the marker of a finished run and check its results; None if there is no marker.
+
+    Raises:
+        ValueError: If the marker is unreadable, or a file that it lists is missing or changed; names the file.
+    """
+    path = folder / _FINISHED
+    if not path.is_file():
+        return None
+    try:
+        finished = Finished(**json.loads(path.read_text("utf-8")))
+        digests = dict(finished.files)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error})") from error
+    for name, digest in digests.items():
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name} is missing")
+        if _file_digest(folder / name) != digest:
+            raise ValueError(f"{folder / name} has changed since the run finished")
+    return finished
+
+
+def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished", "resumable", "new"]:
+    """The state of a run's folder; anything that cannot be used for this run is moved to ``.set_aside``.
+
+    Args:
+        config: The run's resolved configuration.
+        folder: Held by the caller.
+
+    Raises:
+        UserError: If the folder holds a finished run of other settings.
+    """
+    key = run_key(config)
+    problem = None
+    try:
+        finished = read_finished(folder)
+    except ValueError as error:
+        finished, problem = None, str(error)
+    if finished is not None:
+        if finished.key == key:
+            return "finished"
+        if finished.config != config_digest(config):
+            raise UserError(
+                f"Folder '{folder}' holds a finished run of other settings; include every setting that the sweep varies "
+                "in hydra.sweep.subdir, or leave hydra.sweep.subdir out."
+            )
+        origin = f"code {finished.code}" if finished.code != code_version() else "another content of its checkpoint"
+        problem = f"{folder} was finished with {origin}"
+    problem = problem or find_damage(folder)
+    if problem is None and not (folder / CONFIG_COPY).is_file():
+        return "new"
+    if problem is None:
+        begun = read_begun(folder)
+        if begun is not None and begun.key == key:
+            return "resumable"
+        origin = "other settings" if begun is None or begun.code == code_version() else f"code {begun.code}"
+        problem = f"{folder} was begun with {origin}"
+    _log.warning(f"{problem}: moved to {set_aside(folder)}; the job runs again.")
+    return "new"
+
+
+def find_damage(folder: Path) -> str | None:
+    """What prevents an unfinished run from being resumed, in words; None if nothing does."""
+    for name in _TABLES:
+        path = folder / name
+        if path.is_file():
+            try:
+                with pq.ParquetFile(path) as file:
+                    file.read()
+            except (pa.ArrowException, OSError) as error:
+                return f"{path} cannot be read ({str(error).splitlines()[0]})"
+    for path in sorted((folder / "checkpoints").glob("*.ckpt")):
+        if not zipfile.is_zipfile(path):
+            return f"{path} cannot be read as a checkpoint"
+    return None
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a folder to ``.set_aside`` in its parent folder; return its new path."""
+    parent = folder.parent / ".set_aside"
+    parent.mkdir(exist_ok=True)
+    number = len(list(parent.glob(f"{folder.name}.*")))
+    target = parent / f"{folder.name}.{number}"
+    os.replace(folder, target)
+    return target
+
+
+def _check_unfinished(folder: Path, key: str) -> None:
+    """Raise BusyError if another sweep has finished this job while this process was starting."""
+    if FAILURE not in os.environ:
+        return
+    finished = read_finished(folder)
+    if finished is not None and finished.key == key:
+        raise BusyError(f"Another sweep has just finished '{folder}'; there is nothing left to do.")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+
+
+def _file_digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _settings_digest(*, _root_: DictConfig) -> str:
+    """Eight hexadecimal digits of a job's settings, for the name of its folder."""
+    own = OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])
+    return config_digest(plain(own))[:8]
+
+
+OmegaConf.register_new_resolver("settings_digest", _settings_digest, replace=True)

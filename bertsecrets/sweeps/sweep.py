@@ -1,0 +1,310 @@
+"""A sweep: the folder it owns, how it resumes, a record of each of its jobs, and the table at its end."""
+
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Glob
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import atomic_write
+from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
+from bertsecrets.sweeps.job_processes import visible_gpus
+from bertsecrets.sweeps.run_folder import NO_INFLUENCE
+
+SWEEP_FILE = "sweep.json"
+"""Name of the file that makes a folder a sweep's."""
+
+RECORDS = "BERTSECRETS_SWEEP"
+"""Environment variable: the folder of the records of this sweep's jobs."""
+
+SWEEP_PROCESS = "BERTSECRETS_SWEEP_PROCESS"
+"""Environment variable: the process that runs the sweep."""
+
+PROGRAM = "BERTSECRETS_PROGRAM"
+"""Environment variable: the arguments of Python that start a job, as a JSON list."""
+
+GPUS = "BERTSECRETS_GPUS"
+"""Environment variable: names of the GPUs that the sweep may assign to its jobs, separated by commas."""
+
+RUNNING, FINISHED, FAILED, SKIPPED = "running", "finished", "failed", "skipped"
+"""The states of a job."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What became of one job of a sweep.
+
+    Args:
+        number: Hydra's number of the job.
+        overrides: Its settings.
+        folder: Folder of its results.
+        status: ``running``, ``finished``, ``failed`` or ``skipped``.
+        reason: Why it failed or was skipped.
+        seconds: How long it took.
+        score: Its objective, or None.
+    """
+
+    number: int
+    overrides: list[str]
+    folder: str
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    score: float | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write the record, replacing an earlier one of the same job."""
+        with atomic_write(folder / f"{self.number}.json") as temporary:
+            temporary.write_text(json.dumps(asdict(self)), "utf-8")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that is about to run.
+
+    Args:
+        folder: Parent of its jobs' folders.
+        records: Folder of this invocation's job records.
+        objective: Name of the score shown for each job.
+        compares: Whether the sweep ends with a page that compares its runs.
+        paper: Whether it also ends with a page that follows Kovaleva et al.
+    """
+
+    folder: Path
+    records: Path
+    objective: str
+    compares: bool
+    paper: bool
+
+    def overrides(self) -> list[str]:
+        """Hydra's settings for this sweep, to be added to those of the user."""
+        variables = {
+            RECORDS: str(self.records),
+            SWEEP_PROCESS: str(os.getpid()),
+            PROGRAM: json.dumps(_program()),
+            GPUS: ",".join(visible_gpus()),
+        }
+        return [
+            f"hydra.sweep.dir={quoted(str(self.folder))}",
+            *(f"++hydra.job.env_set.{name}={quoted(value)}" for name, value in variables.items()),
+        ]
+
+    def close(self, compare: Callable[[Path, bool], object]) -> list[JobRecord]:
+        """Print the table of jobs, compare their runs, and return their records.
+
+        Args:
+            compare: Makes the pages of a sweep's folder, with or without that of the paper.
+        """
+        records = final_records(read_records(self.records))
+        if records:
+            print_records(Console(), records, self.objective)
+        if self.compares and any(record.status in (FINISHED, SKIPPED) for record in records):
+            try:
+                compare(self.folder, self.paper)
+            except UserError as error:
+                _log.warning(
+                    f"The runs were not compared: {error} Then run analyze.py compare={quoted(str(self.folder))}."
+                )
+        return records
+
+
+def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str]) -> Sweep:
+    """Claim a folder for a sweep, or resume the sweep that it holds.
+
+    Args:
+        invocation: The command line.
+        config: The first job's configuration, including Hydra's part.
+        arguments: The command line as given, kept for ``resume=<folder>``.
+
+    Raises:
+        UserError: If the folder belongs to another sweep, or holds this one and ``resume=true`` is missing.
+    """
+    folder = Path(config.hydra.sweep.dir).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"hydra.sweep.dir is '{folder}', but that path is a file; choose another folder.") from error
+    fixed, swept = _settings(invocation, config)
+    content = {
+        "command": config.hydra.job.config_name or invocation.config_name,
+        "arguments": [argument for argument in arguments if not argument.startswith("resume=")],
+        "fixed": fixed,
+        "swept": swept,
+        "code": code_version(),
+    }
+    if not _create(folder, content):
+        before = _read(folder)
+        if config.resume is not True:
+            raise UserError(
+                f"Folder '{folder}' already holds a sweep; add resume=true to run only what is missing, or choose "
+                "another hydra.sweep.dir."
+            )
+        if before is not None:
+            _check_same(folder, before, content)
+            _widen(folder, before, content)
+        else:
+            _log.warning(f"{folder / SWEEP_FILE} cannot be read; writing it again.")
+            _write(folder, content)
+    records = folder / ".sweep" / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
+    records.mkdir(parents=True)
+    ending = config.get("sweep", {})
+    return Sweep(
+        folder,
+        records,
+        config.objective or "score",
+        compares=bool(ending.get("compare", False)),
+        paper=bool(ending.get("paper", False)),
+    )
+
+
+def resume_arguments(folder: Path) -> list[str] | None:
+    """The command line that resumes the sweep in a folder; None if the folder holds no sweep.
+
+    Raises:
+        UserError: If the sweep's file cannot be read.
+    """
+    if not (folder / SWEEP_FILE).is_file():
+        return None
+    content = _read(folder)
+    if content is None:
+        raise UserError(f"{folder / SWEEP_FILE} cannot be read; give the sweep's own command with resume=true instead.")
+    arguments = [argument for argument in content["arguments"] if not argument.startswith("hydra.sweep.dir=")]
+    return [*arguments, f"hydra.sweep.dir={quoted(str(folder.resolve()))}", "resume=true"]
+
+
+def read_records(folder: Path) -> list[JobRecord]:
+    """Read all job records in a folder, ordered by number."""
+    records = [JobRecord(**json.loads(path.read_text("utf-8"))) for path in folder.glob("[0-9]*.json")]
+    return sorted(records, key=lambda record: record.number)
+
+
+def final_records(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """The records after the sweep's end: a job that still counts as running has failed."""
+    lost = "its process ended without reporting a result; resume=true runs it again"
+    return [
+        replace(record, status=FAILED, reason=lost, seconds=0.0, score=None) if record.status == RUNNING else record
+        for record in records
+    ]
+
+
+def print_records(console: Console, records: Sequence[JobRecord], objective: str) -> None:
+    """Print a table of all jobs, then why jobs failed or were skipped, then the number of jobs by status."""
+    shared = set.intersection(*(set(record.overrides) for record in records)) if len(records) > 1 else set()
+    table = Table("job", "settings", "status", box=None, pad_edge=False)
+    table.add_column("time", justify="right")
+    table.add_column(objective, justify="right")
+    for record in records:
+        settings = " ".join(override for override in record.overrides if override not in shared) or "(defaults)"
+        duration = f"{record.seconds:.0f} s" if record.seconds else "\N{EN DASH}"
+        score = "\N{EN DASH}" if record.score is None else f"{record.score:.3f}"
+        table.add_row(str(record.number), Text(settings), record.status, duration, score)
+    console.print()
+    console.print(table)
+    for record in records:
+        if record.reason:
+            console.print(Text(f"job {record.number} {record.status}: {record.reason}"), soft_wrap=True)
+    counts = {status: sum(record.status == status for record in records) for status in (FINISHED, SKIPPED, FAILED)}
+    console.print(Text(", ".join(f"{count} {status}" for status, count in counts.items())))
+
+
+def _program() -> list[str]:
+    """The arguments of Python that start this program again: a script, or ``-m`` and a module."""
+    specification = sys.modules["__main__"].__spec__
+    return [str(Path(sys.argv[0]).resolve())] if specification is None else ["-m", specification.name]
+
+
+def _settings(invocation: Invocation, config: DictConfig) -> tuple[dict[str, str], list[str]]:
+    """The settings that all jobs share, by key, and the keys that the sweep varies."""
+    fixed: dict[str, str] = {}
+    swept = set(sweeper_params(config))
+    for override in parse_overrides(invocation.overrides):
+        key = override.get_key_element().lstrip("+")
+        if override.is_sweep_override():
+            swept.add(key)
+        elif key.split(".")[0] not in {*NO_INFLUENCE, "launcher", "sweeper"} and not key.startswith("hydra"):
+            fixed[key] = override.get_value_element_as_str()
+    return fixed, sorted(swept)
+
+
+def _create(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Write the sweep's file unless it exists; of two processes that try at once, one succeeds."""
+    temporary = folder / f".{secrets.token_hex(4)}.json"
+    temporary.write_text(json.dumps(content, indent=1), "utf-8")
+    try:
+        os.link(temporary, folder / SWEEP_FILE)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def _write(folder: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(folder / SWEEP_FILE) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads((folder / SWEEP_FILE).read_text("utf-8"))
+    except ValueError:
+        return None
+    required = {"command", "arguments", "fixed", "swept"}
+    return content if isinstance(content, dict) and required <= content.keys() else None
+
+
+def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise UserError if the settings that all jobs share have changed; what a sweep varies may grow."""
+    varied = {*before["swept"], *now["swept"]}
+    changes = [
+        f"{key} was {before['fixed'].get(key, 'the default')}, now {now['fixed'].get(key, 'the default')}"
+        for key in sorted({*before["fixed"], *now["fixed"]} - varied)
+        if before["fixed"].get(key) != now["fixed"].get(key)
+    ]
+    if before["command"] != now["command"]:
+        changes.insert(0, f"it is a sweep of '{before['command']}', not of '{now['command']}'")
+    if changes:
+        raise UserError(
+            f"Sweep folder '{folder}' belongs to another configuration ({'; '.join(changes)}); choose another "
+            "hydra.sweep.dir, or restore these settings."
+        )
+
+
+def _widen(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Keep the command with more jobs, so that ``resume=<folder>`` resumes the whole sweep."""
+    old, new = (_values(content["arguments"]) for content in (before, now))
+    if all(values <= new.get(key, set()) for key, values in old.items()):
+        if old != new:
+            _write(folder, now)
+    elif not all(values <= old.get(key, set()) for key, values in new.items()):
+        _log.warning(
+            f"resume={folder} will resume only the jobs of this sweep's first command; to resume the jobs of the present "
+            "command, repeat it."
+        )
+
+
+def _values(arguments: list[str]) -> dict[str, set[str]]:
+    """The values that a command line gives to each setting; a range as its text."""
+    values: dict[str, set[str]] = {}
+    for override in parse_overrides([argument for argument in arguments if not argument.startswith("-")]):
+        key = override.get_key_element().lstrip("+")
+        # A glob matches whatever files exist at the time.
+        is_list = override.is_discrete_sweep() and not isinstance(override.value(), Glob)
+        if key.split(".")[0] not in NO_INFLUENCE:
+            values[key] = set(override.sweep_string_iterator()) if is_list else {override.get_value_element_as_str()}
+    return values

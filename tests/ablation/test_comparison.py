@@ -1,0 +1,96 @@
+"""Effects of disabling compared between conditions, against runs made by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reporting.finished_runs import make_run
+
+from bertsecrets.ablation.comparison import compare_effects, effects
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
+
+DELTA = np.array([[0.01, -0.02], [0.0, -0.05]])
+DECLARATION = Declaration("ablation", "Disabled heads", "bertsecrets.ablation.experiment:Disabling")
+
+
+def a_run(folder: Path, shift: float = 0.0, certain: Any = None, layers: tuple[float, ...] = ()) -> MeasureView:
+    run = Run.open(make_run(folder, delta_LH=DELTA + shift, significant_LH=certain))
+    template = run.ablation_table().rows()[0]
+    rows = [
+        {**template, "kind": "layer", "variant": f"l{layer:02d}", "layer": layer, "head": None, "num_heads": 2,
+         "delta": delta, "significant": delta < -0.2}
+        for layer, delta in enumerate(layers)
+    ]  # fmt: skip
+    if rows:
+        run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
+    return MeasureView(run, DECLARATION)
+
+
+def test_effects_are_of_the_last_step_and_the_first_metric_and_set(tmp_path: Path) -> None:
+    view = a_run(tmp_path / "run", certain=[[False, True], [False, False]])
+    rows = view.run.ablation_table().rows()
+    noise = [
+        {**row, **other, "delta": 9.0}
+        for row in rows
+        for other in ({"step": 3}, {"metric": "f1"}, {"evaluation": "mismatched"}, {"mode": "zero"})
+    ]
+    AblationTable.from_rows([*rows, *noise]).write(view.run.ablation_path)
+    effect = effects(Replicates([view]), "head")
+    assert effect is not None
+    np.testing.assert_array_equal(effect.delta_RLH, DELTA[None])
+    assert effect.certain_RLH.tolist() == [[[False, True], [False, False]]]
+    assert (effect.baseline_R.tolist(), effect.count, effect.what) == ([0.8], 408, "accuracy (uniform)")
+    assert effects(Replicates([view]), "layer") is None
+
+
+def test_heads_that_matter_are_counted_over_seeds(tmp_path: Path) -> None:
+    always, once = [[False, True], [False, False]], [[False, True], [False, True]]
+    views = [a_run(tmp_path / "1", certain=always), a_run(tmp_path / "2", certain=once)]
+    section = Disabling.compare(Comparison({"a": Replicates(views), "b": Replicates(views[:1])}))
+    assert section is not None
+    table = section.tables[0]
+    assert table.rows == [
+        ["a", "2", "accuracy (uniform)", "2", "1", "l00h01"],
+        ["b", "1", "accuracy (uniform)", "1", "1", "l00h01"],
+    ]
+    assert section.findings == ["Of 2 heads that matter in some seed of a condition, 1 matters in every seed."]
+    assert len(section.rows) == 8
+    assert [block.name for block in section.figures] == ["ablation"]
+    assert section.parts == ()
+
+
+def test_layers_follow_heads(tmp_path: Path) -> None:
+    first = Replicates([a_run(tmp_path / "1", layers=(-0.1, -0.3)), a_run(tmp_path / "2", layers=(-0.2, -0.5))])
+    second = Replicates([a_run(tmp_path / "3", layers=(-0.05, 0.1))])
+    section = compare_effects(Comparison({"a": first, "b": second}))
+    assert section is not None
+    heads, layers = section.flat()
+    assert heads.title.startswith("Heads: disabling")
+    assert layers.title.startswith("Layers: disabling")
+    assert layers.tables[0].rows == [
+        ["a", "2", "accuracy (uniform)", "layer 1", "-40.0", "1"],
+        ["b", "1", "accuracy (uniform)", "layer 0", "-5.0", "none"],
+    ]
+    assert layers.findings == ["Disabling a whole layer costs most for a: -40.0 points."]
+    assert [block.name for block in layers.figures] == ["ablation_layers"]
+
+
+def test_without_a_sweep_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    view = MeasureView(Run.open(make_run(tmp_path / "run")), DECLARATION)
+    assert Disabling.compare(Comparison({"a": Replicates([view])})) is None
+    assert Disabling.describe(view) is None
+    assert Disabling.scalars(view) == {}
+
+
+@pytest.mark.parametrize("key", ["accuracy_uniform", "other"])
+def test_the_section_reads_the_selection_checks(tmp_path: Path, key: str) -> None:
+    view = a_run(tmp_path / "run")
+    view.run.add_checks({key: {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "survives": True}})
+    section = Disabling.describe(view)
+    assert section is not None
+    assert any(finding.endswith("survives.") for finding in section.findings) == (key == "accuracy_uniform")
+    assert Disabling.scalars(view)["ablation/n_variants"] == 4

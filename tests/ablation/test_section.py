@@ -1,0 +1,167 @@
+"""What the section on disabling says, against rows made by hand."""
+
+import math
+from typing import Any
+
+import pytest
+
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections, similar_groups_of
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.report.content import Report
+
+
+def row(variant: str, delta: float, significant: bool = False, **other: Any) -> dict[str, Any]:
+    return {
+        "run": "r",
+        "model": "m",
+        "task": "t",
+        "init": "pretrained",
+        "stage": "checkpoint",
+        "evaluation": "val",
+        "metric": "accuracy",
+        "mode": "uniform",
+        "kind": "head",
+        "variant": variant,
+        "heads": "0-0",
+        "step": 10,
+        "num_heads": 1,
+        "count": 408,
+        "layer": 0,
+        "head": 0,
+        "baseline": 0.8,
+        "score": 0.8 + delta,
+        "delta": delta,
+        "stderr": 0.01,
+        "low": delta - 0.02,
+        "high": delta + 0.02,
+        "p_value": 0.001 if significant else 0.5,
+        "p_bh": 0.004 if significant else 0.6,
+        "p_holm": 0.004 if significant else 1.0,
+        "flips": 0.03,
+        "smallest_effect": 0.029,
+        "level": 0.9,
+        "false_discovery_rate": 0.1,
+        "significant": significant,
+        **other,
+    }
+
+
+def written(rows: list[dict[str, Any]], checks: dict[str, Any] | None = None) -> tuple[str, list[str], list[str]]:
+    """All sentences of the sections, the names of their figures, and the findings."""
+    report = Report("", sections=ablation_sections(AblationTable.from_rows(rows), checks or {}))
+    words = [text for section in report.sections for text in (*section.findings, *section.paragraphs)]
+    return "\n".join(words), [block.name for block in report.figures], report.lead
+
+
+HEADS = [
+    row("l00h00", -0.191, True, heads="0-0", layer=0, head=0),
+    row("l00h01", 0.012, heads="0-1", layer=0, head=1),
+    row("l01h00", 0.02, True, heads="1-0", layer=1, head=0),
+    row("l01h01", -0.01, heads="1-1", layer=1, head=1),
+]
+
+
+def test_words_carry_the_numbers() -> None:
+    words, figures, lead = written(HEADS)
+    assert (
+        "Of 4 heads disabled in turn (uniform), 1 lowers accuracy significantly after correction and 1 raises it"
+        in words
+    )
+    assert "the largest loss is layer 0 · head 0: -19.1 points (-21.1 to -17.1)" in words
+    assert "Heads: 2 look like an improvement, of which 1 significant" in words
+    assert "With 408 examples only changes of about 2.9 points or more can be detected" in words
+    assert lead[0] in words
+    assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
+
+
+def test_the_level_asked_for_is_shown() -> None:
+    sections = ablation_sections(AblationTable.from_rows(HEADS), {})
+    assert "90% interval" in sections[0].tables[0].header
+
+
+def test_noise_is_called_noise() -> None:
+    words, _, _ = written([{**each, "significant": False} for each in HEADS])
+    assert "none changes accuracy significantly after correction" in words
+    assert "may be chance" in words
+
+
+def test_only_the_last_step_is_in_words_and_the_others_are_drawn() -> None:
+    earlier = [{**each, "step": 5, "stage": "training", "delta": 0.0} for each in HEADS]
+    later = [{**each, "stage": "training"} for each in HEADS]
+    words, figures, _ = written([*earlier, *later])
+    assert "Of 4 heads" in words
+    assert "ablation_head_uniform_accuracy_trajectory" in figures
+
+
+def test_other_kinds_of_plans() -> None:
+    layers = [row(f"l{at:02d}", -0.1 * at, at == 2, kind="layer", layer=at, head=None) for at in range(3)]
+    sets = [row(f"top-{n:03d}", -0.01 * n, kind="cumulative", num_heads=n, layer=None, head=None) for n in (1, 2, 3)]
+    rest = [row("all-but-l00h01", -0.3, True, kind="all_but_one", layer=0, head=1)]
+    chance = [row("random-02-000", -0.02, kind="random", layer=None, head=None)]
+    words, figures, _ = written([*layers, *sets, *rest, *chance])
+    assert "3 whole layers" in words
+    assert "layer 2: -20.0 points" in words
+    assert "all but layer 0 · head 1" in words
+    for name in ("layer_uniform_accuracy", "cumulative_uniform_accuracy", "all_but_one_uniform_accuracy"):
+        assert f"ablation_{name}" in figures, name
+
+
+def test_groups_get_their_verdicts() -> None:
+    def group(name: str, heads: str, harmful: bool) -> dict[str, Any]:
+        return row(name, -0.1, harmful, kind="group", heads=heads, num_heads=2, layer=None, head=None)
+
+    rows = [
+        *HEADS,
+        group("group-000", "0-0 0-1", True),
+        group("group-001", "0-1 1-1", True),
+        group("group-002", "0-1 1-0", False),
+        row("random-02-000", -0.01, kind="random", num_heads=2, layer=None, head=None),
+    ]
+    assert [each.verdict for each in similar_groups_of(rows)] == ["necessary", "redundant", "unnecessary"]
+    words, figures, _ = written(rows)
+    assert "Groups of heads with similar maps: 3. Necessary (a single head does significant harm): 1." in words
+    assert "ablation_groups_uniform_accuracy" in figures
+
+
+def test_the_selection_check_is_a_finding() -> None:
+    check = {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "survives": False}
+    words, _, lead = written(HEADS, {"accuracy_uniform": check})
+    assert "promises +1.50 points there and gives +0.10 points" in words
+    assert lead[-1].endswith("does not survive.")
+
+
+def test_scalars() -> None:
+    scalars = ablation_scalars(AblationTable.from_rows(HEADS))
+    assert scalars == {
+        "ablation/worst_delta": -0.191,
+        "ablation/n_variants": 4,
+        "ablation/n_significant": 2,
+        "ablation/n_significant_harm": 1,
+        "ablation/n_significant_gain": 1,
+        "ablation/smallest_effect": pytest.approx(0.029),
+    }
+    assert ablation_scalars(AblationTable.from_rows([])) == {}
+
+
+def test_undefined_scores_are_counted_and_do_not_hide_the_worst() -> None:
+    names = ("score", "delta", "stderr", "low", "high", "smallest_effect")
+    gone = row("l02h00", 0.0, layer=2, head=0) | dict.fromkeys(names, math.nan)
+    for rows in ([gone, *HEADS], [*HEADS, gone]):
+        words, _, _ = written(rows)
+        assert "the largest loss is layer 0 · head 0: -19.1 points" in words
+        assert "Undefined scores: 1." in words
+        assert "about 2.9 points" in words
+        scalars = ablation_scalars(AblationTable.from_rows(rows))
+        assert scalars["ablation/worst_delta"] == -0.191
+        assert scalars["ablation/smallest_effect"] == pytest.approx(0.029)
+    words, _, lead = written([gone])
+    assert lead == [words] == ["Of 1 head disabled in turn (uniform), accuracy is undefined for all of them."]
+
+
+def test_each_set_has_a_section() -> None:
+    other = [{**each, "evaluation": "mismatched", "delta": 0.0, "significant": False} for each in HEADS]
+    words, figures, _ = written([*HEADS, *other])
+    assert "Of 8 heads" not in words
+    assert words.count("Of 4 heads") == 2
+    assert {"ablation_head_uniform_accuracy", "ablation_head_uniform_accuracy_mismatched"} <= set(figures)
+    assert ablation_scalars(AblationTable.from_rows([*HEADS, *other]))["ablation/n_variants"] == 4

@@ -1,0 +1,76 @@
+"""Paired tests against statsmodels, scipy and a loop over all patterns of swaps."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from references import metric_value
+from scipy.stats import binomtest, spearmanr
+from statsmodels.stats.contingency_tables import mcnemar
+
+from bertsecrets.ablation.significance import mcnemar_exact, swap_test
+
+
+@settings(max_examples=100, deadline=None)
+@given(both=st.integers(0, 30), lost=st.integers(0, 40), won=st.integers(0, 40), neither=st.integers(1, 30))
+def test_mcnemar_equals_statsmodels(both: int, lost: int, won: int, neither: int) -> None:
+    right_N = np.repeat([True, True, False, False], [both, lost, won, neither])
+    variant_N = np.repeat([True, False, True, False], [both, lost, won, neither])
+    expected = mcnemar([[both, lost], [won, neither]], exact=True).pvalue if lost + won else 1.0
+    np.testing.assert_allclose(mcnemar_exact(right_N, variant_N[None])[0], expected, rtol=1e-9)
+
+
+def test_mcnemar_of_many_examples_equals_scipy() -> None:
+    right_N = np.repeat([True, False], [700, 500])
+    assert mcnemar_exact(right_N, ~right_N[None])[0] == pytest.approx(binomtest(500, 1200, 0.5).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews", "pearson"])
+def test_swaps_equal_a_loop_over_all_patterns(metric: str) -> None:
+    generator = np.random.default_rng(3)
+    count = 8
+    if metric == "pearson":
+        label_N = generator.normal(size=count)
+        # Standardised, as the test does, so that the loop can swap raw numbers.
+        clean_N, variant_N = (
+            (x - x.mean()) / x.std() for x in (label_N + generator.normal(size=(2, count)) * [[0.3], [1.5]])
+        )
+    else:
+        label_N = np.array([1, 1, 1, 0, 0, 1, 0, 1.0])
+        clean_N = label_N.copy()
+        variant_N = np.array([1, 0, 0, 1, 0, 1, 0, 0.0])
+    observed = metric_value(metric, label_N, variant_N) - metric_value(metric, label_N, clean_N)
+    beyond = []
+    for pattern in itertools.product([False, True], repeat=count):
+        swap_N = np.array(pattern)
+        first, second = np.where(swap_N, variant_N, clean_N), np.where(swap_N, clean_N, variant_N)
+        change = metric_value(metric, label_N, second) - metric_value(metric, label_N, first)
+        beyond.append(abs(change) >= abs(observed) - 1e-12)
+    found = swap_test(metric, label_N, clean_N, variant_N[None], 9999, np.random.default_rng(0))
+    assert found[0] == pytest.approx(np.mean(beyond), abs=1e-12)
+
+
+def test_random_swaps_approach_the_exact_value() -> None:
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 2, 14).astype(float)
+    clean_N, variant_N = label_N.copy(), 1 - label_N
+    variant_N[:4] = label_N[:4]
+    exact = swap_test("f1", label_N, clean_N, variant_N[None], 2**14, np.random.default_rng(0))[0]
+    random = swap_test("f1", label_N, clean_N, variant_N[None], 1000, np.random.default_rng(0))[0]
+    assert random == pytest.approx(exact, abs=4 * np.sqrt(exact / 1000) + 2e-3)
+
+
+def test_swaps_find_what_is_there_and_leave_what_is_not() -> None:
+    generator = np.random.default_rng(0)
+    label_N = generator.normal(size=300)
+    clean_N = label_N + 0.5 * generator.normal(size=300)
+    worse_N = label_N + 2.0 * generator.normal(size=300)
+    moved_N = 3 * clean_N + 7
+    for metric in ("pearson", "spearman"):
+        p_V = swap_test(metric, label_N, clean_N, np.stack([worse_N, clean_N, moved_N]), 999, generator)
+        assert p_V[0] == pytest.approx(0.001)
+        assert p_V[1] == 1.0
+        assert p_V[2] > 0.9  # a correlation sees neither scale nor location
+    assert spearmanr(worse_N, label_N).statistic < spearmanr(clean_N, label_N).statistic

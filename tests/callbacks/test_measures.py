@@ -1,0 +1,276 @@
+"""The watcher of all measures, in trainings of seconds: what it takes, when, and that training does not notice."""
+
+import json
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from data.tasks import task
+from data.toy import pairs, wordpiece
+from families import CONFIGS, HEADS, LAYERS
+from measures.toy import Focus
+from torch import nn
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from bertsecrets.callbacks.measures import MeasureHeads, Watched
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Feed, Measure
+from bertsecrets.measures.drift import Drift
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.results.run import Run
+
+EXAMPLES = 20
+
+
+class Kept(Focus):
+    """Keeps the sum of its first column next to the table."""
+
+    name = "kept"
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        assert not model.training
+        return {"sum": grid.column("all").sum().item(), "parameter": next(model.parameters()).sum().item()}
+
+
+class Own(Focus):
+    """Has nine examples of its own."""
+
+    name = "own"
+
+    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+        if not hasattr(self, "split"):
+            self.split = EncodedSplit(pairs(9), data.tokenizer, data.max_length)
+        return self.split
+
+
+class Sampled(Focus):
+    """Takes a sample of the examples."""
+
+    name = "sampled"
+    feed = Feed(max_examples=7)
+
+
+class Inapplicable(Focus):
+    name = "inapplicable"
+
+    def inapplicable(self, data: TaskData) -> str | None:
+        return f"Not for {data.task.name}."
+
+
+def a_model(seed: int = 0) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    config = CONFIGS["bert"]()
+    config.vocab_size, config.num_labels = len(wordpiece()), 2
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def a_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int = 2) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
+
+
+def prepared(model: PreTrainedModel, record: dict[str, Any] | None = None) -> tuple[SequenceClassifier, TaskData]:
+    source = SourceConfig(source="demo", limit_train=16, limit_eval=EXAMPLES, eval_batch_size=8)
+    demo = task("demo_paraphrase")
+    data = TaskData(demo, source, wordpiece(), batch_size=8, max_length=24, seed=0)
+    module = SequenceClassifier(
+        model, demo, OptimizerConfig(learning_rate=1e-3), data.evaluation_names, record=record, seed=0
+    )
+    return module, data
+
+
+def watched(*kinds: Callable[[int, int], Measure], every: int | None = 1) -> list[Watched]:
+    return [Watched(kind, every) for kind in kinds]
+
+
+def a_run(folder: Path, init: str = "pretrained") -> Run:
+    return Run(folder / "run", "r", "tiny", "demo_paraphrase", init)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    model, before = a_model(), a_model()
+    measures = [*watched(Drift), *watched(Kept, every=None), *watched(Own, Sampled, every=2)]
+    watcher = MeasureHeads(
+        [*measures, *watched(Inapplicable)], run, compare_with=["initial", "random"], random=lambda: a_model(9)
+    )
+    module, data = prepared(model)
+    a_trainer(tmp_path, [watcher], epochs=3).fit(module, datamodule=data)
+    # Two steps an epoch.
+    steps = {"drift": [2, 4, 6], "kept": [6], "own": [4, 6], "sampled": [4, 6]}
+    table = run.table()
+    first = {name: "cosine" if name == "drift" else "all" for name in steps}
+    assert {name: table.steps(name, first[name], "training") for name in steps} == steps
+    assert not len(table.select(measure="inapplicable"))
+    assert [each.name for each in run.declarations()] == list(steps)
+    assert [grid.measure for grid in watcher.grids] == list(steps)
+
+    # The numbers are those of passes of one's own.
+    loaders = {
+        "kept": data.evaluation_loader("val"),
+        "sampled": data.evaluation_loader("val", max_examples=7),
+        "own": data.loader_of(EncodedSplit(pairs(9), data.tokenizer, data.max_length), list(range(9))),
+    }
+    models = {"training": model, "initial": before, "random": a_model(9)}
+    counts = {"kept": EXAMPLES, "own": 9, "sampled": 7}
+    for name, loader in loaders.items():
+        values = {}
+        for stage, network in models.items():
+            (alone,) = measure_pass(network, [Focus(LAYERS, HEADS)], loader)
+            value_LH, stderr_LH, count_LH = table.grid(name, "all", stage, 6 if stage == "training" else 0)
+            np.testing.assert_array_equal(value_LH, alone.column("all").numpy())
+            np.testing.assert_array_equal(stderr_LH, alone.stderr_LHC[:, :, 0].numpy())
+            assert (count_LH == counts[name]).all()
+            values[stage] = value_LH
+        for other in ("initial", "random"):
+            difference_LH = table.grid(name, "all", f"training-{other}", 6)[0]
+            np.testing.assert_allclose(difference_LH, values["training"] - values[other], atol=1e-12)
+    # A measure of two models is not paired, and comparisons are of the last validation alone.
+    stages = set(table.select(measure="drift").table["stage"].to_pylist())
+    assert stages == {"training"}
+    assert table.steps("own", "all", "training-initial") == [6]
+    (drift,) = measure_pass(model, [Drift(LAYERS, HEADS)], loaders["kept"], {"initial": before})
+    np.testing.assert_array_equal(table.grid("drift", "cosine", "training", 6)[0], drift.column("cosine").numpy())
+
+    extras = json.loads(run.extras_path("kept").read_text())
+    assert {name: round(content["parameter"], 4) for name, content in extras.items()} == {
+        "model": round(next(model.parameters()).sum().item(), 4),
+        "initial": round(next(before.parameters()).sum().item(), 4),
+    }
+    assert extras["model"]["sum"] == pytest.approx(table.grid("kept", "all", "training", 6)[0].sum())
+    assert extras["initial"]["sum"] == pytest.approx(table.grid("kept", "all", "initial", 0)[0].sum())
+    assert not run.extras_path("own").exists()
+
+    module, data = prepared(a_model())
+    a_trainer(tmp_path, [], epochs=3).fit(module, datamodule=data)
+    for own, other in zip(model.parameters(), module.model.parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    model, initial, random = a_model(0), a_model(1), a_model(2)
+    calls: dict[str, int] = {"model": 0, "initial": 0, "random": 0}
+
+    def count(name: str) -> None:
+        calls[name] += 1
+
+    for name, network in (("model", model), ("initial", initial), ("random", random)):
+        network.base_model.register_forward_pre_hook(lambda *_, name=name: count(name))
+    watcher = MeasureHeads(
+        watched(Drift, Focus, Kept, every=None),
+        run,
+        reference=initial,
+        compare_with=["initial", "random"],
+        random=lambda: random,
+    )
+    module, data = prepared(model, record={"step": 77})
+    a_trainer(tmp_path, [watcher]).validate(module, datamodule=data, verbose=False)
+    table = run.table()
+    assert table.steps("focus", "all", "checkpoint") == [77]
+    assert table.steps("kept", "long", "checkpoint-random") == [77]
+    assert table.steps("drift", "cosine", "checkpoint") == [77]
+    # One pass for all measures and comparisons; the model also scores the set.
+    batches = len(data.evaluation_loader("val"))
+    assert batches > 1
+    assert calls == {"model": 2 * batches, "initial": batches, "random": batches}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_began_with_random_weights_is_compared_with_its_beginning_alone(tmp_path: Path) -> None:
+    run = a_run(tmp_path, init="random_normal")
+    watcher = MeasureHeads(
+        watched(Focus), run, reference=a_model(1), compare_with=["initial", "random"], random=lambda: a_model(2)
+    )
+    assert watcher.compare_with == ("initial",)
+    module, data = prepared(a_model())
+    a_trainer(tmp_path, [watcher]).validate(module, datamodule=data, verbose=False)
+    assert set(run.table().table["stage"].to_pylist()) == {"checkpoint", "initial", "checkpoint-initial"}
+
+
+def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Path) -> None:
+    for measures, compare_with, kept in (
+        (watched(Focus), [], False),
+        (watched(Focus), ["initial"], True),
+        (watched(Drift), [], True),
+    ):
+        model = a_model()
+        module, data = prepared(model)
+        data.setup("fit")
+        watcher = MeasureHeads(measures, a_run(tmp_path), compare_with=compare_with)
+        trainer = a_trainer(tmp_path, [watcher])
+        trainer.datamodule = data  # type: ignore[attr-defined]
+        watcher.setup(trainer, module, "fit")
+        assert (watcher.reference is not None) == kept
+        if watcher.reference is not None:
+            assert watcher.reference is not model
+            pristine = deepcopy(watcher.reference.state_dict())
+            assert not any(parameter.requires_grad for parameter in watcher.reference.parameters())
+            assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in pristine.items())
+
+
+@pytest.mark.parametrize(
+    ("measures", "settings", "message"),
+    [
+        ((Focus,), {"compare_with": ["intial"]}, "compare_with names the model 'intial'; did you mean 'initial'"),
+        ((Focus,), {"compare_with": ["random"]}, "compare_with names the model 'random', which cannot be built here"),
+        ((Focus, Focus), {}, "Two measures are called 'focus'; rename one of them or leave it out"),
+        ((Focus,), {"evaluation": "vall"}, "vall.*did you mean 'val'"),
+    ],
+)
+def test_mistakes_are_errors_before_the_first_step(
+    tmp_path: Path, measures: Sequence[Any], settings: dict[str, Any], message: str
+) -> None:
+    module, data = prepared(a_model())
+    data.setup("fit")
+    trainer = a_trainer(tmp_path, [])
+    trainer.datamodule = data  # type: ignore[attr-defined]
+
+    def watch() -> None:
+        MeasureHeads(watched(*measures), a_run(tmp_path), **settings).setup(trainer, module, "fit")
+
+    with pytest.raises(UserError, match=message):
+        watch()
+
+
+def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: Path) -> None:
+    class Unannotated(Features):
+        def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+            return EncodedSplit(pairs(3), data.tokenizer, data.max_length)
+
+    module, data = prepared(a_model())
+    data.setup("fit")
+    nouns = {"nouns": {"pos": ["NOUN"]}}
+    watcher = MeasureHeads([Watched(lambda layers, heads: Unannotated(layers, heads, nouns))], a_run(tmp_path))
+    trainer = a_trainer(tmp_path, [watcher])
+    trainer.datamodule = data  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="Measure 'features' needs annotated words"):
+        watcher.setup(trainer, module, "fit")

@@ -1,0 +1,190 @@
+"""Mistakes on the command line: one sentence, exit status 1, no traceback."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from cli.runs import ROOT, door, small
+
+from bertsecrets.cli.command_line import with_resume
+from bertsecrets.cli.composition import check
+from bertsecrets.errors import UserError
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.sweep import open_sweep, resume_arguments
+
+
+def checked(arguments: list[str], name: str = "train") -> None:
+    invocation = parse_arguments(arguments, CONF, name)
+    assert invocation is not None
+    check(invocation)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["task=mrcp"], "Unknown task 'mrcp'; did you mean 'mrpc'"),
+        (["task=ud_ewt"], "Task 'ud_ewt' has no labels to fine-tune on; use analyze.py"),
+        (["annotation=spacy"], "Config key 'annotation.pipeline' has no value"),
+        (["model=minlm"], "Unknown model 'minlm'; did you mean 'minilm'"),
+        (["callbacks=drfit"], "Unknown callbacks 'drfit'; did you mean 'drift'"),
+        (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
+        (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
+        (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),
+        (
+            ["callbacks=dark_secrets", "framenet.roott=x"],
+            "Unknown config key 'framenet.roott'; did you mean 'framenet.root'",
+        ),
+        (["-m", "task=mrpc,rtee", "seed=1,2"], r"Unknown task 'rtee'; did you mean 'rte'.*task=rtee seed=1"),
+        (["-m", "init=pretrained,random"], r"Unknown init 'random'; did you mean 'random_normal'.*init=random"),
+        (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
+        (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
+        (["resume=true"], "resume=true is for sweeps"),
+        (["logger.wandb.mode=onlin"], "Unknown W&B mode 'onlin'; did you mean 'online'"),
+        (["objective=val/acuracy", "task=rte"], "objective is 'val/acuracy'; did you mean 'val/accuracy'"),
+        (["-m", "seed=range(3,3)"], r"'seed=range\(3,3\)' names no value"),
+        (["-m", "task=glob(demo_*)", "seed=1,-2"], "seed is -2"),
+        (["model=folder"], "Config key 'model.path' has no value"),
+        (["seed"], "write key=value"),
+    ],
+)
+def test_the_nearest_valid_name_is_suggested(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        checked(arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_valid_command_lines_pass() -> None:
+    checked([])
+    checked(["-m", "task=mrpc,rte", "seed=range(1,3)", "trainer=ddp_cpu", "trainer.devices=2"])
+    checked(["experiment=drift_kovaleva", "~callbacks.capture"])
+    checked(["checkpoint=x", "analysis=drift"], "analyze")
+
+
+def test_every_group_of_the_configuration_composes() -> None:
+    for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher", "sweeper"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            # Neither weights nor a spaCy pipeline need be there for that.
+            extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
+            extra = ["annotation.pipeline=null"] if path.stem in ("dark_secrets", "dark_secrets_minilm") else extra
+            # Sentences without labels, and experiments that analyse: nothing is trained there.
+            if path.stem == "ud_ewt" or "override /analysis" in path.read_text("utf-8"):
+                checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
+            else:
+                checked([f"{group}={path.stem}", *extra])
+    for group in ("analysis", "annotation"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            extra = ["annotation.pipeline=null"] if path.stem == "spacy" else []
+            checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
+
+
+def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no config.yaml"):
+        with_resume([f"resume={tmp_path}"])
+    (tmp_path / "config.yaml").write_text("{}")
+    assert f"hydra.run.dir='{tmp_path}'" in with_resume([f"resume={tmp_path}"])
+    with pytest.raises(UserError, match="folder of a single run; leave out -m"):
+        with_resume(["-m", f"resume={tmp_path}"])
+    with pytest.raises(UserError, match="'seed=3' cannot be combined with resume=<folder>"):
+        with_resume([f"resume={tmp_path}", "seed=3"])
+
+
+def test_one_sentence_and_no_traceback() -> None:
+    result = door("train", "task=mrcp")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in door("train", "task=mrcp", "debug=true").stderr
+
+
+@pytest.mark.parametrize(
+    "which", [slice(0, 10, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_mistakes_that_only_show_later(which: slice, tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    hub = [a for a in small(tiny_bert, folder) if not a.startswith("model")]
+    truncated = tmp_path / "truncated.ckpt"
+    torch.save({"state_dict": {"x": torch.zeros(1000)}}, tmp_path / "other.ckpt")
+    truncated.write_bytes((tmp_path / "other.ckpt").read_bytes()[:900])
+    positions = tmp_path / "positions"
+    positions.mkdir()
+    for file in tiny_bert.iterdir():
+        (positions / file.name).write_bytes(file.read_bytes())
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    for file in tiny_bert.iterdir():
+        (wrong / file.name).write_bytes(file.read_bytes())
+    assert json.loads((positions / "config.json").read_text())["max_position_embeddings"] == 128
+    analysis = [a for a in small(tiny_bert, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
+    mistakes = (
+        ("train", [*hub, "model=bert_base"], "model.path=<folder"),
+        ("train", [*small(tiny_bert, folder), "task.training.max_length=400"], "positions for 128 tokens"),
+        ("train", [*small(wrong, folder), f"model.sha256={'0' * 64}"], "have sha256"),
+        ("train", [*small(tiny_bert, folder), "task=mrpc", "data=tsv", f"data.root={tmp_path}"], "MRPC"),
+        ("train", [*small(tiny_bert, folder), "task=mrpc"], "data=tsv data.root="),
+        ("train", [*small(tiny_bert, folder), "init=random"], "did you mean 'random_normal'"),
+        ("train", [*small(tiny_bert, folder), "optimizer.freeze=[7]"], "layer from 0 to 2"),
+        ("analyze", [*analysis, f"checkpoint={truncated}"], "cannot be read as a checkpoint"),
+        ("analyze", [*analysis, f"checkpoint={tmp_path / 'other.ckpt'}"], "not a checkpoint of bertsecrets"),
+        ("analyze", [*analysis, f"checkpoint={tmp_path / 'none'}"], "does not exist"),
+    )
+    for name, arguments, message in mistakes[which]:
+        result = door(name, *arguments)
+        assert result.returncode == 1, (arguments, result.stderr)
+        assert message in result.stderr.splitlines()[-1], (message, result.stderr)
+        assert "Traceback" not in result.stderr
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = small(tiny_bert, tmp_path / "run", checkpoint__every_n_steps=2)
+    script = (
+        "import bertsecrets.models.classifier as c\n"
+        "import torch\n"
+        "loss = c.SequenceClassifier.loss\n"
+        "def poisoned(self, logits, labels):\n"
+        "    return loss(self, logits, labels) * (float('nan') if self.training and self.global_step >= 5 else 1)\n"
+        "c.SequenceClassifier.loss = poisoned\n"
+        "from bertsecrets.cli.commands.train import main\n"
+        "main()\n"
+    )
+    import subprocess
+    import sys
+
+    from cli.runs import environment
+
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1, result.stderr
+    assert "not finite at step 5" in result.stderr
+    assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_a_sweep_keeps_the_wider_of_two_commands(tmp_path: Path) -> None:
+    def opened(*arguments: str) -> list[str]:
+        command = ["-m", *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+        invocation = parse_arguments(command, CONF, "train")
+        assert invocation is not None
+        open_sweep(invocation, check(invocation), command)
+        return [each for each in resume_arguments(tmp_path / "sweep") or [] if each.startswith("seed")]
+
+    assert opened("seed=1,2") == ["seed=1,2"]
+    assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
+    assert opened("seed=2", "resume=true") == ["seed=range(1,4)"]
+    assert opened("seed=3,4", "resume=true") == ["seed=range(1,4)"]
+
+
+def test_a_sweep_folder_cannot_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        command = ["-m", "seed=1,2", f"hydra.sweep.dir={place}"]
+        invocation = parse_arguments(command, CONF, "train")
+        assert invocation is not None
+        with pytest.raises(UserError, match="that path is a file"):
+            open_sweep(invocation, check(invocation), command)

@@ -1,0 +1,162 @@
+"""Disabling sweeps through the doors: at validation time, on a checkpoint, in parts, on two processes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cli.runs import door, small
+from wandb_log import leaves, read_log
+
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.table import HeadTable
+
+EXACT = ("baseline", "score", "delta", "flips", "p_value", "p_bh", "p_holm", "low", "high", "stderr", "smallest_effect")
+
+
+def analysis(model: Path, folder: Path, trained: Path, *extra: str) -> list[str]:
+    kept = [a for a in small(model, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
+    return [*kept, f"checkpoint={trained / 'checkpoints' / 'last.ckpt'}", *extra]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that disabled all heads and layers at every validation."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    every = ["callbacks=disable", "callbacks.disable.every_n_validations=1", "measure.drift.every_n_validations=3"]
+    result = door("train", *small(tiny_bert, folder, logger="default"), *every)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def analysed(trained: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("analysed") / "run"
+    result = door("analyze", *analysis(tiny_bert, folder, trained, "analysis=disable_heads"))
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def same(one: AblationTable, two: AblationTable, tolerance: float = 0.0) -> None:
+    rows = [{(row["metric"], row["variant"]): row for row in table.rows()} for table in (one, two)]
+    assert rows[0].keys() == rows[1].keys()
+    for key, row in rows[0].items():
+        for name in EXACT:
+            assert rows[1][key][name] == pytest.approx(row[name], abs=tolerance), (key, name)
+
+
+def test_training_is_not_disturbed(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    result = door("train", *small(tiny_bert, tmp_path / "plain", callbacks="none"))
+    assert result.returncode == 0, result.stderr
+    with_sweep, without = (
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+        for folder in (trained, tmp_path / "plain")
+    )
+    assert with_sweep.keys() == without.keys()
+    assert all(torch.equal(with_sweep[name], without[name]) for name in without)
+
+
+def test_every_validation_has_its_sweep(trained: Path) -> None:
+    table = AblationTable.read(trained / "ablation.parquet")
+    # Two epochs of 12 steps, two validations in each; two metrics; 12 heads and 3 layers.
+    assert sorted({row["step"] for row in table.rows()}) == [6, 12, 18, 24]
+    assert len(table) == 4 * 2 * 15
+    assert {row["mode"] for row in table.rows()} == {"uniform"}
+    grid, _, count = HeadTable.read(trained / "heads.parquet").grid("ablation", "accuracy_uniform", "training", 24)
+    assert grid.shape == (3, 4)
+    assert (count == 37).all()
+    for name in (
+        "ablation_head_uniform_accuracy",
+        "ablation_head_uniform_accuracy_trajectory",
+        "ablation_layer_uniform_f1",
+    ):
+        assert (trained / "figures" / f"{name}.png").is_file(), name
+    page = (trained / "report.html").read_text("utf-8")
+    assert "What disabling does to accuracy (mode: uniform)" in page
+    assert "Of 12 heads disabled in turn (uniform)" in page
+
+
+def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
+    (log,) = trained.glob("wandb/offline-run-*/run-*.wandb")
+    logged: dict[str, object] = {}
+    summary: dict[str, object] = {}
+    for record in read_log(log):
+        logged |= leaves(record.history.item)
+        summary |= leaves(record.summary.update)
+    assert {"ablation/accuracy_uniform/l00h00", "ablation/f1_uniform/l02h03"} <= logged.keys()
+    for name in ("ablation/table", "figures/ablation_head_uniform_accuracy", "figures/ablation_layer_uniform_f1"):
+        assert f"{name}/path" in logged, name
+    rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
+    assert summary["ablation/worst_delta"] == pytest.approx(min(row["delta"] for row in rows))
+    assert summary["ablation/n_significant"] == sum(row["significant"] for row in rows)
+    assert summary["ablation/n_variants"] == 12
+
+
+def test_measures_keep_to_their_validations(trained: Path) -> None:
+    """Every third validation, and the last one."""
+    assert HeadTable.read(trained / "heads.parquet").steps("drift", "cosine", "training") == [18, 24]
+
+
+def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analysed: Path) -> None:
+    found = AblationTable.read(analysed / "ablation.parquet")
+    last = AblationTable.read(trained / "ablation.parquet").select(step=24, kind="head")
+
+    assert {row["step"] for row in found.rows()} == {24}
+    same(found, last)
+    assert not (analysed / "ablation" / "parts").exists()
+    assert "survives" in json.loads((analysed / "ablation" / "selection.json").read_text())["accuracy_uniform"]
+
+
+@pytest.mark.slow
+def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
+    spread = ["analysis=disable_heads", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    result = door("analyze", "-m", *arguments, *spread)
+    assert result.returncode == 0, result.stderr
+    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'merged'}")
+    assert result.returncode == 0, result.stderr
+    whole, merged = (AblationTable.read(folder / "ablation.parquet") for folder in (analysed, tmp_path / "merged"))
+    same(whole, merged)
+    one, two = (
+        HeadTable.read(folder / "heads.parquet").grid("ablation", "f1_uniform", "checkpoint", 24)[0]
+        for folder in (analysed, tmp_path / "merged")
+    )
+    np.testing.assert_array_equal(one, two)
+    assert (tmp_path / "merged" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = [a for a in analysis(tiny_bert, tmp_path / "two", trained) if a != "trainer.accelerator=cpu"]
+    result = door("analyze", *arguments, "analysis=disable_heads", "trainer=ddp_cpu", "trainer.devices=2")
+    assert result.returncode == 0, result.stderr
+    same(*(AblationTable.read(folder / "ablation.parquet") for folder in (analysed, tmp_path / "two")), 1e-9)
+
+
+@pytest.mark.slow
+def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    few = ["ablation.group_count=3", "ablation.permutations=200", "ablation.resamples=200", "ablation.mode=mean"]
+    result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", trained, "analysis=redundancy", *few))
+    assert result.returncode == 0, result.stderr
+    table = AblationTable.read(tmp_path / "groups" / "ablation.parquet")
+    assert {"head", "group", "random"} <= {row["kind"] for row in table.rows()}
+    assert "Groups of heads with similar maps" in (tmp_path / "groups" / "report.html").read_text("utf-8")
+    named = ["analysis=disable_groups", "ablation.heads=[[0,1],[2,3]]", "ablation.layers=[0,2]", "ablation.mode=zero"]
+    result = door("analyze", *analysis(tiny_bert, tmp_path / "named", trained, *named))
+    assert result.returncode == 0, result.stderr
+    rows = AblationTable.read(tmp_path / "named" / "ablation.parquet").select(metric="accuracy").rows()
+    assert [row["heads"] for row in rows] == ["0-1 2-3", "0-0 0-1 0-2 0-3 2-0 2-1 2-2 2-3"]
+
+
+@pytest.mark.slow
+def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    for extra, message in (
+        (["analysis=disable_heads", "ablation.layer=7"], "Layer 7 does not exist: the model has layers 0 to 2"),
+        (["analysis=disable_heads", "ablation.evaluation=test"], "Evaluation set 'test' does not exist"),
+        (["merge=" + str(tmp_path)], "holds no finished disabling sweep"),
+    ):
+        result = door("analyze", *analysis(tiny_bert, tmp_path / "run", trained, *extra))
+        assert result.returncode == 1, (extra, result.stderr)
+        assert message in result.stderr.splitlines()[-1], (message, result.stderr)
+        assert "Traceback" not in result.stderr

@@ -1,0 +1,147 @@
+"""A measure defined in this file, with one config, has all that a shipped measure has; no other file knows it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cli.runs import ROOT, door, environment, small
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+from wandb_log import leaves, read_log
+
+from bertsecrets import Column, Measure, measure
+from bertsecrets.data.batch import Batch
+from bertsecrets.results.table import HeadTable
+
+
+class SharpnessInBits(Measure):
+    """How much sharper than uniform a head attends: log2 L minus the entropy of its rows in bits."""
+
+    name = "sharpness"
+    title = "Sharpness of attention"
+    columns = (Column("bits", "bits below uniform attention", "bits"),)
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
+        entropy_BHQ = -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / torch.log(torch.tensor(2.0))
+        mean_BH = (entropy_BHQ * real_BS[:, None]).sum(-1) / real_BS.sum(-1)[:, None]
+        return (real_BS.sum(-1).log2()[:, None] - mean_BH)[:, :, None]
+
+
+CONFIG = "sharpness:\n  _target_: cli.test_new_measure.SharpnessInBits\n"
+
+
+def run(name: str, configs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command with this file's config in its search path and this folder importable."""
+    where = {**environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "WANDB_MODE": "offline"}
+    command = [sys.executable, str(ROOT / f"{name}.py"), "--config-dir", str(configs), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=where, check=False)
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("configs")
+    (folder / "measure").mkdir()
+    (folder / "measure" / "sharpness.yaml").write_text(CONFIG, "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_bert: Path, configs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a run that took the measure, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    settings = small(tiny_bert, folder, logger="wandb", measure="[sharpness]", compare_with="[initial]")
+    done = run("train", configs, *settings)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_its_numbers_are_in_the_head_table(trained: tuple[Path, str]) -> None:
+    table = HeadTable.read(trained[0] / "heads.parquet").select(measure="sharpness", column="bits")
+    stages = set(table.table["stage"].to_pylist())
+    assert stages == {"training", "initial", "training-initial"}
+    value_LH, stderr_LH, count_LH = table.grid(
+        "sharpness", "bits", "training", table.steps("sharpness", "bits", "training")[-1]
+    )
+    assert (count_LH == 37).all()
+    assert (value_LH > 0).all()
+    assert (stderr_LH > 0).all()
+
+
+def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    page = (folder / "report.html").read_text("utf-8")
+    assert "Sharpness of attention, bits below uniform attention: highest in layer" in page
+    assert "<h2>Sharpness of attention</h2>" in page
+    assert "<h2>Sharpness of attention, compared with other models</h2>" in page
+    assert "mean over heads" in page
+    assert (folder / "figures" / "sharpness.svg").is_file()
+    assert (folder / "figures" / "sharpness_beside_initial.svg").is_file()
+
+
+def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, str]) -> None:
+    (log,) = (trained[0] / "wandb").glob("offline-run-*/*.wandb")
+    names = leaves(item for record in read_log(log) for item in record.history.item)
+    assert {"sharpness/bits/mean", "sharpness/bits/l00h00", "sharpness/bits/heatmap/_type"} <= names.keys()
+    assert "figures/sharpness/_type" in names
+
+
+def test_an_analysis_takes_it_too_and_a_comparison_has_its_panel(
+    trained: tuple[Path, str], configs: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    common = ["measure=[sharpness]", "logger=csv", "progress=false", "trainer.accelerator=cpu"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = run("analyze", configs, f"checkpoint={trained[0]}", *common, f"hydra.run.dir={first}")
+    assert done.returncode == 0, done.stderr
+    other = [*small(tiny_bert, second, measure="[sharpness]"), "seed=7"]
+    assert run("train", configs, *other).returncode == 0
+    done = run(
+        "analyze", configs, f"compare=[{trained[0]},{second}]", f"hydra.run.dir={tmp_path / 'both'}", *common[1:3]
+    )
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "both" / "comparison.html").read_text("utf-8")
+    assert "Sharpness of attention" in page
+    assert "agreement between seeds" in page
+    assert (tmp_path / "both" / "figures" / "sharpness_bits.svg").is_file()
+
+
+def test_its_report_can_be_made_again_without_its_class(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    before = (folder / "figures" / "sharpness.svg").read_bytes()
+    (folder / "figures" / "sharpness.svg").unlink()
+    # Neither this folder nor the config is at hand: labels and units come from the run's folder.
+    done = door("analyze", f"report={folder}", "progress=false", "logger=csv")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "figures" / "sharpness.svg").read_bytes() == before
+
+
+def test_a_notebook_takes_it(tiny_bert: Path) -> None:
+    model, tokenizer = AutoModel.from_pretrained(tiny_bert), AutoTokenizer.from_pretrained(tiny_bert)
+    grid = measure(model, tokenizer, ["The cat sat.", "It rained."], SharpnessInBits)
+    assert grid.columns == ("bits",)
+    assert "bits below uniform attention" in repr(grid)
+
+
+def test_unknown_measures_and_classes_that_are_none_are_refused(configs: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    unknown = run("train", configs, *small(tiny_bert, tmp_path / "a", measure="[sharpnes]"))
+    assert unknown.returncode == 1
+    assert "Unknown measure 'sharpnes'; did you mean 'sharpness'?" in unknown.stderr
+    wrong = run(
+        "train",
+        configs,
+        *small(tiny_bert, tmp_path / "b", measure="[sharpness]"),
+        "measure.sharpness._target_=torch.nn.Linear",
+    )
+    assert wrong.returncode == 1
+    assert "which is not a Measure" in wrong.stderr or "could not be built" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    twice = run(
+        "train",
+        configs,
+        *small(tiny_bert, tmp_path / "c", measure="[sharpness]"),
+        "+measure.again._target_=cli.test_new_measure.SharpnessInBits",
+    )
+    assert "Two measures are called 'sharpness'" in twice.stderr

@@ -1,0 +1,278 @@
+"""Whole runs: what they leave behind, distributed and interrupted ones, and checkpoints analysed afterwards."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from cli.runs import ROOT, door, environment, small
+
+from bertsecrets.results.table import HeadTable
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the tiny model with every default callback and W&B offline."""
+    folder = tmp_path_factory.mktemp("run") / "one"
+    result = door("train", *small(tiny_bert, folder, logger="default"))
+    assert result.returncode == 0, result.stderr
+    assert "Report:" in result.stdout
+    assert len(re.findall(r"layer \d+ · head \d+ +cosine", result.stdout)) == 5
+    return folder
+
+
+def test_a_run_leaves_every_part_behind(finished: Path) -> None:
+    for name in (
+        "config.yaml",
+        "scores.json",
+        "heads.parquet",
+        "report.html",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "tokenizer/tokenizer.json",
+        "csv/attempt_0/metrics.csv",
+        "captures/examples.json",
+        "captures/step-00000000.safetensors",
+        "figures/drift_cosine.png",
+        "figures/drift_trajectory.svg",
+        "figures/gradient_flow.png",
+        "figures/maps.png",
+        "predictions/val.parquet",
+    ):
+        assert (finished / name).is_file(), name
+    assert list((finished / "wandb").glob("offline-run-*/run-*.wandb"))
+    table = HeadTable.read(finished / "heads.parquet")
+    steps = table.steps("drift", "cosine", "training")
+    # 90 examples in batches of 8 are 12 steps; two validations in each of two epochs.
+    assert steps == [6, 12, 18, 24]
+    value_LH, _, count_LH = table.grid("drift", "cosine", "training", 24)
+    assert value_LH.shape == (3, 4)
+    assert (count_LH == 37).all()
+    assert ((value_LH > 0) & (value_LH <= 1 + 1e-6)).all()
+
+
+def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    rows = pq.read_table(finished / "predictions" / "val.parquet").to_pydict()
+    assert len(set(rows["index"])) == 37
+    decided = np.argmax([rows["logit_0"], rows["logit_1"]], axis=0)
+    scores = json.loads((finished / "scores.json").read_text())["sets"]["val"]["model"]
+    assert scores["accuracy"] == pytest.approx(accuracy_score(rows["label"], decided), abs=1e-12)
+    assert scores["f1"] == pytest.approx(f1_score(rows["label"], decided), abs=1e-6)
+
+
+def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    given = [a for a in small(tiny_bert, tmp_path / "a") if not a.startswith(("trainer.max_epochs", "task.training.b"))]
+    result = door("analyze", f"checkpoint={finished / 'checkpoints' / 'last.ckpt'}", *given)
+    assert result.returncode == 0, result.stderr
+    again, before = HeadTable.read(tmp_path / "a" / "heads.parquet"), HeadTable.read(finished / "heads.parquet")
+    for column in ("cosine", "jensen_shannon", "cls_cosine", "cls_jensen_shannon"):
+        new = again.grid("drift", column, "checkpoint", 24)
+        old = before.grid("drift", column, "training", 24)
+        for a, b in zip(new, old, strict=True):
+            assert np.allclose(a, b, atol=1e-7, equal_nan=True)
+    scores = [json.loads((folder / "scores.json").read_text())["sets"] for folder in (finished, tmp_path / "a")]
+    assert scores[0] == scores[1]
+    assert again.steps("drift", "cosine", "training") == [6, 12, 18, 24]
+    assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    from data.tasks import task
+
+    from bertsecrets.models.checkpoint import load_checkpoint
+    from bertsecrets.models.spec import ModelSpec
+
+    checkpoint = load_checkpoint(
+        finished / "checkpoints" / "last.ckpt", task("demo_paraphrase"), ModelSpec(name="folder", path=str(tiny_bert))
+    )
+    checkpoint.model.save_pretrained(tmp_path / "hf")
+    given = [a for a in small(tiny_bert, tmp_path / "a") if not a.startswith(("trainer.max_epochs", "task.training.b"))]
+    result = door("analyze", f"checkpoint={tmp_path / 'hf'}", *given)
+    assert result.returncode == 0, result.stderr
+    again, before = HeadTable.read(tmp_path / "a" / "heads.parquet"), HeadTable.read(finished / "heads.parquet")
+    new, old = again.grid("drift", "cosine", "checkpoint", 0), before.grid("drift", "cosine", "training", 24)
+    assert np.allclose(new[0], old[0], atol=1e-7)
+
+
+def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    from data.tasks import task
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    from bertsecrets.errors import UserError
+    from bertsecrets.models.checkpoint import load_checkpoint
+    from bertsecrets.models.spec import ModelSpec
+
+    path = finished / "checkpoints" / "best.ckpt"
+    with pytest.raises(UserError, match="is of task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
+        load_checkpoint(path, task("mrpc"), ModelSpec(name="folder", path=str(tiny_bert)))
+    other = tmp_path / "other"
+    config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, num_labels=3)
+    BertForSequenceClassification(config).save_pretrained(other)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(other)
+    with pytest.raises(UserError, match="another architecture"):
+        load_checkpoint(path, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
+    with pytest.raises(UserError, match="has 3 outputs"):
+        load_checkpoint(other, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
+    with pytest.raises(UserError, match="holds no fine-tuned classifier"):
+        load_checkpoint(tiny_bert, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(tiny_bert: Path, tmp_path: Path) -> None:
+    script = (
+        "import errno, os\n"
+        "import bertsecrets.results.files as f\n"
+        "replace = os.replace\n"
+        "def full(source, target, *rest):\n"
+        "    if str(target).endswith('heads.parquet'): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    return replace(source, target, *rest)\n"
+        "os.replace = full\n"
+        "from bertsecrets.cli.commands.train import main\n"
+        "main()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *small(tiny_bert, tmp_path / "run")],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "heads.parquet" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+    assert [path.name for path in (tmp_path / "run").glob("*heads*")] == []
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    return content["state_dict"]
+
+
+@pytest.mark.parametrize("trainer", ["ddp_cpu", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tmp_path: Path) -> None:
+    """37 examples do not divide by two; without dropout the whole training must agree as well."""
+    config = json.loads((tiny_bert / "config.json").read_text())
+    still = tmp_path / "still"
+    still.mkdir()
+    for file in tiny_bert.iterdir():
+        (still / file.name).write_bytes(file.read_bytes())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (still / "config.json").write_text(json.dumps(config))
+    two = {"trainer": trainer, "trainer__devices": 2}
+    for name, settings in (("one", {}), ("two", two)):
+        result = door("train", *small(still, tmp_path / name, **settings), "~callbacks.gradient_flow")
+        assert result.returncode == 0, result.stderr
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert max((one[key] - two[key]).abs().max().item() for key in one) < 1e-5
+    tables = [HeadTable.read(tmp_path / name / "heads.parquet") for name in ("one", "two")]
+    for column in ("cosine", "jensen_shannon", "cls_cosine", "cls_jensen_shannon"):
+        a, b = (table.grid("drift", column, "training", 24) for table in tables)
+        assert np.array_equal(a[2], b[2])
+        assert np.allclose(a[0], b[0], atol=1e-6)
+        assert np.allclose(a[1], b[1], atol=1e-6)
+    scores = [json.loads((tmp_path / name / "scores.json").read_text())["sets"]["val"] for name in ("one", "two")]
+    assert scores[0]["count"] == scores[1]["count"] == 37
+    for metric, value in scores[0]["model"].items():
+        assert scores[1]["model"][metric] == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize("kill_after", [8, pytest.param(14, marks=pytest.mark.slow)])
+def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
+    kill_after: int, finished: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    last = folder / "checkpoints" / "last.ckpt"
+    arguments = small(tiny_bert, folder, logger="default", checkpoint__every_n_steps=kill_after)
+    # The process kills itself right after its checkpoint of that step is on disk, in the middle of an epoch.
+    script = (
+        "import os, signal, sys\n"
+        "from pytorch_lightning.callbacks import ModelCheckpoint\n"
+        "from pytorch_lightning import Callback\n"
+        "import bertsecrets.cli.train as t\n"
+        "class Kill(Callback):\n"
+        "    def on_train_batch_start(self, trainer, *_):\n"
+        f"        if trainer.global_step == {kill_after + 1}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "made = t.make_callbacks\n"
+        "t.make_callbacks = lambda *a, **k: [*made(*a, **k), Kill()]\n"
+        "from bertsecrets.cli.commands.train import main\n"
+        "main()\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, env=environment(), capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert torch.load(last, weights_only=True)["global_step"] == kill_after
+    result = door("train", f"resume={folder}")
+    assert result.returncode == 0, result.stderr
+    undisturbed, resumed = weights(finished), weights(folder)
+    assert all(torch.equal(undisturbed[key], resumed[key]) for key in undisturbed)
+    tables = [HeadTable.read(run / "heads.parquet") for run in (finished, folder)]
+    assert tables[0].steps("drift", "cosine", "training") == tables[1].steps("drift", "cosine", "training")
+    for step in (6, 12, 18, 24):
+        a, b = (table.grid("drift", "cosine", "training", step)[0] for table in tables)
+        assert np.array_equal(a, b)
+    flow = [table.select(head=None).steps("gradient_flow", "gradient_norm", "training") for table in tables]
+    assert flow[0] == flow[1]
+    assert (folder / "csv" / "attempt_0").is_dir()
+    assert (folder / "csv" / "attempt_1").is_dir()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"trainer__precision": "bf16-mixed"}, marks=pytest.mark.slow),
+        pytest.param({"trainer__precision": "bf16-true"}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                "trainer__accumulate_grad_batches": 3,
+                "optimizer__layer_decay": 0.8,
+                "optimizer__freeze": "[embeddings,0]",
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"init": "random_normal", "callbacks": "none", "task": "demo_similarity"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"experiment": "drift_kovaleva", "callbacks__drift__measures__drift__pad_to": 100, "task": "demo_nli"},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path, tmp_path: Path) -> None:
+    result = door("train", *small(tiny_bert, tmp_path / "run", trainer__max_epochs=1, **settings))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_interrupting_ends_the_run_as_failed(tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = small(tiny_bert, tmp_path / "run", trainer__max_epochs=500)
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        cwd=ROOT,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "heads.parquet").is_file() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert not (tmp_path / "run" / "report.html").exists()

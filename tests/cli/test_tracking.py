@@ -1,0 +1,106 @@
+"""What reaches W&B, what does not, and what happens when it cannot be reached."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.runs import ROOT, door, environment, small
+from wandb_log import leaves, read_log
+
+from bertsecrets.cli.workspace import build_report, build_workspace, specification
+
+KEY = "0a1b2c3d4e" * 4
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run that was to be tracked online, on a machine from which no server can be reached; and what it said."""
+    folder = tmp_path_factory.mktemp("tracked") / "run"
+    arguments = small(tiny_bert, folder, logger="wandb", callbacks="drift", trainer__max_epochs=1)
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *arguments, "logger.wandb.init_timeout=3"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**environment(), "WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": KEY},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout + result.stderr
+
+
+def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) -> None:
+    folder, said = trained
+    assert "W&B cannot be reached" in said
+    assert f"`wandb sync {folder}/wandb/offline-run-*`" in said
+    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    logged = leaves(item for record in read_log(log) for item in record.history.item)
+    assert any(name.startswith("drift/cosine/l00h00") for name in logged)
+    assert json.loads((folder / "wandb.json").read_text())["mode"] == "offline"
+
+
+def test_the_api_key_is_written_nowhere(trained: tuple[Path, str]) -> None:
+    folder, said = trained
+    assert KEY not in said
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+
+
+def test_the_artifact_holds_table_report_and_checkpoint(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    artifacts = [
+        record.request.log_artifact.artifact for record in read_log(log) if record.request.HasField("log_artifact")
+    ]
+    artifacts += [record.artifact for record in read_log(log) if record.HasField("artifact")]
+    (own,) = [each for each in artifacts if each.type == "bertsecrets-run"]
+    assert own.name == f"run-{json.loads((folder / 'wandb.json').read_text())['id']}"
+    held = {Path(entry.path).name for entry in own.manifest.contents}
+    assert {"heads.parquet", "report.html", "scores.json", "config.yaml", "best.ckpt"} <= held
+
+
+def test_an_analysis_names_the_run_it_comes_from(trained: tuple[Path, str], tiny_bert: Path, tmp_path: Path) -> None:
+    folder, _ = trained
+    given = [a for a in small(tiny_bert, tmp_path / "a", logger="wandb") if not a.startswith("trainer.max_epochs")]
+    given = [a for a in given if not a.startswith("task.training.b")]
+    result = door("analyze", *given, f"checkpoint={folder}", "analysis=scores")
+    assert result.returncode == 0, result.stderr
+    (log,) = (tmp_path / "a").glob("wandb/offline-run-*/run-*.wandb")
+    (run,) = [record.run for record in read_log(log) if record.HasField("run")][:1]
+    assert run.job_type == "analysis"
+    settings = {update.key: json.loads(update.value_json) for update in run.config.update}
+    assert settings["source_run"] == json.loads((folder / "wandb.json").read_text())["id"]
+    assert settings["source_artifact"] == f"run-{settings['source_run']}:latest"
+
+
+def test_workspace_and_report_show_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb_workspaces.reports.v2.interface as interface
+
+    monkeypatch.setattr(interface, "_get_api", lambda: None)
+    monkeypatch.setattr(interface, "execute_graphql", lambda *_: {"project": {"internalId": "x"}})
+    for made in (build_workspace("me", "mine", "sweep-1"), build_report("me", "mine", "sweep-1")):
+        text = json.dumps(specification(made))
+        for name in ("val/accuracy", "drift/cosine/heatmap", "ablation/worst_delta", "drift_against_ablation"):
+            assert name in text, name
+        assert "sweep-1" in text
+        assert '"groupAgg": "mean"' in text
+        assert "minmax" in text
+
+
+def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:
+    result = door("analyze", "workspace=mine", f"hydra.run.dir={tmp_path}")
+    assert result.returncode == 1
+    assert "workspace is 'mine'; expected <entity>/<project>." in result.stderr
+    kept = os.environ.pop("WANDB_API_KEY", None)
+    try:
+        result = door("analyze", "workspace=me/mine", f"hydra.run.dir={tmp_path}")
+    finally:
+        if kept is not None:
+            os.environ["WANDB_API_KEY"] = kept
+    assert result.returncode == 1
+    assert "log in with `wandb login`" in result.stderr
+    assert (tmp_path / "wandb_workspace.json").is_file()

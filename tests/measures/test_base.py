@@ -1,0 +1,149 @@
+"""What every measure has: checks of its class, roles of its columns, and grids that any number of processes share."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from families import HEADS, LAYERS, tiny_model
+from measures.toy import Focus, batches
+from measures.two_processes import grids, run
+from torch import Tensor, nn
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Measure
+from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.measures.paired import Paired
+
+
+class WithPValue(Measure):
+    """A value, what uniform attention gives, and a p-value that ``compute`` adds."""
+
+    name = "tested"
+    title = "Tested"
+    columns = (
+        Column("weight", "weight"),
+        Column("p", "p-value", limits=(0.0, 1.0), role="p_value"),
+        Column("uniform", "uniform attention", role="baseline"),
+    )
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        weight_BH = attention_BHQK[:, :, 0, 0]
+        uniform_BH = batch.lengths_B.to(weight_BH).reciprocal()[:, None].expand_as(weight_BH)
+        return torch.stack([weight_BH, uniform_BH], -1)
+
+    def compute(self) -> HeadGrid:
+        grid = super().compute()
+        parts = []
+        for name in ("value_LHC", "stderr_LHC", "count_LHC"):
+            weight_LH, uniform_LH = getattr(grid, name).unbind(-1)
+            parts.append(torch.stack([weight_LH, torch.full_like(weight_LH, 1), uniform_LH], -1))
+        return HeadGrid(self.name, self.columns, *parts)
+
+
+class Nothing(Measure):
+    """As far as a class gets that forgets to describe itself."""
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        return attention_BHQK[:, :, 0, :1]
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ({}, "Measure class Mine has no name; set Mine.name."),
+        ({"name": ""}, "Measure class Mine has no name"),
+        ({"name": "mine"}, "Measure class Mine has no title; set Mine.title."),
+        (
+            {"name": "mine", "title": "Mine"},
+            r"Measure class Mine has no columns; set Mine.columns to a tuple of Column\(name, label\)",
+        ),
+        ({"name": "mine", "title": "Mine", "columns": ("a", "b")}, "Measure class Mine has no columns"),
+        (
+            {
+                "name": "mine",
+                "title": "Mine",
+                "columns": (Column("a", "first"), Column("b", "b"), Column("a", "second")),
+            },
+            "Measure mine has two columns called 'a'; rename one of them.",
+        ),
+    ],
+)
+def test_a_class_that_does_not_describe_itself_is_an_error(described: dict[str, object], message: str) -> None:
+    kind = type("Mine", (Nothing,), described)
+    with pytest.raises(UserError, match=message):
+        kind(LAYERS, HEADS)
+
+
+def test_a_class_is_usable_with_a_name_a_title_and_one_column() -> None:
+    kind = type("Mine", (Nothing,), {"name": "mine", "title": "Mine", "columns": (Column("a", "first"),)})
+    (grid,) = measure_pass(tiny_model("bert"), [kind(LAYERS, HEADS)], batches())
+    assert (grid.measure, grid.described) == ("mine", (Column("a", "first"),))
+    assert (grid.count_LHC == 7).all()
+
+
+def test_p_values_are_not_averaged() -> None:
+    measure = WithPValue(LAYERS, HEADS)
+    assert [column.name for column in measure.averaged] == ["weight", "uniform"]
+    assert measure.total_LHC.shape == (LAYERS, HEADS, 2)
+    (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
+    assert grid.columns == ("weight", "p", "uniform")
+    lengths = torch.cat([batch.lengths_B for batch in batches()]).double()
+    assert torch.allclose(grid.column("uniform"), lengths.reciprocal().mean())
+
+
+def test_a_pair_has_no_p_values_of_differences() -> None:
+    paired = Paired(WithPValue(LAYERS, HEADS), "initial")
+    measure_pass(tiny_model("bert"), [paired], batches(), {"initial": tiny_model("bert", seed=1)})
+    assert paired.grids().other.columns == ("weight", "p", "uniform")
+    assert paired.grids().difference.columns == ("weight", "uniform")
+    # A baseline has the same value in every model.
+    assert (paired.grids().difference.column("uniform") == 0).all()
+
+
+def test_a_measure_declares_its_columns_and_its_class() -> None:
+    declaration = WithPValue(LAYERS, HEADS).declaration()
+    assert (declaration.name, declaration.title, declaration.columns) == ("tested", "Tested", WithPValue.columns)
+    assert declaration.experiment.partition(":")[2] == "WithPValue"
+
+
+def test_a_measure_has_no_examples_and_no_extras_by_default() -> None:
+    measure = Focus(LAYERS, HEADS)
+    assert measure.dataset(None) is None  # type: ignore[arg-type]
+    assert measure.inapplicable(None) is None  # type: ignore[arg-type]
+    (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
+    assert measure.extras(grid, nn.Identity()) == {}
+
+
+def test_a_grid_takes_names_or_columns() -> None:
+    value_LHC = torch.arange(8.0).reshape(2, 2, 2)
+    count_LHC = torch.ones(2, 2, 2)
+    named = HeadGrid("m", ("first_one", "second"), value_LHC, value_LHC, count_LHC)
+    assert named.columns == ("first_one", "second")
+    assert named.described == (Column("first_one", "first one"), Column("second", "second"))
+    described = (Column("first_one", "First", "unit", (0.0, 1.0)), Column("second", "Second", role="baseline"))
+    grid = HeadGrid("m", described, value_LHC, value_LHC, count_LHC)
+    assert grid.columns == named.columns
+    assert grid.described == described
+    assert grid.only(("second",)).described == described[1:]
+    assert [cell.column for cell in grid.cells()] == ["first_one"] * 4 + ["second"] * 4
+    assert HeadGrid.from_sums("m", described, value_LHC, value_LHC, count_LHC).described == described
+    with pytest.raises(ValueError, match=r"value of grid 'm' has shape \[2, 2, 2\]; expected \[layers, heads, 1\]"):
+        HeadGrid("m", ("one",), value_LHC, value_LHC, count_LHC)
+
+
+def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(run, (2, tmp_path), nprocs=2)
+    alone = grids(0, 1)
+    assert [grid.measure for grid in alone] == ["focus", "drift", "focus", "focus", "focus"]
+    for rank in range(2):
+        parts = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for place, grid in enumerate(alone):
+            assert torch.equal(parts[f"{place}/count_LHC"], grid.count_LHC)
+            for name in ("value_LHC", "stderr_LHC"):
+                together = parts[f"{place}/{name}"]
+                assert torch.allclose(together, getattr(grid, name), rtol=1e-12, atol=1e-12, equal_nan=True)
+    # One process alone has seen part of the examples.
+    assert not math.isclose(grids(0, 2)[0].value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())

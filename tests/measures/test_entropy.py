@@ -1,0 +1,34 @@
+"""Entropy against scipy's, on random maps with padding on either side, and on maps whose entropy is known."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patterns.random_maps import batch_of, random_maps, real_tokens
+from scipy.stats import entropy
+
+from bertsecrets.measures.entropy import Entropy
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.booleans(), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_entropy_equals_scipys(lengths: list[int], left: bool, seed: int) -> None:
+    attention = random_maps(tuple(lengths), 2, seed, left, extra=2).double()
+    # Rows of float32 sum to 1 but for rounding, which scipy divides out.
+    attention /= attention.sum(-1, keepdim=True)
+    real = real_tokens(tuple(lengths), max(lengths) + 2, left)
+    bits_BHC = Entropy(1, 2).per_example(attention, batch_of(real), None)
+    for row, length in enumerate(lengths):
+        tokens = real[row].nonzero()[:, 0].tolist()
+        for head in range(2):
+            rows = [entropy(attention[row, head, token].numpy(), base=2) for token in tokens]
+            assert bits_BHC[row, head].tolist() == pytest.approx([np.mean(rows), rows[0], np.log2(length)], abs=1e-9)
+
+
+def test_one_token_gives_zero_bits_and_uniform_attention_log2_of_the_length() -> None:
+    measure = Entropy(2, 1)
+    batch = batch_of(real_tokens((8,), 8))
+    measure.update(0, torch.eye(8)[None, None], batch)
+    measure.update(1, torch.full((1, 1, 8, 8), 1 / 8), batch)
+    assert measure.compute().value_LHC[:, 0].tolist() == [[0.0, 0.0, 3.0], pytest.approx([3.0, 3.0, 3.0])]

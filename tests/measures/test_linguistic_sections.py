@@ -1,0 +1,185 @@
+"""What the sections on features and linked words say, against grids made by hand."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.table import HeadTable
+from bertsecrets.results.views import MeasureView
+
+Array = NDArray[np.float64]
+
+
+def table_of(measure: str, values: dict[str, Array], counts: dict[str, int], stderr: float = 0.01) -> HeadTable:
+    value_LHC = torch.tensor(np.stack(list(values.values()), -1))
+    count_LHC = torch.tensor([counts.get(name, 50) for name in values]).expand(value_LHC.shape)
+    grid = HeadGrid(measure, tuple(values), value_LHC, torch.full_like(value_LHC, stderr), count_LHC)
+    return HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=3)
+
+
+FEATURES = {
+    "nouns": np.array([[0.02, 0.06], [0.04, 0.32]]),
+    "negation": np.full((2, 2), math.nan),
+    "cls": np.array([[0.4, 0.6], [0.1, 0.1]]),
+    "sep": np.array([[0.05, 0.05], [0.5, 0.3]]),
+    "nouns_uniform": np.full((2, 2), 0.05),
+    "negation_uniform": np.full((2, 2), math.nan),
+    "cls_uniform": np.full((2, 2), 0.05),
+    "sep_uniform": np.full((2, 2), 0.05),
+}
+
+
+FEATURES |= {f"{name}_over_uniform": FEATURES[name] - 0.05 for name in ("nouns", "negation", "cls", "sep")}
+
+
+EMPTY = {name: 0 for name in FEATURES if name.startswith("negation")}
+
+
+def view_of(table: HeadTable, kind: type[Features | TokenToToken]) -> MeasureView:
+    # The folder holds nothing: the sections read the table alone.
+    run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
+    return MeasureView(run, Declaration(kind.name, kind.title, ""), table)
+
+
+def features(values: dict[str, Array]) -> tuple[Section, set[str]]:
+    """The section, and the names of its figures."""
+    rows = table_of("features", values, {name: 0 for name in values if name.startswith("negation")})
+    section = Features.describe(view_of(rows, Features))
+    assert section is not None
+    return section, {block.name for block in section.figures}
+
+
+def test_the_section_says_where_features_are_attended_to_most() -> None:
+    section, figures = features(FEATURES)
+    assert section.findings == [
+        "Most attention goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
+        "heads), as in the paper: [CLS] early, [SEP] late.",
+        "The feature of words attended to most is nouns: layer 1 · head 1 gives it 6.4 times what uniform attention would, "
+        "heads on average 2.2 times.",
+    ]
+    assert figures == {"features_special", "features_special_heads", "features_words"}
+    [table] = section.tables
+    assert table.header[2:4] == ["mean of heads", "uniform"]
+    # Only what an example has: no example has a negation.
+    assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
+    assert table.rows[0][1:] == ["50", "0.110", "0.050", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
+    assert "unlike the paper's" in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[0].findings[0]
+
+
+def test_features_of_words_alone_make_no_figure_of_special_tokens() -> None:
+    section, figures = features({name: FEATURES[name] for name in FEATURES if name.startswith("nouns")})
+    assert figures == {"features_words"}
+    assert len(section.findings) == 1
+
+
+def test_all_separators_together_without_the_highest_of_them() -> None:
+    values = {name.replace("sep", "sep_total"): value for name, value in FEATURES.items()}
+    section, figures = features(values)
+    assert [row[0] for row in section.tables[0].rows] == ["nouns", "[CLS]", "all [SEP] together"]
+    assert figures == {"features_special", "features_special_heads", "features_words"}
+    without = {name: value for name, value in PAIRS.items() if not name.startswith(("cls_to_sep", "coreferent"))}
+    without |= {"cls_to_sep_total": PAIRS["cls_to_sep_total"]}
+    section_ = TokenToToken.describe(view_of(table_of("token_to_token", without, {}), TokenToToken))
+    assert section_ is not None
+    assert "[CLS] attends most to all [SEP] together (0.600" in section_.findings[0]
+
+
+PAIRS = {
+    "cls_to_nouns": np.array([[0.9, 0.9], [0.2, 0.4]]),
+    "cls_to_sep": np.array([[0.1, 0.1], [0.5, 0.7]]),
+    "cls_to_sep_total": np.array([[0.1, 0.1], [0.5, 0.7]]),
+    "subject_to_verb": np.array([[0.9, 0.1], [0.2, 0.5]]),
+    "subject_to_verb_mean": np.array([[0.6, 0.1], [0.2, 0.3]]),
+    "subject_to_verb_beyond_position": np.array([[0.0, -0.1], [0.001, 0.2]]),
+    "subject_to_verb_far": np.array([[0.02, 0.1], [0.2, 0.4]]),
+    "coreferent": np.full((2, 2), math.nan),
+    "coreferent_mean": np.full((2, 2), math.nan),
+    "coreferent_beyond_position": np.full((2, 2), math.nan),
+    "coreferent_far": np.full((2, 2), math.nan),
+    "uniform": np.full((2, 2), 0.05),
+}
+
+
+def test_heads_beyond_position_are_counted() -> None:
+    empty = dict.fromkeys((name for name in PAIRS if name.startswith("coreferent")), 0)
+    section = TokenToToken.describe(view_of(table_of("token_to_token", PAIRS, empty), TokenToToken))
+    assert section is not None
+    assert section.findings == [
+        "In the last layer [CLS] attends most to [SEP] (0.600 on average over heads), then to nouns (0.300); uniform "
+        "attention gives 0.050.",
+        "Beyond position, 1 of 1 kinds of linked words have a head that attends to them; "
+        "layer 1 · head 1: 0.200 ± 0.010 for subject → verb goes furthest.",
+    ]
+    [rows] = [table.rows for table in section.tables]
+    assert rows == [
+        [
+            "subject → verb",
+            "50",
+            "layer 0 · head 0: 0.900 ± 0.010",
+            "0.600",
+            "0.000",
+            "0.020",
+            "1 of 4",
+            "layer 1 · head 1: 0.200 ± 0.010",
+        ]
+    ]
+    assert {block.name for block in section.figures} == {
+        "token_to_token_cls",
+        "token_to_token_pairs",
+        "token_to_token_beyond_position",
+    }
+
+
+def test_heads_above_uniform_are_those_of_scipys_test_on_the_examples_themselves() -> None:
+    rng = np.random.default_rng(0)
+    # Few examples whose lengths, and with them what uniform attention gives, differ widely.
+    uniform_N = 1 / rng.integers(5, 60, 7)
+    over_NLHC = rng.normal(rng.uniform(-0.02, 0.05, (3, 4, 2)), 0.03, (7, 3, 4, 2))
+    batch_values = {
+        "nouns": uniform_N[:, None, None] + over_NLHC[..., 0],
+        "verbs": uniform_N[:, None, None] + over_NLHC[..., 1],
+        "nouns_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
+        "verbs_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
+        "nouns_over_uniform": over_NLHC[..., 0],
+        "verbs_over_uniform": over_NLHC[..., 1],
+    }
+    value_NLHC = torch.tensor(np.stack(list(batch_values.values()), -1))
+    count_LHC = torch.full(value_NLHC.shape[1:], 7)
+    grid = HeadGrid.from_sums("features", tuple(batch_values), value_NLHC.sum(0), value_NLHC.square().sum(0), count_LHC)
+    rows = HeadTable.from_grid(grid, run="r", model="m", task="t", init="pretrained", stage="checkpoint", step=3)
+    section = Features.describe(view_of(rows, Features))
+    assert section is not None
+    [table] = section.tables
+    related = [
+        stats.ttest_rel(batch_values[name], batch_values[f"{name}_uniform"], axis=0, alternative="greater").pvalue
+        for name in ("nouns", "verbs")
+    ]
+    expected_CN = stats.false_discovery_control(np.stack(related).ravel()).reshape(2, 12) <= 0.05
+    assert 0 < expected_CN.sum() < expected_CN.size
+    assert [row[4] for row in table.rows] == [f"{each.sum()} of 12" for each in expected_CN]
+    # A normal test that takes the two for samples of their own counts others.
+    spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(uniform_N)) for name in ("nouns", "verbs")]
+    p_CN = stats.norm.sf(np.moveaxis(over_NLHC.mean(0), -1, 0) / np.stack(spreads)).ravel()
+    assert (stats.false_discovery_control(p_CN).reshape(2, 12) <= 0.05).sum() != expected_CN.sum()
+
+
+def test_the_hint_is_a_key_that_can_be_typed() -> None:
+    section, _ = features(FEATURES)
+    assert "measure=[features] compare_with=[initial,random]" in section.paragraphs[-1]
+
+
+def test_no_section_without_a_number() -> None:
+    for kind in (Features, TokenToToken):
+        assert kind.describe(view_of(HeadTable.empty(), kind)) is None
+    nothing = {name: np.full((2, 2), math.nan) for name in ("nouns", "nouns_uniform", "nouns_over_uniform")}
+    rows = table_of("features", nothing, dict.fromkeys(nothing, 0))
+    assert Features.describe(view_of(rows, Features)) is None

@@ -1,0 +1,42 @@
+"""A toy measure and batches for it."""
+
+import torch
+from families import tiny_batch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Measure
+
+
+class Focus(Measure):
+    """The mean over queries of the largest weight; examples of fewer than five tokens do not count in the second column."""
+
+    name = "focus"
+    title = "Focus"
+    columns = (Column("all", "all examples"), Column("long", "examples of five tokens or more"))
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        real_BQ = batch.attention_mask_BS.to(attention_BHQK)
+        mean_BH = (attention_BHQK.amax(-1) * real_BQ[:, None]).sum(-1) / real_BQ.sum(-1)[:, None]
+        long_BH = mean_BH.masked_fill((batch.lengths_B < 5)[:, None], torch.nan)
+        return torch.stack([mean_BH, long_BH], -1)
+
+
+def batches() -> list[Batch]:
+    made = []
+    for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
+        inputs = tiny_batch(lengths)
+        ids_BS = (inputs["input_ids"] + start) % 90
+        made.append(
+            Batch(
+                input_ids_BS=ids_BS,
+                attention_mask_BS=inputs["attention_mask"],
+                token_type_ids_BS=None,
+                special_BS=torch.zeros_like(ids_BS).bool(),
+                word_BS=torch.zeros_like(ids_BS),
+                index_B=torch.arange(start, start + len(ids_BS)),
+                label_B=None,
+            )
+        )
+    return made

@@ -1,0 +1,128 @@
+"""Run folders made by hand."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import ArrayLike
+
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.drift import Drift
+from bertsecrets.measures.frame_relations.measure import FrameRelations
+from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM, Features
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
+from bertsecrets.patterns.measure import Patterns
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.table import HeadTable
+
+
+def make_run(
+    folder: Path,
+    *,
+    task: str = "mrpc",
+    init: str = "pretrained",
+    seed: int = 1,
+    accuracy: float | None = 0.8,
+    cosine_LH: ArrayLike | None = None,
+    delta_LH: ArrayLike | None = None,
+    significant_LH: ArrayLike | None = None,
+    measured: Sequence[tuple[str, str, Mapping[str, ArrayLike]]] = (),
+    constant: float | None = 0.68,
+    **settings: Any,
+) -> Path:
+    """A finished run's folder with the numbers given and no others, its experiments declared as their measures do.
+
+    Each of ``measured`` is a stage, a measure, and its columns, 408 examples and a standard error of 0.01 for each.
+    """
+    folder.mkdir(parents=True)
+    config = {
+        "task": {"name": task, "training": {"batch_size": 32}},
+        "model": {"name": "minilm", "path": "model"},
+        "init": init,
+        "seed": seed,
+        "name": folder.name,
+        "trainer": {"devices": 1},
+        **settings,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    sets = {"val": {"count": 408, "model": {"accuracy": accuracy, "loss": 0.5}, "constant": {"accuracy": constant}}}
+    (folder / "scores.json").write_text(json.dumps({"sets": sets, "constant_answer": "x", "step": 9, "seconds": 3.5}))
+    identity = {"run": folder.name, "model": "minilm", "task": task, "init": init}
+    run = Run.open(folder)
+    for stage, measure, columns in measured:
+        step = 0 if stage in ("initial", "random") else 9
+        run.add(_table(identity, measure, columns, stage, step))
+        run.declare(*_declarations(measure, columns))
+    if cosine_LH is not None:
+        run.add(*(_table(identity, "drift", {"cosine": cosine_LH}, "training", step) for step in (4, 9)))
+        run.declare(*_declarations("drift", {}))
+    if delta_LH is not None:
+        deltas = np.asarray(delta_LH, float)
+        certain = np.zeros(deltas.shape, bool) if significant_LH is None else np.asarray(significant_LH, bool)
+        rows = [
+            _row(identity, layer, head, float(deltas[layer, head]), bool(certain[layer, head]))
+            for layer, head in np.ndindex(deltas.shape)
+        ]
+        AblationTable.from_rows(rows).write(folder / "ablation.parquet")
+        run.declare(Disabling().declaration())
+    return folder
+
+
+def _declarations(measure: str, columns: Mapping[str, ArrayLike]) -> list[Declaration]:
+    """What a measure declares of itself that has these columns; nothing for a name that no measure has."""
+    noun = {"pos": ["NOUN"]}
+    experiment: Experiment | None = None
+    if measure == "drift":
+        experiment = Drift(1, 1)
+    elif measure == "frame_relations":
+        experiment = FrameRelations(1, 1)
+    elif measure == "patterns":
+        experiment = Patterns(1, 1)
+    elif measure == "features":
+        names = {name.removesuffix(OVER_UNIFORM).removesuffix(UNIFORM) for name in columns}
+        experiment = Features(1, 1, dict.fromkeys(sorted(names), noun))
+    elif measure == "token_to_token":
+        features = [name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_")]
+        others = [name for name in columns if not name.startswith("cls_to_") and name != "uniform"]
+        pairs = [name for name in others if not name.endswith(("_mean", "_beyond_position", "_far"))]
+        experiment = TokenToToken(1, 1, dict.fromkeys(features, noun), {pair: {"link": "head"} for pair in pairs})
+    return [] if experiment is None else [experiment.declaration()]
+
+
+def _table(
+    identity: dict[str, str], measure: str, columns: Mapping[str, ArrayLike], stage: str, step: int
+) -> HeadTable:
+    value_LHC = torch.tensor(np.stack([np.asarray(value_LH, float) for value_LH in columns.values()], -1))
+    count_LHC = torch.full(value_LHC.shape, 408)
+    grid = HeadGrid(measure, tuple(columns), value_LHC, torch.full_like(value_LHC, 0.01), count_LHC)
+    return HeadTable.from_grid(grid, **identity, stage=stage, step=step)
+
+
+def _row(identity: dict[str, str], layer: int, head: int, delta: float, significant: bool) -> dict[str, Any]:
+    numbers = dict.fromkeys(("stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect"), 0.01)
+    names = {"stage": "training", "evaluation": "val", "metric": "accuracy", "mode": "uniform", "kind": "head"}
+    return {
+        **identity,
+        **names,
+        **numbers,
+        "step": 9,
+        "variant": f"l{layer:02d}h{head:02d}",
+        "heads": f"{layer}-{head}",
+        "num_heads": 1,
+        "count": 408,
+        "layer": layer,
+        "head": head,
+        "baseline": 0.8,
+        "score": 0.8 + delta,
+        "delta": delta,
+        "level": 0.95,
+        "false_discovery_rate": 0.05,
+        "significant": significant,
+    }

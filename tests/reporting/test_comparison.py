@@ -1,0 +1,122 @@
+"""The comparison page against numbers put into the runs by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli.runs import door
+from reporting.finished_runs import make_run
+
+from bertsecrets.reporting.comparison import write_comparison
+from bertsecrets.reporting.runs import find_runs
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Two initialisations of one task, three seeds of each, with known effects."""
+    generator = np.random.default_rng(0)
+    base_LH = np.linspace(0.4, 0.9, 6).reshape(2, 3)
+    for init, shift in (("pretrained", 0.0), ("random_normal", 0.08)):
+        for seed in (1, 2, 3):
+            noise_LH = 0.001 * generator.standard_normal((2, 3))
+            certain_LH = np.zeros((2, 3), bool)
+            certain_LH[1, 2] = True
+            certain_LH[0, 0] = seed == 1
+            make_run(
+                tmp_path / "sweep" / f"{init}-{seed}",
+                init=init,
+                seed=seed,
+                accuracy=0.7 + 0.02 * seed - shift,
+                cosine_LH=base_LH + shift + noise_LH,
+                delta_LH=np.array([[-0.01, 0, 0.01], [0, 0.001, -0.1]]) + noise_LH,
+                significant_LH=certain_LH,
+            )
+    return tmp_path / "sweep"
+
+
+def compare(folder: Path) -> Path:
+    """The page of all runs of a folder."""
+    runs, unfinished = find_runs([str(folder)])
+    return write_comparison(runs, unfinished, folder / "comparison", heads=True)
+
+
+def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
+    page = compare(sweep)
+    assert page == sweep / "comparison" / "comparison.html"
+    text = page.read_text()
+    # mean of 0.72, 0.74, 0.76 with t(2) interval 4.303 * 0.02 / sqrt(3)
+    assert "0.740" in text
+    assert "0.690 to 0.790" in text
+    assert "On average no better than a constant answer: random normal · accuracy" in text
+    assert "differs in 6 of 6 heads, those by -0.080 on average" in text
+    assert "Of 4 heads that matter in some seed of a condition, 2 matter in every seed." in text
+    assert "<td>0 in all</td>" in text
+    rows = pq.read_table(sweep / "comparison" / "comparison.parquet").to_pylist()
+    (cell,) = [
+        row
+        for row in rows
+        if (row["condition"], row["column"], row["layer"], row["head"]) == ("pretrained", "cosine", 1, 2)
+    ]
+    assert cell["mean"] == pytest.approx(0.9, abs=0.002)
+    assert cell["low"] < cell["mean"] < cell["high"]
+    assert cell["seeds"] == 3
+    assert len(rows) == 2 * 2 * 6
+    for name in ("scores", "drift_cosine", "drift_cosine_differences", "ablation", "drift_against_ablation"):
+        assert (sweep / "comparison" / "figures" / f"{name}.png").is_file(), name
+
+
+def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
+    runs, _ = find_runs([str(sweep / "pretrained-1"), str(sweep / "random_normal-1")])
+    text = write_comparison(runs, ["lost"], sweep / "two", heads=True).read_text()
+    assert "tested over examples" in text
+    assert "Left out (not finished): lost." in text
+
+
+def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Path) -> None:
+    cosine_LH = np.array([[np.nan, 0.5, 0.6], [0.7, 0.8, 0.9]])
+    for seed in (1, 2):
+        make_run(tmp_path / "sweep" / f"a{seed}", seed=seed, cosine_LH=cosine_LH)
+        make_run(tmp_path / "sweep" / f"b{seed}", seed=seed, init="random_normal", cosine_LH=np.full((2, 3), np.nan))
+    page = compare(tmp_path / "sweep")
+    # Five heads have a number: all of them are the five lowest, and the one without is none of them.
+    assert "l00h01, l00h02, l01h00, l01h01, l01h02" in page.read_text()
+    assert "l00h00" not in page.read_text()
+
+
+def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(tmp_path: Path) -> None:
+    columns = {name: np.full((2, 2), 0.1) for name in ("weight", "p_position", "p_position_holm", "uniform")}
+    features = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform", "nouns_over_uniform")}
+    features["negation"] = np.full((2, 2), np.nan)
+    measured = [("training", "frame_relations", columns), ("training", "features", features)]
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), seed=seed, measured=measured)
+    write_comparison(find_runs([str(tmp_path)])[0], [], tmp_path / "page", heads=True)
+    drawn = {path.stem for path in (tmp_path / "page" / "figures").glob("*.png")}
+    assert drawn == {"scores", "frame_relations_weight", "features_nouns"}
+    numbers = pq.read_table(tmp_path / "page" / "comparison.parquet")
+    assert set(numbers["column"].to_pylist()) == {"weight", "nouns", "negation"}
+
+
+def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        folder = make_run(tmp_path / "sweep" / f"run{seed}", task="stsb", seed=seed)
+        scores = json.loads((folder / "scores.json").read_text())
+        scores["sets"]["val"].update(model={"pearson": -0.05}, constant={"pearson": None})
+        (folder / "scores.json").write_text(json.dumps(scores))
+    page = compare(tmp_path / "sweep")
+    assert "On average no better than a constant answer: minilm · pearson" in page.read_text()
+
+
+def test_the_command_line_compares_and_names_what_cannot_be_compared(sweep: Path, tmp_path: Path) -> None:
+    result = door("analyze", f"compare={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out" / "comparison.html").is_file()
+    make_run(tmp_path / "other", seed=9, cosine_LH=np.ones((4, 3)))
+    pair = f"compare=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
+    result = door("analyze", pair, f"hydra.run.dir={tmp_path / 'pair'}")
+    assert result.returncode == 1
+    assert "'pretrained-1' (2 by 3 heads) and 'other' (4 by 3 heads) cannot be compared" in result.stderr
+    result = door("analyze", pair, "compare_heads=false", f"hydra.run.dir={tmp_path / 'pair'}")
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,114 @@
+"""What counts as a replicate, and what as a condition."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reporting.finished_runs import make_run
+
+from bertsecrets.errors import UserError
+from bertsecrets.reporting.conditions import check_sizes, contrasts, find_conditions
+from bertsecrets.reporting.runs import find_runs
+
+
+def test_seeds_are_replicates_and_every_varied_setting_a_condition(tmp_path: Path) -> None:
+    for task in ("mrpc", "rte"):
+        for devices in (1, 2):
+            for seed in (1, 2, 3):
+                make_run(tmp_path / f"{task}{devices}{seed}", task=task, seed=seed, trainer={"devices": devices})
+    runs, unfinished = find_runs([str(tmp_path)])
+    conditions, varying = find_conditions(runs)
+    assert varying == ["task", "trainer.devices"]
+    assert [len(each.runs) for each in conditions] == [3, 3, 3, 3]
+    assert conditions[0].label(varying) == "mrpc · trainer.devices=1"
+    assert unfinished == []
+
+
+def test_a_setting_that_follows_from_the_task_is_no_condition_of_its_own(tmp_path: Path) -> None:
+    for task, rate in (("mrpc", 1e-5), ("rte", 2e-5)):
+        make_run(tmp_path / task, task=task, optimizer={"learning_rate": rate})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["task"]
+
+
+def test_two_settings_that_always_change_together_are_one(tmp_path: Path) -> None:
+    for rate in (1e-5, 2e-5):
+        make_run(tmp_path / str(rate), optimizer={"learning_rate": rate}, schedule={"peak": rate})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["optimizer.learning_rate"]
+
+
+def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> None:
+    for task in ("mrpc", "rte"):
+        for init in ("pretrained", "random_normal"):
+            make_run(tmp_path / f"{task}-{init}", task=task, init=init)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    found = [(contrast.name, contrast.first, contrast.second) for contrast in contrasts(conditions, varying)]
+    assert found == [
+        ("mrpc: pretrained − random normal", "mrpc · pretrained", "mrpc · random normal"),
+        ("rte: pretrained − random normal", "rte · pretrained", "rte · random normal"),
+        ("pretrained: mrpc − rte", "mrpc · pretrained", "rte · pretrained"),
+        ("random normal: mrpc − rte", "mrpc · random normal", "rte · random normal"),
+    ]
+    labels = {condition.label(varying) for condition in conditions}
+    assert {label for _, first, second in found for label in (first, second)} == labels
+
+
+def test_what_varies_along_with_the_initialisation_is_not_hidden_behind_it(tmp_path: Path) -> None:
+    for init, rate in (("pretrained", 2e-5), ("random_normal", 1e-4)):
+        make_run(tmp_path / init, init=init, optimizer={"learning_rate": rate})
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "optimizer.learning_rate"]
+    assert contrasts(conditions, varying) == []
+
+
+def test_one_run_twice_is_no_replicate(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        make_run(tmp_path / name, seed=7)
+    with pytest.raises(UserError, match=r"first' and '.*second' have the same settings and the same seed \(7\)"):
+        find_conditions(find_runs([str(tmp_path)])[0])
+
+
+def test_analyses_differ_by_the_run_that_they_analysed(tmp_path: Path) -> None:
+    for init in ("pretrained", "random_normal"):
+        for seed in (3, 4):
+            trained = {"name": "x", "init": init, "seed": seed}
+            make_run(tmp_path / f"{init}{seed}", seed=42, checkpoint=f"runs/{init}{seed}", trained=trained)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init"]
+    assert [sorted(run.seed for run in each.runs) for each in conditions] == [[3, 4], [3, 4]]
+    trained = {"name": "x", "init": "pretrained", "seed": 3}
+    make_run(tmp_path / "other", seed=42, checkpoint="runs/other", trained=trained)
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "checkpoint"]
+    assert len(conditions) == 5
+
+
+def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "small", cosine_LH=np.ones((2, 3)))
+    make_run(tmp_path / "large", cosine_LH=np.ones((4, 3)), seed=2)
+    make_run(tmp_path / "without", seed=3)
+    with pytest.raises(UserError, match=r"'large' \(4 by 3 heads\) and 'small' \(2 by 3 heads\) cannot be compared"):
+        check_sizes(find_runs([str(tmp_path)])[0])
+
+
+def test_what_cannot_be_compared_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a directory"):
+        find_runs([str(tmp_path / "none")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no finished run"):
+        find_runs([str(tmp_path / "empty")])
+    whole = make_run(tmp_path / "sweep" / "whole", cosine_LH=np.ones((2, 3)))
+    (tmp_path / "sweep" / "begun").mkdir()
+    (tmp_path / "sweep" / "begun" / "config.yaml").write_text("{}")
+    runs, unfinished = find_runs([str(tmp_path / "sweep")])
+    assert [run.name for run in runs] == ["whole"]
+    assert unfinished == ["begun"]
+    content = (whole / "heads.parquet").read_bytes()
+    (whole / "heads.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"whole/heads.parquet"):
+        find_runs([str(whole)])
+    (whole / "heads.parquet").write_bytes(content)
+    (whole / "scores.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read; run it again"):
+        find_runs([str(whole)])

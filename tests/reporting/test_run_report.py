@@ -1,0 +1,256 @@
+"""The report of a run: sections of all that its folder holds, and which weights its numbers are of."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from reporting.finished_runs import make_run
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.reporting.run_report import report_run, views_of
+from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.statistics.ranks import spearman
+
+COSINE = np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]])
+DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
+
+
+def trained(folder: Path, **settings: object) -> Run:
+    """A run with the facts that a training run records."""
+    make_run(folder, **settings)  # type: ignore[arg-type]
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["optimizer"] = {"learning_rate": 2e-5}
+    config["trainer"]["max_epochs"] = 3
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return Run.open(folder)
+
+
+def titles(run: Run) -> list[str]:
+    return [section.title for section in report_run(run, heads=2).report.sections]
+
+
+@pytest.mark.parametrize(("scored", "noted"), [(9, False), (4, True)])
+def test_a_note_says_when_scores_are_of_other_weights_than_the_change_of_heads(
+    tmp_path: Path, scored: int, noted: bool
+) -> None:
+    # Drift is known at steps 4 and 9; the best checkpoint may be of either.
+    run = trained(tmp_path / "run", cosine_LH=np.full((2, 3), 0.9))
+    scores = json.loads(run.scores_path.read_text())
+    run.scores_path.write_text(json.dumps({**scores, "step": scored}))
+    lead = report_run(run, heads=2).report.lead
+    of_weights = [line for line in lead if "weights at step" in line]
+    assert len(of_weights) == noted
+    if noted:
+        assert "weights at step 4," in of_weights[0]
+        assert "training are those at step 9" in of_weights[0]
+
+
+def test_a_run_with_scores_alone(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run")
+    report = report_run(run, heads=2)
+    assert [section.title for section in report.report.sections] == ["Scores", "How to read this page"]
+    assert report.highlights is None
+    assert report.scalars == {}
+    assert report.report.lead == [
+        "On 408 development examples the model's val/accuracy is 0.800; always answering “x” has 0.680."
+    ]
+    facts = dict(report.report.facts)
+    assert (facts["model"], facts["task"], facts["initialisation"]) == ("minilm", "mrpc", "pretrained")
+    assert (facts["learning rate"], facts["batch size"], facts["epochs"]) == ("2e-05", "32", "3")
+    run.scores_path.unlink()
+    with pytest.raises(UserError, match="cannot be read as the scores of a run"):
+        report_run(run, heads=2)
+
+
+def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -> None:
+    run = trained(
+        tmp_path / "run",
+        cosine_LH=COSINE,
+        delta_LH=DELTA,
+        measured=[("checkpoint", "entropy_of_somebody", {"in_bits": COSINE})],
+    )
+    report = report_run(run, heads=2)
+    assert [section.title for section in report.report.sections] == [
+        "Scores",
+        "How each head's attention changed",
+        "What disabling does to accuracy (mode: uniform)",
+        "Entropy of somebody",
+        "Changed and needed",
+        "How to read this page",
+    ]
+    names = [block.name for block in report.report.figures]
+    assert len(names) == len(set(names))
+    assert {"scores", "drift_cosine", "drift_trajectory", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
+    assert report.highlights is not None
+    assert [(line.layer, line.head) for line in report.highlights.heads[:2]] == [(1, 2), (1, 1)]
+    assert report.scalars["ablation/worst_delta"] == -0.05
+    (joined,) = [section for section in report.report.sections if section.title == "Changed and needed"]
+    assert f"is {spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in joined.findings[0]
+
+
+def test_what_is_compared_follows_what_is_described(tmp_path: Path) -> None:
+    value_LH = np.full((2, 2), 0.3)
+    measured = [
+        ("checkpoint", "offsets", {"previous": value_LH + 0.1}),
+        ("initial", "offsets", {"previous": value_LH}),
+        ("checkpoint-initial", "offsets", {"previous": 0 * value_LH + 0.1}),
+        ("checkpoint", "late", {"x": value_LH}),
+    ]
+    assert titles(trained(tmp_path / "run", measured=measured))[1:-1] == [
+        "Offsets",
+        "Late",
+        "Offsets, compared with other models",
+    ]
+
+
+def test_drift_of_a_head_without_a_number_is_not_joined_with_its_effect(tmp_path: Path) -> None:
+    partly = COSINE.copy()
+    partly[0, 0] = np.nan
+    assert "Changed and needed" not in titles(trained(tmp_path / "run", cosine_LH=partly, delta_LH=DELTA))
+    assert "Changed and needed" not in titles(trained(tmp_path / "same", cosine_LH=0 * COSINE, delta_LH=DELTA))
+
+
+def gradients(run: Run, steps: dict[int, list[float]]) -> None:
+    """Gradient norms of whole layers, and of their heads, at several steps."""
+    for step, norm_L in steps.items():
+        for heads in (1, 3):
+            value_LHC = torch.tensor(norm_L, dtype=torch.float64)[:, None, None].expand(-1, heads, 2)
+            grid = HeadGrid(
+                "gradient_flow",
+                ("gradient_norm", "update_ratio"),
+                value_LHC,
+                torch.full_like(value_LHC, math.nan),
+                torch.ones_like(value_LHC),
+                whole_layers=heads == 1,
+            )
+            run.add(run.rows(grid, "training", step))
+    experiment = "bertsecrets.callbacks.gradient_flow:GradientFlow"
+    run.declare(Declaration("gradient_flow", "Gradient flow", experiment))
+    run.write_json(run.extras_path("gradient_flow"), {"model": {"batch_size": 32}})
+
+
+def test_gradients_are_joined_with_drift(tmp_path: Path) -> None:
+    cosine = np.repeat(np.array([0.9, 0.5, 0.7])[:, None], 3, axis=1)
+    run = trained(tmp_path / "run", cosine_LH=cosine)
+    gradients(run, {1: [1.0, 3.0, 2.0], 5: [2.0, 4.0, 3.0]})
+    report = report_run(run, heads=2).report
+    by_title = {section.title: section for section in report.sections}
+    # A layer with larger gradients has a lower cosine here.
+    assert by_title["Gradients and drift"].findings == [
+        "Over 3 layers the rank correlation of mean gradient norm and drift is 1.00: layers with larger gradients did "
+        "drift more."
+    ]
+    (block,) = by_title["Gradient flow"].figures
+    assert any("n = 32" in text.get_text() for text in block.figure.texts)
+    assert len(block.figure.axes[0].lines[0].get_xdata()) == 2
+
+
+def captured(run: Run) -> None:
+    """Maps of two examples before and after training; one head attends to itself alone afterwards."""
+    tokens = {3: ["[CLS]", "a", "[SEP]"], 5: ["[CLS]", "a", "b", "[SEP]"]}
+    examples = [CapturedExample(index, one, [" ".join(one)], "yes") for index, one in tokens.items()]
+    write_examples(run.captures, examples)
+    for step in (0, 9):
+        maps = {}
+        for index, one in tokens.items():
+            map_LHQK = torch.full((2, 3, len(one), len(one)), 1 / len(one))
+            if step:
+                map_LHQK[1, 2] = torch.eye(len(one))
+            maps[index] = map_LHQK
+        write_maps(run.captures, step_name(step), maps)
+    experiment = "bertsecrets.callbacks.capture:CaptureMaps"
+    run.declare(Declaration("capture", "Attention maps of a few examples", experiment))
+
+
+def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=COSINE)
+    captured(run)
+    report = report_run(run, heads=2).report
+    viewer = report.viewer
+    assert viewer is not None
+    # It starts at the head that changed most.
+    assert viewer.start == (1, 2)
+    assert [example.name for example in viewer.examples] == ["example 3 (yes)", "example 5 (yes)"]
+    assert [len(example.stages) for example in viewer.examples] == [2, 2]
+    (gallery,) = [section for section in report.sections if section.title == "Maps before and after"]
+    (block,) = gallery.figures
+    # The longer example, two heads, before, after and their difference.
+    assert block.caption == "Example 5 (yes): [CLS] a b [SEP]"
+    maps = [axes for axes in block.figure.axes if axes.images and axes.images[0].get_array().shape == (4, 4)]
+    assert len(maps) == 6
+    np.testing.assert_allclose(maps[2].images[0].get_array(), np.eye(4) - 0.25)
+    # Without drift nothing says which heads changed.
+    bare = trained(tmp_path / "bare")
+    captured(bare)
+    again = report_run(bare, heads=2).report
+    assert [section.title for section in again.headed] == ["Scores", "How to read this page"]
+    assert again.viewer is not None
+    assert again.viewer.start == (0, 0)
+
+
+def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_path: Path) -> None:
+    columns = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform")}
+    older = trained(tmp_path / "older", cosine_LH=COSINE, measured=[("training", "features", columns)])
+    sections = report_run(older, heads=2).report.sections
+    (section,) = [section for section in sections if section.title == "Attention to linguistic features"]
+    assert "no features/nouns_over_uniform" in section.paragraphs[0]
+    assert not section.tables
+    assert not section.figures
+    assert not section.findings
+    assert "How each head's attention changed" in [section.title for section in sections]
+    columns["nouns_over_uniform"] = np.full((2, 2), 0.05)
+    newer = trained(tmp_path / "newer", measured=[("training", "features", columns)])
+    (section,) = report_run(newer, heads=2).report.sections[1:-1]
+    assert section.tables
+    assert section.figures
+    assert section.findings
+
+
+def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs_package.py").write_text(
+        "from bertsecrets.results.experiment import Experiment\n"
+        "from bertsecrets.results.report.content import Section\n"
+        "class Theirs(Experiment):\n"
+        "    @classmethod\n"
+        "    def describe(cls, view):\n"
+        "        return Section('By themselves', [f'Step {view.step}.'])\n"
+        "    @classmethod\n"
+        "    def scalars(cls, view):\n"
+        "        return {'theirs/best': 0.5}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = trained(tmp_path / "run", measured=[("training", "theirs", {"x": COSINE})])
+    run.declare(Declaration("theirs", "Theirs", "theirs_package:Theirs", (Column("x", "the x"),)))
+    untrusted = report_run(run, heads=2)
+    assert [section.title for section in untrusted.report.sections[1:-1]] == ["Theirs"]
+    assert "theirs_package" not in sys.modules
+    trusted = report_run(run, heads=2, trusted=["theirs_package:Theirs"])
+    assert [section.title for section in trusted.report.sections[1:-1]] == ["By themselves"]
+    assert trusted.report.sections[1].findings == ["Step 9."]
+    assert trusted.scalars == {"theirs/best": 0.5}
+    monkeypatch.delitem(sys.modules, "theirs_package")
+
+
+def test_what_a_run_holds_comes_in_the_order_of_its_declarations(tmp_path: Path) -> None:
+    run = trained(
+        tmp_path / "run",
+        measured=[("training", "new_thing", {"x": COSINE}), ("training", "offsets", {"previous": COSINE})],
+        cosine_LH=COSINE,
+    )
+    assert list(views_of(run)) == ["drift", "new_thing", "offsets"]
+    declaration, view = views_of(run)["new_thing"]
+    # A measure that nothing declares is called by its name.
+    assert (declaration.title, declaration.experiment) == ("New thing", "")
+    assert view.columns == (Column("x", "x"),)
+    run.experiments_path.write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        report_run(run, heads=2)

@@ -1,0 +1,21 @@
+"""A run's copy of its configuration."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain, read_config, write_config
+
+
+def test_the_copy_is_resolved_and_read_back(tmp_path: Path) -> None:
+    write_config(OmegaConf.create({"seed": 3, "name": "run-${seed}"}), tmp_path)
+    assert plain(read_config(tmp_path)) == {"seed": 3, "name": "run-3"}
+
+
+@pytest.mark.parametrize("content", ["{", "", "- 1", "a: ${"])
+def test_an_unreadable_configuration_is_reported(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"config.yaml' (cannot be read|holds no configuration)"):
+        read_config(tmp_path)

@@ -1,0 +1,120 @@
+"""A run's folder: its identity, its experiments and its extras go to disk and back."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.scores import RunScores, SetScores
+
+FIRST = Declaration(
+    "first",
+    "First of all",
+    "package.module:First",
+    (Column("a", "a – b", "unit", (0.0, math.log(2))), Column("p", "p", role="p_value"), Column("c", "c")),
+)
+SECOND = Declaration("second", "Second", "package.module:Second")
+
+
+def a_run(folder: Path, writes: bool = True) -> Run:
+    return Run(folder, "r", "m", "t", "pretrained", writes)
+
+
+def test_declarations_come_back_in_their_order(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "new")
+    assert run.declarations() == []
+    run.declare(FIRST)
+    run.declare(SECOND)
+    assert a_run(tmp_path / "new").declarations() == [FIRST, SECOND]
+    renamed = Declaration("first", "Another title", "package.module:First", (Column("a", "a"),))
+    run.declare(renamed, SECOND)
+    assert run.declarations() == [renamed, SECOND]
+
+
+def test_a_process_that_does_not_write_declares_nothing(tmp_path: Path) -> None:
+    a_run(tmp_path / "new", writes=False).declare(FIRST)
+    assert not (tmp_path / "new").exists()
+
+
+def damaged(change: str) -> str:
+    content = [{"name": "first", "title": "First", "experiment": "m:F", "columns": [{"name": "a", "label": "a"}]}]
+    if change == "no limits":
+        return json.dumps(content)
+    if change == "unknown key":
+        content[0]["colour"] = "red"
+    if change == "no title":
+        del content[0]["title"]
+    if change == "columns":
+        content[0]["columns"] = [7]  # type: ignore[list-item]
+    return json.dumps(content) if change != "cut" else json.dumps(content)[:40]
+
+
+@pytest.mark.parametrize("change", ["no limits", "unknown key", "no title", "columns", "cut", "text"])
+def test_a_damaged_record_of_experiments_is_an_error(tmp_path: Path, change: str) -> None:
+    run = a_run(tmp_path)
+    run.experiments_path.write_text("nothing" if change == "text" else damaged(change))
+    with pytest.raises(UserError, match=r"experiments\.json' cannot be read \(.*\); run the analysis again"):
+        run.declarations()
+
+
+@pytest.mark.parametrize("content", ["7", "null", '{"name": "first"}', '["first"]', "[[]]"])
+def test_json_that_is_no_list_of_experiments_is_an_error(tmp_path: Path, content: str) -> None:
+    run = a_run(tmp_path)
+    run.experiments_path.write_text(content)
+    with pytest.raises(UserError, match="cannot be read"):
+        run.declarations()
+
+
+def test_a_folder_knows_which_run_it_is(tmp_path: Path) -> None:
+    config = {"name": "own", "model": {"name": "bert"}, "task": {"name": "rte"}, "init": "random_normal"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    run = Run.open(tmp_path)
+    assert (run.name, run.model, run.task, run.init) == ("own", "bert", "rte", "random_normal")
+    # An analysis is of the run that was trained.
+    trained = {"name": "trained", "init": "pretrained", "seed": 3}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "trained": trained}))
+    assert (Run.open(tmp_path).name, Run.open(tmp_path).init) == ("trained", "pretrained")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"config\.yaml' cannot be read"),
+        ("a: [", r"config\.yaml' cannot be read"),
+        ("", "holds no configuration"),
+        ("- a", "holds no configuration"),
+        ("name: x", "give a run's folder|give the folder of a run"),
+        ("{name: x, model: bert, task: rte, init: y}", "is not the configuration of a run"),
+        ("{trained: 7, model: {name: a}, task: {name: b}}", "is not the configuration of a run"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(UserError, match=message):
+        Run.open(tmp_path)
+
+
+def test_scores_go_to_disk_and_back(tmp_path: Path) -> None:
+    sets = {"val": SetScores(100, {"accuracy": 0.8, "pearson": math.nan}, {"accuracy": 0.5, "pearson": math.nan})}
+    scores = RunScores(sets, "x", 9, 3.5)
+    run = a_run(tmp_path)
+    run.write_json(run.scores_path, scores.as_dict())
+    assert "NaN" not in run.scores_path.read_text()
+    again = RunScores.read(run.scores_path)
+    assert (again.step, again.seconds, again.constant_answer) == (9, 3.5, "x")
+    accuracy, pearson = again.lines()
+    assert (accuracy.name, accuracy.value, accuracy.baseline) == ("val/accuracy", 0.8, 0.5)
+    # The standard error of a share p of n: sqrt(p (1 - p) / n).
+    assert accuracy.stderr == pytest.approx(0.04)
+    assert math.isnan(pearson.value)
+    assert math.isnan(pearson.stderr)
+    for content in ("{", "[]", '{"sets": {}}', '{"sets": 3}'):
+        run.scores_path.write_text(content)
+        with pytest.raises(UserError, match="cannot be read as the scores of a run"):
+            RunScores.read(run.scores_path)

@@ -1,0 +1,180 @@
+"""A run's folder: what makes its key, what its markers promise, who may write to it, and when a run is resumed."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from omegaconf import OmegaConf
+
+from bertsecrets.errors import BusyError, UserError
+from bertsecrets.results.config_copy import write_config
+from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.run_folder import (
+    claim_folder,
+    config_digest,
+    exclusive_run,
+    find_damage,
+    hold,
+    mark_finished,
+    read_finished,
+    run_key,
+    set_aside,
+)
+
+CONFIG = {"task": {"name": "mrpc"}, "seed": 1, "logger": {}, "resume": None}
+
+
+def test_the_key_follows_what_decides_the_numbers_and_nothing_else(tmp_path: Path) -> None:
+    model = tmp_path / "model.ckpt"
+    model.write_bytes(b"weights")
+    config = {**CONFIG, "checkpoint": str(model)}
+    key = run_key(config)
+    same = [
+        {**config, "resume": str(tmp_path)},
+        {**config, "logger": {"wandb": {"mode": "online"}}},
+        {**config, "group": "sweep", "tags": ["a"], "progress": False},
+        {**config, "report": {"heads": 2}},
+        dict(reversed(config.items())),
+    ]
+    assert {run_key(each) for each in same} == {key}
+    other = [{**config, "seed": 2}, {**config, "task": {"name": "rte"}}, CONFIG]
+    assert key not in {run_key(each) for each in other}
+    model.write_bytes(b"Weights")
+    assert run_key(config) != key
+
+
+def test_the_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = run_key(CONFIG)
+    monkeypatch.setattr("bertsecrets.sweeps.run_folder.code_version", lambda: "other")
+    assert run_key(CONFIG) != key
+    assert code_version().startswith("0.")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("seed: 1")
+    (folder / "scores.json").write_text("{}")
+    (folder / "predictions").mkdir()
+    for name in ("heads.parquet", "predictions/val.parquet"):
+        pq.write_table(pa.table({"a": [1, 2, 3]}), folder / name)
+    mark_finished(folder, "key", config_digest(CONFIG), 1.5)
+    return folder
+
+
+def test_a_marker_covers_every_table(finished: Path) -> None:
+    marker = read_finished(finished)
+    assert marker is not None
+    assert (marker.key, marker.seconds, marker.code) == ("key", 1.5, code_version())
+    assert set(marker.files) == {"config.yaml", "scores.json", "heads.parquet", "predictions/val.parquet"}
+    for name in marker.files:
+        content = (finished / name).read_bytes()
+        (finished / name).write_bytes(content[:-1] + b"?")
+        with pytest.raises(ValueError, match=f"{name} has changed"):
+            read_finished(finished)
+        (finished / name).unlink()
+        with pytest.raises(ValueError, match=f"{name} is missing"):
+            read_finished(finished)
+        (finished / name).write_bytes(content)
+    (finished / "finished.json").unlink()
+    assert read_finished(finished) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": 1}', '{"key": "a", "unknown": 2}'])
+def test_an_unreadable_marker_is_reported(content: str, finished: Path) -> None:
+    (finished / "finished.json").write_text(content)
+    with pytest.raises(ValueError, match=r"finished.json cannot be read"):
+        read_finished(finished)
+
+
+def test_damage_is_found_before_a_run_is_resumed(finished: Path) -> None:
+    assert find_damage(finished) is None
+    content = (finished / "heads.parquet").read_bytes()
+    (finished / "heads.parquet").write_bytes(content[:20])
+    assert "heads.parquet cannot be read" in str(find_damage(finished))
+    (finished / "heads.parquet").write_bytes(content)
+    (finished / "checkpoints").mkdir()
+    (finished / "checkpoints" / "last.ckpt").write_bytes(b"PK\x03\x04half")
+    assert "last.ckpt cannot be read" in str(find_damage(finished))
+
+
+def test_what_is_set_aside_is_kept(finished: Path) -> None:
+    first = set_aside(finished)
+    finished.mkdir()
+    (finished / "new").write_text("x")
+    second = set_aside(finished)
+    assert json.loads((first / "finished.json").read_text())["key"] == "key"
+    assert (second / "new").read_text() == "x"
+    assert not finished.exists()
+
+
+def _hold(folder: Path) -> None:
+    with hold(folder):
+        (folder / "held").touch()
+        time.sleep(60)
+
+
+def test_a_folder_is_held_by_one_process_and_free_when_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsecrets.sweeps.run_folder._PATIENCE_S", 0.2)
+    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path,))
+    holder.start()
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "held").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(BusyError, match="is being written by another process"), hold(tmp_path):
+        pass
+    os.kill(holder.pid or 0, signal.SIGKILL)
+    holder.join()
+    with hold(tmp_path):
+        pass
+
+
+def test_an_interrupted_run_is_resumed_only_with_its_own_code_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"seed": 1, "task": {"name": "mrpc"}}
+    folder = tmp_path / "run"
+
+    def interrupted() -> None:
+        with exclusive_run(OmegaConf.create(config), folder):
+            write_config(OmegaConf.create(config), folder)
+            raise KeyboardInterrupt
+
+    def begin() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+
+    begin()
+    assert claim_folder(config, folder) == "resumable"
+    other = {**config, "seed": 2}
+    assert claim_folder(other, folder) == "new"
+    assert not folder.exists()
+    begin()
+    monkeypatch.setattr("bertsecrets.sweeps.run_folder.code_version", lambda: "9.9.9+other")
+    assert claim_folder(config, folder) == "new"
+    assert len(list((tmp_path / ".set_aside").iterdir())) == 2
+
+
+def test_a_finished_run_is_kept_for_its_settings_and_code_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"seed": 1, "report": {"heads": 6}}
+    folder = tmp_path / "run"
+    with exclusive_run(OmegaConf.create(config), folder):
+        write_config(OmegaConf.create(config), folder)
+    assert claim_folder({**config, "report": {"heads": 2}}, folder) == "finished"
+    with pytest.raises(UserError, match="holds a finished run of other settings"):
+        claim_folder({**config, "seed": 2}, folder)
+    before = code_version()
+    monkeypatch.setattr("bertsecrets.sweeps.run_folder.code_version", lambda: "9.9.9+other")
+    assert claim_folder(config, folder) == "new"
+    assert f"was finished with code {before}: moved to" in caplog.text

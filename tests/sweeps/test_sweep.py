@@ -1,0 +1,282 @@
+"""Whole sweeps: separate jobs, finished ones kept, failed ones reported, interrupted ones resumed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from cli.runs import ROOT, door, environment
+from sweeps.sweeps import kill, left_of, start, sweep, sweep_arguments
+from wandb_log import read_log
+
+from bertsecrets.results.table import HeadTable
+
+
+def folders_of(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/config.yaml"))
+
+
+def settings_of(log: Path) -> dict[str, object]:
+    """The configuration in an offline W&B run, as W&B's own records hold it."""
+    settings: dict[str, object] = {}
+    for record in read_log(log):
+        for update in (*record.run.config.update, *record.config.update):
+            settings[update.key or "/".join(update.nested_key)] = json.loads(update.value_json)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("tasks", "seeds"),
+    [("demo_nli", "3"), pytest.param("demo_paraphrase,demo_sentiment", "1,2", marks=pytest.mark.slow)],
+)
+def test_each_job_has_its_own_process_group_folder_and_wandb_run(
+    tasks: str, seeds: str, tiny_bert: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    swept = [f"task={tasks}", f"seed={seeds}", "trainer=ddp_cpu", "trainer.devices=2,1"]
+    result = sweep(tiny_bert, folder, *swept, logger="wandb")
+    assert result.returncode == 0, result.stderr
+    expected = {(t, int(s), d) for t in tasks.split(",") for s in seeds.split(",") for d in (2, 1)}
+    jobs = folders_of(folder)
+    assert len(jobs) == len(expected)
+    identities, names = set(), set()
+    for job in jobs:
+        own = yaml.safe_load((job / "config.yaml").read_text())
+        (log,) = job.glob("wandb/offline-run-*/run-*.wandb")
+        names.add(log.name)
+        tracked = settings_of(log)
+        identity = tracked["task"]["name"], tracked["seed"], tracked["trainer"]["devices"]
+        assert identity == (own["task"]["name"], own["seed"], own["trainer"]["devices"])
+        assert tracked["group"] == "sweep"
+        identities.add(identity)
+        (record,) = [record.run for record in read_log(log) if record.HasField("run")][:1]
+        assert (record.run_group, record.job_type) == ("sweep", "train")
+    assert identities == expected
+    assert len(names) == len(expected)
+    assert f"{len(expected)} finished, 0 skipped, 0 failed" in result.stdout
+    assert left_of(folder) == []
+
+
+@pytest.fixture(scope="module")
+def partly_failed(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A sweep whose second job fails, and what it printed."""
+    folder = tmp_path_factory.mktemp("failing") / "sweep"
+    result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[7],[1]", "launcher=joblib")
+    assert result.returncode == 1, result.stderr
+    return folder, result.stdout
+
+
+def test_a_failing_job_does_not_stop_the_others_and_is_reported(partly_failed: tuple[Path, str]) -> None:
+    folder, printed = partly_failed
+    assert len(list(folder.glob("*/finished.json"))) == 2
+    assert "job 1 failed: optimizer.freeze names '7'; expected 'embeddings' or a layer from 0 to 2." in printed
+    assert "2 finished, 0 skipped, 1 failed" in printed
+
+
+def test_resuming_runs_only_what_is_missing_and_damage_is_run_again(
+    partly_failed: tuple[Path, str], tiny_bert: Path
+) -> None:
+    folder, _ = partly_failed
+    whole, damaged = sorted(path.parent for path in folder.glob("*/finished.json"))
+    before = (whole / "finished.json").stat().st_mtime_ns
+    table = (damaged / "scores.json").read_bytes()
+    (damaged / "scores.json").write_bytes(table[:10])
+    (damaged / "extra.txt").write_text("mine")
+    result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]", "launcher=joblib", "resume=true")
+    assert result.returncode == 0, result.stderr
+    assert "1 finished, 1 skipped, 0 failed" in result.stdout
+    assert "already finished" in result.stdout
+    assert (whole / "finished.json").stat().st_mtime_ns == before
+    assert json.loads((damaged / "scores.json").read_text())["sets"] == json.loads(table)["sets"]
+    (kept,) = (folder / ".set_aside").iterdir()
+    assert (kept / "extra.txt").read_text() == "mine"
+    assert (kept / "scores.json").read_bytes() == table[:10]
+
+
+def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], tiny_bert: Path) -> None:
+    folder, _ = partly_failed
+    result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]")
+    assert result.returncode == 1
+    assert "already holds a sweep; add resume=true" in result.stderr
+    result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]", "resume=true", data__limit_train=17)
+    assert result.returncode == 1
+    assert "belongs to another configuration (data.limit_train was 16, now 17)" in result.stderr
+    result = door("analyze", "-m", "seed=1,2", f"hydra.sweep.dir={folder}", "resume=true", "checkpoint=x")
+    assert result.returncode == 1
+    assert "it is a sweep of 'train', not of 'analyze'" in result.stderr
+
+
+@pytest.mark.slow
+def test_two_sweeps_over_one_folder_at_once_do_each_job_once(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    first = start(sweep_arguments(tiny_bert, folder, "seed=1,2"))
+    deadline = time.monotonic() + 60
+    while not (folder / "sweep.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    second = sweep(tiny_bert, folder, "seed=1,2", "resume=true")
+    assert first.wait(timeout=200) == 0
+    assert second.returncode == 0, second.stderr
+    jobs = folders_of(folder)
+    assert len(jobs) == 2
+    for job in jobs:
+        # A second attempt would have written more metrics.
+        assert [path.name for path in (job / "csv").iterdir()] == ["attempt_0"]
+        assert (job / "finished.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_leaves_no_process_and_resumes(tiny_bert: Path, tmp_path: Path) -> None:
+    killed_and_resumed(tiny_bert, tmp_path, times=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_sweep_killed_ten_times_ends_with_the_tables_of_an_undisturbed_one(tiny_bert: Path, tmp_path: Path) -> None:
+    killed_and_resumed(tiny_bert, tmp_path, times=10)
+
+
+def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
+    """Kill a sweep of eight (or two) jobs at random moments and resume it; compare its tables with an undisturbed one."""
+    import random
+
+    swept = ["task=demo_paraphrase,demo_sentiment", "seed=1,2", "trainer=ddp_cpu", "trainer.devices=2,1"]
+    if times == 1:
+        swept = ["seed=1,2"]
+    settings = {"callbacks": "drift", "data__limit_train": 40, "checkpoint__every_n_steps": 2}
+    undisturbed = sweep(model, folder / "whole", *swept, **settings)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    killed = folder / "killed"
+    moments, runs = random.Random(4), {}
+    for attempt in range(times):
+        more = ["resume=true"] if attempt else []
+        process = start(sweep_arguments(model, killed, *swept, *more, **settings))
+        deadline = time.monotonic() + 60
+        # Before that there is no sweep to resume: on a busy machine the imports alone may take that long.
+        while not (killed / "sweep.json").is_file() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(moments.uniform(0, 25))
+        kill(process)
+        assert left_of(killed) == []
+        for marker in killed.glob("*/finished.json"):
+            # A finished job is never run again: its marker stays as it was.
+            assert runs.setdefault(marker, marker.stat().st_mtime_ns) == marker.stat().st_mtime_ns
+    result = door("train", f"resume={killed}", timeout=500)
+    assert result.returncode == 0, result.stderr
+    for marker, written in runs.items():
+        assert marker.stat().st_mtime_ns == written
+    whole, jobs = folders_of(folder / "whole"), folders_of(killed)
+    assert [path.name for path in whole] == [path.name for path in jobs]
+    for a, b in zip(whole, jobs, strict=True):
+        assert (
+            json.loads((a / "scores.json").read_text())["sets"] == json.loads((b / "scores.json").read_text())["sets"]
+        )
+        assert HeadTable.read(a / "heads.parquet").table.equals(HeadTable.read(b / "heads.parquet").table)
+
+
+@pytest.mark.parametrize("launcher", ["local_cluster", pytest.param("joblib", marks=pytest.mark.slow)])
+def test_jobs_run_at_the_same_time(launcher: str, tiny_bert: Path, tmp_path: Path) -> None:
+    result = sweep(tiny_bert, tmp_path / "sweep", "seed=1,2", f"launcher={launcher}")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"seed=1 +finished", result.stdout)
+    assert "2 finished, 0 skipped, 0 failed" in result.stdout
+
+
+@pytest.mark.slow
+def test_optuna_gets_the_objective(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    searched = "optimizer.learning_rate=interval(1e-5, 1e-3)"
+    result = sweep(tiny_bert, folder, searched, "sweeper=optuna", "hydra.sweeper.n_trials=2", "objective=val/accuracy")
+    assert result.returncode == 0, result.stderr
+    best = float(yaml.safe_load((folder / "optimization_results.yaml").read_text())["best_value"])
+    scores = [json.loads(path.read_text())["sets"]["val"]["model"]["accuracy"] for path in folder.glob("*/scores.json")]
+    assert len(scores) == 2
+    assert best == pytest.approx(max(scores))
+
+
+SBATCH = """#!/usr/bin/env bash
+# In place of Slurm: run every task of the array here, with the variables that Slurm sets.
+cp "$1" "$SLURM_TRIAL/script.sh"
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$1")
+for task in $(seq 0 "$last"); do
+  SLURM_JOB_ID=$((100 + task)) SLURM_ARRAY_JOB_ID=77 SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=$((last + 1)) \\
+  SLURM_NTASKS=1 SLURM_NTASKS_PER_NODE=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_JOB_NUM_NODES=1 \\
+  SLURM_JOB_NODELIST=node SLURM_JOB_NAME=train bash "$1" > "$SLURM_TRIAL/$task.txt" 2>&1 &
+done
+echo "Submitted batch job 77"
+"""
+SRUN = """#!/usr/bin/env bash
+while [[ "$1" == --* ]]; do
+  if [[ "$1" == --output || "$1" == --error ]]; then shift; fi
+  shift
+done
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_slurm_gets_an_array_whose_tasks_run_the_jobs(
+    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in {"sbatch": SBATCH, "srun": SRUN, "sacct": "#!/usr/bin/env bash\n", "scancel": SRUN}.items():
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_TRIAL", str(tmp_path))
+    asked = ["hydra.launcher.partition=long", "hydra.launcher.array_parallelism=1"]
+    folder = tmp_path / "sweep"
+    result = sweep(
+        tiny_bert, folder, "seed=1,2", "launcher=slurm", *asked, trainer="ddp_cpu", trainer__devices=2, logger="none"
+    )
+    output = "".join(path.read_text() for path in tmp_path.glob("[01].txt"))
+    assert result.returncode == 0, result.stderr + output
+    script = (tmp_path / "script.sh").read_text()
+    for line in (
+        "--array=0-1%1",
+        "--partition=long",
+        "--gpus-per-node=1",
+        "--cpus-per-task=8",
+        "--mem=32GB",
+        "--time=240",
+        "--ntasks-per-node=1",
+    ):
+        assert f"#SBATCH {line}\n" in script, script
+    # Each task starts its two processes itself, though Slurm says that it is one task.
+    assert "2 finished, 0 skipped, 0 failed" in result.stdout
+    assert len(list(folder.glob("*/finished.json"))) == 2
+
+
+def test_interrupting_a_sweep_prints_how_to_continue(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "train.py"),
+            *sweep_arguments(tiny_bert, folder, "seed=1,2", trainer__max_epochs=999),
+        ],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("*/csv")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    # As a terminal does: to every process of the group.
+    os.killpg(process.pid, signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Interrupted; continue with resume={folder}" in errors
+    assert "job 0 failed: interrupted." in printed
+    assert left_of(folder) == []

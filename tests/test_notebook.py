@@ -1,0 +1,108 @@
+"""The public API on a tiny model: its numbers are those of the measures and of a naive loop, and mistakes are one sentence."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer, GPT2Config, GPT2Model
+
+import bertsecrets as bs
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+
+TEXTS = ["The cat sat.", "It rained all day.", "A dog.", "Nobody came to the party."]
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_bert):  # type: ignore[no-untyped-def]
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_bert).eval()
+    return model, AutoTokenizer.from_pretrained(tiny_bert)
+
+
+def test_offsets_equal_a_loop_over_watched_maps(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    sums: dict[int, Tensor] = {}
+    for text in TEXTS:
+
+        def observe(layer: int, attention_BHQK: Tensor) -> None:
+            value = attention_BHQK[0].diagonal(1, -2, -1).mean(-1).double()
+            sums[layer] = sums.get(layer, 0) + value / len(TEXTS)
+
+        with bs.watch(model, observe):
+            model(**tokenizer(text, return_tensors="pt"))
+    expected_LH = torch.stack([sums[layer] for layer in sorted(sums)])
+    grid = bs.measure(model, tokenizer, TEXTS, "offsets", batch_size=2)
+    assert torch.allclose(grid.column("next"), expected_LH, atol=1e-6)
+    frame = grid.to_pandas()
+    assert len(frame) == expected_LH.numel() * 3
+    assert "next token" in repr(grid)
+    assert grid._repr_html_().startswith("<img")
+    assert grid.plot("same").get_suptitle() == "offsets: same token"
+
+
+def test_several_measures_come_by_name_and_drift_needs_a_reference(pair, tiny_bert) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    other = AutoModelForSequenceClassification.from_pretrained(tiny_bert)
+    grids = bs.measure(model, tokenizer, [("a b", "c"), ("d", "e f")], ["entropy", "drift"], reference=other)
+    assert list(grids) == ["entropy", "drift"]
+    assert torch.allclose(grids["drift"].column("cosine"), torch.ones((), dtype=torch.float64), atol=1e-6)
+    with pytest.raises(UserError, match="give reference="):
+        bs.measure(model, tokenizer, TEXTS, "drift")
+
+
+def test_disabling_equals_overriding_one_head_at_a_time(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    labels = [0, 1, 0, 1]
+    disabled = bs.disable(model, tokenizer, TEXTS, labels, mode="zero", resamples=100)
+    heads = model.config.num_attention_heads
+    for place in range(model.config.num_hidden_layers * heads):
+        edit = bs.HeadEdit(*divmod(place, heads), mode="zero")
+        with torch.no_grad(), bs.override(model, [edit]):
+            logits = torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in TEXTS])
+        assert torch.allclose(disabled.outcomes.logits_NVC[:, place], logits, atol=1e-5)
+    assert set(disabled.to_pandas()["variant"]) == {row["variant"] for row in disabled.rows}
+    assert len(disabled.grids[0].described) == 1
+    assert "disabled in turn (zero)" in repr(disabled)
+
+
+class WrongShape(bs.Measure):
+    name, title = "wrong_shape", "Wrong shape"
+    columns = (bs.Column("number", "a number"),)
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        return attention_BHQK.mean((0, 2, 3))[:, None]
+
+
+def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    slow = BertTokenizer(vocab={token: place for place, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])})
+    decoder = GPT2Model(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=50))
+    wrong = [
+        (lambda: bs.measure(model, tokenizer, [], "entropy"), "texts is empty"),
+        (lambda: bs.measure(model, tokenizer, "The cat.", "entropy"), "give a list of sentences"),
+        (lambda: bs.measure(model, tokenizer, ["a", ("b", "c")], "entropy"), "sentences only, or pairs only"),
+        (lambda: bs.measure(model, tokenizer, ["a", None], "entropy"), "neither a sentence nor a pair"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, "entrpy"), "did you mean 'entropy'"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, []), "measures is empty"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, WrongShape), r"expected \[1, 4, 1\]: one number for each example"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, ["entropy", "entropy"]), "Two measures are called"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, "drift", reference=model), "reference is the model itself"),
+        (lambda: bs.measure(model, None, TEXTS, "entropy"), "tokenizer is NoneType"),
+        (lambda: bs.measure(decoder, tokenizer, TEXTS, "entropy"), "is a decoder"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1]), "4 texts and 2 labels"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 2, 7]), "is not a class of the model"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], ["hats"]), "Unknown plan 'hats'"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], level=2), "settings.level is 2"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(UserError, match=message):
+            call()
+    if not slow.is_fast:
+        with pytest.raises(UserError, match="fast"):
+            bs.measure(model, slow, TEXTS, "entropy")
+
+
+def test_every_public_name_has_a_docstring_and_no_other_name_exists() -> None:
+    for name in bs.__all__:
+        assert getattr(bs, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bs.nothing
