@@ -8,6 +8,7 @@ import ctypes
 import gc
 import importlib
 import json
+import logging
 import os
 import select
 import signal
@@ -112,9 +113,12 @@ def _wait(child: int, seconds: float) -> dict[str, Any]:
 def become(request: dict[str, Any]) -> None:
     """Make this forked child look like a process that a shell has just started."""
     os.setpgid(0, 0)
+    # What the parent has made, such as the folder of W&B's media, is the parent's to remove.
     for finalizer in list(weakref.finalize._registry):
-        # What the parent has made, such as the folder of W&B's media, is the parent's to remove.
         finalizer.atexit = False
+    atexit._clear()
+    atexit.register(weakref.finalize._exitfunc)
+    atexit.register(logging.shutdown)
     respect_permissions()
     os.chdir(request["folder"])
     os.environ.update(request["environment"])
