@@ -1,6 +1,5 @@
-"""One warm process for each worker."""
+"""What the fault cases share."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ from faults.runner import Warm
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Iterator[Warm]:
+def warm(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Warm:
     """Runs commands without waiting for their imports."""
-    with Warm(tmp_path_factory.mktemp("warm"), tiny_bert) as process:
-        yield process
+    return Warm(tmp_path_factory.mktemp("warm"), tiny_bert)
