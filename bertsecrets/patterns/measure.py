@@ -1,6 +1,7 @@
 """Share of each attention pattern per head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
-from bertsecrets.patterns.section import UNCERTAIN, compare_patterns, pattern_section
+from bertsecrets.patterns.section import UNCERTAIN, compare_patterns, main_patterns, pattern_section
 from bertsecrets.patterns.segments import first_segments
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
@@ -85,6 +86,11 @@ class Patterns(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 2 of the paper, the pattern of each head, and how both moved."""
         return pattern_section(view)
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The pattern that at least half of a head's maps show, if any."""
+        return {"pattern": main_patterns(view)} if view.step is not None else {}
 
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:

@@ -61,7 +61,8 @@ def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
 def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     folder = files("bertsecrets.results.report")
-    parts = {name: (folder / name).read_text("utf-8") for name in ("report.html.jinja", "report.css", "viewer.js")}
+    names = ("report.html.jinja", "report.css", "viewer.js", "joint_table.js")
+    parts = {name: (folder / name).read_text("utf-8") for name in names}
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
         next_image=iter(images).__next__,
@@ -69,8 +70,10 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         notes=notes,
         css=parts["report.css"],
         js=parts["viewer.js"],
+        joint_js=parts["joint_table.js"],
         colours=colour_stops(),
         numeric=_numeric_columns,
+        is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )
 
 
