@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.formatting import head_code, number
+from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.report.content import JointColumn, JointTable, Section
 from bertsecrets.results.views import MeasureView
+
+Grid = NDArray[np.float64] | NDArray[np.str_]
 
 CSV, LATEX = "heads_together.csv", "heads_together.tex"
 
@@ -42,7 +44,7 @@ class HeadColumn:
     title: str
     name: str
     label: str
-    value_LH: NDArray[np.float64] | NDArray[np.str_]
+    value_LH: Grid
 
     @property
     def key(self) -> str:
@@ -156,12 +158,22 @@ def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) 
         ]
         labels = {column.name: column.label for column in numbers}
         columns += [HeadColumn(view.name, view.title, name, labels[name], value_LH) for name, value_LH in grids.items()]
-    return HeadsTogether(columns) if columns else None
+    if not columns:
+        return None
+    layers, heads = (max(column.value_LH.shape[axis] for column in columns) for axis in (0, 1))
+    return HeadsTogether([replace(column, value_LH=_padded(column.value_LH, layers, heads)) for column in columns])
 
 
 def _is_per_head(view: MeasureView, name: str) -> bool:
     rows = view.rows.select(column=name, stage=view.stage, step=view.step).table
-    return rows["head"].null_count == 0
+    return not rows["head"].null_count
+
+
+def _padded(value_LH: Grid, layers: int, heads: int) -> Grid:
+    """A grid with undefined numbers, or dashes, for the heads that it lacks."""
+    padded_LH: Grid = np.full((layers, heads), np.nan if value_LH.dtype.kind == "f" else MISSING, value_LH.dtype)
+    padded_LH[: value_LH.shape[0], : value_LH.shape[1]] = value_LH
+    return padded_LH
 
 
 def _cell(value: float | str) -> float | str:
