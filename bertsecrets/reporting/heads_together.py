@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.report.content import JointColumn, JointTable, Section
 from bertsecrets.results.views import MeasureView
 
-Grid = NDArray[np.float64] | NDArray[np.str_]
+Grid = NDArray[Any]
+"""Numbers or texts ``[layers, heads]``."""
 
 CSV, LATEX = "heads_together.csv", "heads_together.tex"
 
