@@ -15,6 +15,7 @@ from bertsecrets.cli.composition import check
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import message
 from bertsecrets.sweeps.hydra_arguments import is_multirun, parse_arguments, quoted, unquoted
 from bertsecrets.sweeps.job_processes import end_with_parent
 from bertsecrets.sweeps.run_folder import FAILURE, read_finished
@@ -152,7 +153,7 @@ def _compare(folder: Path, paper: bool) -> None:
 def _stop(sentence: str) -> NoReturn:
     if "debug=true" in (argument.lower() for argument in sys.argv):
         traceback.print_exc()
-    print(f"error: {sentence}", file=sys.stderr)  # noqa: T201
+    print(f"error: {message(sentence)}", file=sys.stderr)  # noqa: T201
     sys.exit(1)
 
 

@@ -7,7 +7,6 @@ from rich.console import Console
 
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.settings import read_analyze
-from bertsecrets.errors import UserError
 from bertsecrets.papers.kovaleva2019.page import write_paper
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
@@ -57,10 +56,8 @@ def compare_runs(config: DictConfig) -> list[Path]:
     """
     settings = read_analyze(plain(config))
     keys = settings.keys
-    names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
-    if not names:
-        raise UserError(f"compare is {keys.compare}; expected run folders, [<folder>,<folder>], or a sweep's folder.")
-    runs, unfinished = find_runs(names)
+    assert keys.compare is not None
+    runs, unfinished = find_runs([keys.compare] if isinstance(keys.compare, str) else keys.compare)
     if keys.compare_heads or keys.paper:
         check_sizes(runs)
     folder = run_folder()

@@ -13,6 +13,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
     check_length,
+    check_trainer,
     make_callbacks,
     make_data,
     make_loggers,
@@ -50,6 +51,7 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
 
 def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
+    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     pl.seed_everything(keys.seed, workers=True, verbose=False)
 

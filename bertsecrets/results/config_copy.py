@@ -8,7 +8,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, check_aliases
 
 CONFIG_COPY = "config.yaml"
 """Name of the copy in the run's folder."""
@@ -35,6 +35,7 @@ def read_config(folder: Path) -> DictConfig:
     """
     path = folder / CONFIG_COPY
     try:
+        check_aliases(path.read_text("utf-8"))
         config = OmegaConf.load(path)
     except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
         raise UserError(
