@@ -20,7 +20,7 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.run_settings import resumed
+from bertsecrets.cli.last_checkpoint import EndOnSignal
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
@@ -32,6 +32,7 @@ from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
+from bertsecrets.sweeps.run_processes import watched
 
 
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
@@ -43,8 +44,6 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
         UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
     """
     folder = run_folder()
-    if config.resume is not None:
-        config = resumed(config, folder)
     if config.checkpoint is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     settings = read_analyze(plain(config))
@@ -97,8 +96,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=labelling
         ),
     ]
-    trainer = make_trainer(settings, callbacks, loggers, folder)
-    with closing(loggers):
+    with closing(loggers), watched(folder) as others:
+        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
         trainer.validate(module, datamodule=data, verbose=False)
         finish(
             run,

@@ -55,6 +55,7 @@ class CommonKeys(Settings):
     tags: list[str] = Field(default=[], description="a list of texts")
     job_type: str = Field(description="a text")
     resume: str | bool | None = Field(default=None, description="a folder, true (of a sweep), or null")
+    overwrite: bool = Field(default=False, description=_SWITCH)
     objective: str | None = Field(default=None, description="<set>/<metric>, or null")
     debug: bool = Field(default=False, description=_SWITCH)
     progress: bool = Field(default=True, description=_SWITCH)
