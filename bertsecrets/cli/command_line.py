@@ -172,10 +172,11 @@ def _run_sweep(task: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
     try:
         task()
-    except BaseException:
+    except BaseException as error:
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
+        hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
         try:
-            sweep.close(_compare)
+            sweep.close((lambda folder, paper: None) if hurried else _compare)
         except Exception as error:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise

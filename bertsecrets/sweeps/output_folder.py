@@ -61,7 +61,10 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set() if created else {path.name for path in folder.iterdir()}
     with ExitStack() as held:
-        held.enter_context(hold(folder))
+        try:
+            held.enter_context(hold(folder))
+        except OSError as error:
+            raise _cannot_use(folder, error) from error
         if is_finished():
             # By the process that held the folder until now.
             yield False

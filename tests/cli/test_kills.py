@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli.runs import ROOT, door, environment, small
+from cli.runs import ROOT, environment, small
 from sweeps.sweeps import left_of, sweep_arguments
 
 from bertsecrets.results.ablation_table import AblationTable
@@ -92,14 +92,13 @@ def assert_same_run(whole: Path, resumed: Path) -> None:
     for name in ("last.ckpt", "best.ckpt"):
         if (whole / "checkpoints" / name).is_file():
             one, two = (
-                torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"] for folder in (whole, resumed)
+                torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
+                for folder in (whole, resumed)
             )
             assert all(torch.equal(one[key], two[key]) for key in one), name
     for name, table in (("heads.parquet", HeadTable), ("ablation.parquet", AblationTable)):
         if (whole / name).is_file():
-            rows = [
-                sorted(map(repr, table.read(folder / name).table.to_pylist())) for folder in (whole, resumed)
-            ]
+            rows = [sorted(map(repr, table.read(folder / name).table.to_pylist())) for folder in (whole, resumed)]
             assert rows[0] == rows[1], name
     if (whole / "scores.json").is_file():
         scores = [_without_time(json.loads((folder / "scores.json").read_text())) for folder in (whole, resumed)]
@@ -233,7 +232,11 @@ def test_a_rank_that_is_killed_ends_the_other_within_ten_seconds(tiny_bert: Path
         assert left_of(folder, 10) == []
         assert time.monotonic() - began < 10
         assert "Traceback" not in errors, errors
-        sentence = "The process that started this one|The first process" if victim == "first" else "Process 1 of this run was killed by SIGKILL"
+        sentence = (
+            "The process that started this one|The first process"
+            if victim == "first"
+            else "Process 1 of this run was killed by SIGKILL"
+        )
         assert [line for line in errors.splitlines() if line.startswith("error: ")], errors
         assert any(part in errors for part in sentence.split("|")), errors
 

@@ -1,7 +1,6 @@
 """A distributed run of which one process is lost: the others end soon, with one sentence."""
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -55,7 +54,7 @@ def test_a_block_that_succeeds_leaves_the_other_processes_alone(tmp_path: Path) 
 
 
 def _hang(folder: Path, output: Path) -> None:
-    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = output.open("w")
     run_processes._GRACE_S = 0.3
     with watched(folder) as others:
         others.append(sleeping())
