@@ -103,7 +103,7 @@ class LastCheckpoint(Checkpoint):
             self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.path)
+        trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_step = trainer.global_step
 
     def _request(self, trainer: pl.Trainer) -> int | None:
