@@ -24,8 +24,13 @@ class EndOnSignal(pl.Callback):
     def __init__(self, others: list[subprocess.Popen[bytes]]) -> None:
         self.others = others
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         signals.install()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        signals.install()
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         started = getattr(trainer.strategy.launcher, "procs", None)
         if started:
             self.others += started

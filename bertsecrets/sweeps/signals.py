@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -29,9 +29,11 @@ class _Requests:
     """The request to end, if there is one, and what is to be done about it."""
 
     def __init__(self) -> None:
+        self.began = False
         self.reset(None)
 
     def reset(self, forward_to: int | None) -> None:
+        self.handled = False
         self.number: int | None = None
         self.moment = 0.0
         self.deferred = False
@@ -44,7 +46,8 @@ class _Requests:
             return
         self.number, self.moment = number, time.monotonic()
         if self.forward_to is not None:
-            os.kill(self.forward_to, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.forward_to, number)
         elif not self.deferred or repeated:
             if self.hand_on is not None and not repeated:
                 self.hand_on(number)
@@ -60,7 +63,7 @@ def exit_on_signals() -> None:
     """End with one sentence when a signal comes before :func:`handled`, while a command is still being imported."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.environ.get("LOCAL_RANK", "0") == "0":
+        if os.environ.get("LOCAL_RANK", "0") == "0" and not _requests.began:
             os.write(2, f"{NOTHING_SAVED}\n".encode())
         os._exit(128 + number)
 
@@ -82,18 +85,20 @@ def handled(forward_to: int | None = None) -> Iterator[None]:
         yield
         return
     _requests.reset(forward_to)
+    _requests.began = _requests.handled = True
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
     install()
     try:
         yield
     finally:
+        _requests.handled = False
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def install() -> None:
-    """Install the handlers, again after a library has replaced one of them."""
-    for number in _SIGNALS:
+    """Install the handlers of :func:`handled`, again after a library has replaced one; do nothing outside its block."""
+    for number in _SIGNALS if _requests.handled else ():
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _requests.handle)
 

@@ -88,6 +88,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize(
     ("every", "settings"),
     [
@@ -96,15 +97,19 @@ def _quiet() -> Iterator[None]:
         (1000, {"val_check_interval": 4, "accumulate_grad_batches": 3}),
         (3, {"val_check_interval": 1.0, "check_val_every_n_epoch": 2}),
     ],
+    ids=["often", "seldom", "accumulated", "every second epoch"],
 )
 def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
-    every: int, settings: dict[str, Any], tmp_path: Path
+    every: int, settings: dict[str, Any], stride: int, tmp_path: Path
 ) -> None:
     whole = fit(tmp_path / "whole", Recorder(), every, **settings)
     assert len(whole.seen) == STEPS
     assert whole.validated
-    moments = [{"batch": batch} for batch in range(STEPS)] + [{"validation": step} for step in set(whole.validated)]
-    for moment in moments:
+    moments = [{"batch": batch} for batch in range(STEPS)] + [
+        {"validation": step} for step in sorted(set(whole.validated))
+    ]
+    # Always in the first and in the last validation.
+    for moment in (moments[i] for i in sorted({*range(stride // 2, len(moments), stride), STEPS, len(moments) - 1})):
         folder = tmp_path / "-".join(f"{key}{value}" for key, value in moment.items())
         first, second = Recorder(**moment), Recorder()
         try:

@@ -24,6 +24,7 @@ from bertsecrets.results.table import HeadTable
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 RUN = "{folder}/run"
+QUICK = train(hydra__run__dir=RUN, trainer__max_epochs=2, checkpoint__every_n_steps=2)
 TRAINING = train(
     hydra__run__dir=RUN,
     callbacks="disable",
@@ -135,15 +136,17 @@ def _timeless(scores: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("numbers", "seed"),
+    ("words", "numbers", "seed"),
     [
-        ((signal.SIGTERM, signal.SIGKILL), 2),
-        pytest.param((*SIGNALS, *SIGNALS), 15, marks=pytest.mark.slow),
+        (QUICK, (signal.SIGTERM, signal.SIGKILL), 2),
+        pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, marks=pytest.mark.slow),
     ],
     ids=["some", "six"],
 )
-def test_a_killed_training(numbers: tuple[int, ...], seed: int, warm: Warm, tmp_path: Path) -> None:
-    *_, killed = kill_and_resume(warm, TRAINING, tmp_path, numbers, seed)
+def test_a_killed_training(
+    words: tuple[str, ...], numbers: tuple[int, ...], seed: int, warm: Warm, tmp_path: Path
+) -> None:
+    *_, killed = kill_and_resume(warm, words, tmp_path, numbers, seed)
     assert killed >= len(numbers) // 2
 
 
