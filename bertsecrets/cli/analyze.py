@@ -21,7 +21,7 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.run_settings import resumed
+from bertsecrets.cli.last_checkpoint import EndOnSignal
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
@@ -31,6 +31,7 @@ from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkp
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
+from bertsecrets.sweeps.run_processes import watched
 
 
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
@@ -42,8 +43,6 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
         UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
     """
     folder = run_folder()
-    if config.resume is not None:
-        config = resumed(config, folder)
     settings = read_analyze(plain(config))
     with exclusive_run(config, folder):
         return _analyze(config, settings, folder)
@@ -94,8 +93,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=settings.labelling
         ),
     ]
-    trainer = make_trainer(settings, callbacks, loggers, folder)
-    with closing(loggers):
+    with closing(loggers), watched(folder) as others:
+        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
         trainer.validate(module, datamodule=data, verbose=False)
         finish(
             run,

@@ -71,6 +71,7 @@ class CommonKeys(Settings):
     )
     job_type: str = Field(min_length=1, max_length=64, description="a text of 1 to 64 characters")
     resume: _PATH | Literal[True] | None = Field(default=None, description="a folder, true (of a sweep), or null")
+    overwrite: bool = Field(default=False, description=_SWITCH)
     objective: str | None = Field(default=None, description="<set>/<metric>, or null")
     debug: bool = Field(default=False, description=_SWITCH)
     progress: bool = Field(default=True, description=_SWITCH)

@@ -1,11 +1,11 @@
 """Atomic writing of files: a reader sees the old file or the new one, never half of one."""
 
-import errno
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import yaml
 from bertsecrets.errors import UserError
 
 _LARGEST_YAML = 10_000_000
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
+_PROBE = bytes(1 << 20)
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     created.
 
     Raises:
-        UserError: If the disk or the quota is full.
+        UserError: If the file cannot be written: the disk or the quota is full, or the folder is not writable.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
@@ -34,14 +35,47 @@ def atomic_write(path: Path) -> Iterator[Path]:
         _flush_to_disk(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise UserError(
-                f"No space left to write {path}; no incomplete file was kept: "
-                "free some space, or choose another output folder, and run again"
-            ) from error
+        raise _cannot_write(path, error) from error
+    except Exception as error:
+        # PyTorch and safetensors report a full disk by errors of their own.
+        if (reason := _refusal(temporary)) is not None:
+            raise _cannot_write(path, reason) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of writers that were killed; nobody else may be writing to the folder."""
+    for path in folder.rglob(".*"):
+        if _LEFTOVER.fullmatch(path.name) and path.is_file():
+            path.unlink()
+
+
+def describe_os_error(error: OSError) -> str:
+    """An operating system's error in words, without its number: ``no space left on device``."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason[:1].lower() + reason[1:]
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"'{path}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free some space or allow "
+        "writing there, or choose another output folder, and run again."
+    )
+
+
+def _refusal(path: Path) -> OSError | None:
+    """The error with which the disk refuses a longer file at ``path``; None if it accepts one."""
+    try:
+        with path.open("ab") as file:
+            file.write(_PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
 
 
 def read_yaml(path: Path, what: str, advice: str) -> Any:

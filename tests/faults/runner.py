@@ -29,6 +29,7 @@ class Warm:
         write_sentences(self.data / "SST-2")
         self._process = warm_process()
         self._runs: dict[str, Path] = {}
+        self.outcomes: dict[str, Outcome] = {}
 
     def run(
         self, words: tuple[str, ...], folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 60.0
@@ -79,7 +80,9 @@ class Warm:
         if case.arrange is not None:
             case.arrange(folder)
         before = _files(folder)
+        self.outcomes.pop(case.id, None)
         outcome = self.run(case.words, folder, case.environment, case.seconds)
+        self.outcomes[case.id] = outcome
         printed = f"\n--- stdout\n{outcome.stdout[-3000:]}\n--- stderr\n{outcome.stderr[-6000:]}"
         assert not outcome.timed_out, f"took more than {case.seconds} s{printed}"
         assert outcome.status == case.status, f"exit status {outcome.status}{printed}"
