@@ -137,6 +137,7 @@ def _scores_section(scores: RunScores) -> Section:
     first = lines[0]
     count = next(iter(scores.sets.values())).count
     constant = number(first.baseline) if np.isfinite(first.baseline) else "no defined score"
+    own = number(first.value) if np.isfinite(first.value) else "undefined, as the answers or the labels are all equal"
     rows = [
         [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
         for line in lines
@@ -149,7 +150,7 @@ def _scores_section(scores: RunScores) -> Section:
     return Section(
         "Scores",
         [
-            f"On {count} development examples the model's {first.name} is {number(first.value)}; always answering "
+            f"On {count} development example{'s' * (count != 1)} the model's {first.name} is {own}; always answering "
             f"“{scores.constant_answer}” has {constant}."
         ],
         [

@@ -11,7 +11,8 @@ from typing import Any
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import describe_os_error, remove_leftovers
-from bertsecrets.sweeps.run_folder import BEGUN, FINISHED, LOCK, hold, read_finished, run_key
+from bertsecrets.results.run import FINISHED
+from bertsecrets.sweeps.run_folder import BEGUN, LOCK, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import SWEEP_FILE
 
