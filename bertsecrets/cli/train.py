@@ -24,8 +24,10 @@ from bertsecrets.cli.build import (
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
+from bertsecrets.models.checkpoint import check_resumable
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run, is_first_process
@@ -69,7 +71,16 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
         run.folder.mkdir(parents=True, exist_ok=True)
         write_config(config, folder)
         tokenizer.save_pretrained(run.folder / "tokenizer")
-    record = {"name": keys.name, "model": spec.model_dump(), "init": keys.init}
+    record = {
+        "name": keys.name,
+        "model": spec.model_dump(),
+        "init": keys.init,
+        INITIAL_WEIGHTS: weights_digest(model),
+    }
+    last = run.checkpoints / LAST
+    resume_from = last if keys.resume is not None and last.exists() else None
+    if resume_from is not None:
+        check_resumable(resume_from, task, model, record)
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )
@@ -82,8 +93,6 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
     loggers = make_loggers(settings, run)
     trainer = make_trainer(settings, callbacks, loggers, folder)
     with closing(loggers):
-        last = run.checkpoints / LAST
-        resume_from = str(last) if keys.resume is not None and last.is_file() else None
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         if trainer.interrupted:
             raise KeyboardInterrupt

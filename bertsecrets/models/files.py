@@ -42,8 +42,7 @@ def check_weights(folder: Path) -> None:
     names = [name for name in _WEIGHTS if is_file(folder / name)]
     if not names:
         raise UserError(
-            f"Model folder '{folder}' holds no weights ({', '.join(_WEIGHTS)}); give a folder made by "
-            "save_pretrained."
+            f"Model folder '{folder}' holds no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
         )
     chosen = names[0]
     for name in _shards(folder, chosen) if chosen.endswith(".index.json") else [chosen]:
@@ -102,7 +101,9 @@ def _check_tensors(path: Path) -> None:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"Weights '{path}' cannot be read ({error.strerror or error}); copy the model again.") from error
+        raise UserError(
+            f"Weights '{path}' cannot be read ({error.strerror or error}); copy the model again."
+        ) from error
     # The readers' errors (truncation, pickled objects, other formats) have no common base class.
     except Exception as error:
         raise UserError(

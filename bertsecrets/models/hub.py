@@ -2,8 +2,7 @@
 
 import functools
 
-from huggingface_hub import constants
-from huggingface_hub.utils import get_session
+from huggingface_hub import constants, get_session
 
 _PATIENCE_S = 3.0
 
