@@ -40,6 +40,7 @@ class Warm:
         )
         self._answer("ready")
         self._runs: dict[str, Path] = {}
+        self.outcomes: dict[str, Outcome] = {}
 
     def __enter__(self) -> "Warm":
         return self
@@ -101,7 +102,9 @@ class Warm:
         if case.arrange is not None:
             case.arrange(folder)
         before = _files(folder)
+        self.outcomes.pop(case.id, None)
         outcome = self.run(case.words, folder, case.environment, case.seconds)
+        self.outcomes[case.id] = outcome
         printed = f"\n--- stdout\n{outcome.stdout[-3000:]}\n--- stderr\n{outcome.stderr[-6000:]}"
         assert not outcome.timed_out, f"took more than {case.seconds} s{printed}"
         assert outcome.status == case.status, f"exit status {outcome.status}{printed}"
