@@ -25,8 +25,9 @@ from bertsecrets.cli.last_checkpoint import EndOnSignal
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run, is_first_process
@@ -63,8 +64,18 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         checkpoint = load_checkpoint(path, task, spec)
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
-    reference_spec = spec if keys.reference is None else ModelSpec(name="reference", path=keys.reference)
-    reference = load_model(reference_spec, task, init, seed)
+    if keys.reference is not None:
+        reference_spec = ModelSpec(name="reference", path=keys.reference)
+        reference = load_model(reference_spec, task, "pretrained", seed)
+        check_same_size(checkpoint.model, reference, keys.reference)
+        check_vocabulary(tokenizer, reference.config, keys.reference)
+    else:
+        reference = load_model(spec, task, init, seed)
+        if path is not None and path.is_file():
+            check_origin(record, reference, spec.name, path)
+        elif path is not None and init != RANDOM_INIT:
+            check_folder_origin(checkpoint.model, reference, spec.name, path)
+    check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
     check_length(checkpoint.model, settings.training["max_length"])
     check_attention(checkpoint.model)
 

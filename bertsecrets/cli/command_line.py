@@ -27,6 +27,7 @@ from bertsecrets.sweeps.run_folder import FAILURE, report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
+from bertsecrets.sweeps.trust import check_sweep_arguments, names_target
 
 _log = logging.getLogger(__name__)
 
@@ -118,12 +119,14 @@ def with_resume(arguments: list[str]) -> list[str]:
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     for argument in others:
         key = argument.split("=")[0].lstrip("+~")
-        if not argument.startswith("-") and key not in _ALLOWED_WITH_RESUME and not key.startswith("hydra."):
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or names_target(argument)
+        if not argument.startswith("-") and not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
                 "it out, or start a new run."
             )
     if sweep is not None:
+        check_sweep_arguments(sweep, folder)
         return [*sweep, *others]
     return [
         *others,

@@ -11,6 +11,7 @@ import wandb
 from pydantic import Field
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
+from bertsecrets.errors import UserError
 from bertsecrets.results.run import Run
 from bertsecrets.results.wandb import STEP, artifact_name
 from bertsecrets.sweeps.code_version import code_version
@@ -104,6 +105,9 @@ def _lineage(config: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     for folder in (Path(checkpoint), *Path(checkpoint).parents[:2]):
         if (folder / TRACKED).is_file():
-            source = json.loads((folder / TRACKED).read_text("utf-8"))
-            return {"source_run": source["id"], "source_artifact": f"{artifact_name(source['id'])}:latest"}
+            try:
+                source = str(json.loads((folder / TRACKED).read_text("utf-8"))["id"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
+            return {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
     return {}

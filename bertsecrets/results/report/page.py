@@ -8,12 +8,14 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from bertsecrets.errors import UserError
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
 from bertsecrets.results.report.viewer import colour_stops, encode_prefix
+from bertsecrets.settings import shown
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -54,8 +56,14 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
-    """Write every figure of a page as PNG and SVG under its name."""
+    """Write every figure of a page as PNG and SVG under its name.
+
+    Raises:
+        UserError: If a name, which may come from a run's folder, is a path.
+    """
     for block in blocks:
+        if Path(block.name).name != block.name:
+            raise UserError(f"A figure is called {shown(block.name)}; expected the name of a file in '{folder}'.")
         for suffix in (".png", ".svg"):
             save_figure(block.figure, folder / f"{block.name}{suffix}")
 
