@@ -86,7 +86,8 @@ class Settings(BaseModel):
         try:
             return cls.model_validate({str(key): value for key, value in values.items()})
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            # A misspelt key is also a missing one.
+            first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
             raise UserError(_sentence(cls, section, first["type"], first["loc"], values)) from error
 
 

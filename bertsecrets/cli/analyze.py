@@ -45,13 +45,13 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     """
     folder = run_folder()
     settings = read_analyze(plain(config))
+    check_trainer(settings)
     with exclusive_run(config, folder):
         return _analyze(config, settings, folder)
 
 
 def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
-    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
     pl.seed_everything(keys.seed, workers=True, verbose=False)

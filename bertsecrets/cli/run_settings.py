@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
@@ -32,6 +34,19 @@ def resumed(config: DictConfig, folder: Path) -> DictConfig:
     """
     own = read_config(folder)
     check_targets(plain(own), plain(config), folder)
+    path = folder / CONFIG_COPY
+    if ("optimizer" in own) != ("optimizer" in config):
+        command = "train.py" if "optimizer" in own else "analyze.py"
+        raise UserError(
+            f"'{path}' is the configuration of a run of {command}; resume it with {command} resume={folder}."
+        )
+    try:
+        read_settings(plain(own))
+    except UserError as error:
+        raise UserError(f"'{path}' was changed, or is of another version: {error}") from error
+    except OmegaConfBaseException as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"'{path}' cannot be used ({reason}); restore it, or start a new run.") from error
     begun = read_begun(folder)
     if begun is not None and begun.code != code_version():
         _log.warning(f"The run in {folder} was started by code {begun.code} and is resumed with {code_version()}.")
@@ -67,6 +82,10 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
         return config
     recorded = run.config()
     trained = recorded.get("trained", recorded)
+    missing = [name for name in _INHERITED if not isinstance(recorded.get(name), dict)]
+    missing += [name for name in _FIXED if name not in trained]
+    if missing:
+        raise UserError(f"'{run.config_path}' lacks {' and '.join(missing)}; restore it, or analyse another run.")
     keys = [override.split("=")[0].lstrip("+~") for override in overrides]
     for name in _FIXED:
         if name in keys and config[name] != trained[name]:
@@ -74,7 +93,7 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
                 f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave it "
                 "out, or analyse another checkpoint."
             )
-    if "model" in keys and config.model.path != recorded["model"]["path"]:
+    if "model" in keys and config.model.path != recorded["model"].get("path"):
         raise UserError(
             f"model={config.model.name} contradicts the run in '{run.folder}', which was trained from "
             f"'{recorded['model']['name']}'; leave it out, or analyse another checkpoint."

@@ -60,7 +60,6 @@ class SweepSettings(Settings):
 class CommonKeys(Settings):
     """The keys shared by both commands."""
 
-    name: Name
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
     init: str = Field(description="pretrained or random_normal")
     group: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
@@ -91,6 +90,8 @@ class CommonKeys(Settings):
     logger: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
+    # Last: it holds the values of other keys, whose mistakes are better told by their own names.
+    name: Name
 
 
 class TrainKeys(CommonKeys):

@@ -48,13 +48,13 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     if config.resume is not None:
         config = resumed(config, folder)
     settings = read_train(plain(config))
+    check_trainer(settings)
     with exclusive_run(config, folder):
         return _train(settings, folder)
 
 
 def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
-    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     pl.seed_everything(keys.seed, workers=True, verbose=False)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytorch_lightning as pl
 from pydantic import AfterValidator, Field
 
-from bertsecrets.cli.targets import Section, check_arguments
+from bertsecrets.cli.targets import Section, check_arguments, load_target
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings
 
@@ -117,11 +117,12 @@ def read_trainer(section: Section) -> TrainerSettings:
     for name, advice in _SET_BY_THE_PROGRAM.items():
         if name in section:
             raise UserError(f"trainer.{name} is given by the program; {advice}.")
-    target = check_arguments("trainer", section)
+    target = load_target("trainer", section)
     if not (inspect.isclass(target) and issubclass(target, pl.Trainer)):
         raise UserError(
             f"trainer._target_ is {section['_target_']}, which is not a Trainer; name pytorch_lightning.Trainer."
         )
+    check_arguments("trainer", section)
     settings = TrainerSettings.read("trainer", _without_target(section))
     if isinstance(settings.strategy, dict):
         check_arguments("trainer.strategy", settings.strategy)

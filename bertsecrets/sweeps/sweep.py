@@ -20,6 +20,7 @@ from rich.text import Text
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import atomic_write, describe_os_error
+from bertsecrets.results.formatting import message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
@@ -235,7 +236,7 @@ def print_records(console: Console, records: Sequence[JobRecord], objective: str
     console.print(table)
     for record in records:
         if record.reason:
-            console.print(Text(f"job {record.number} {record.status}: {record.reason}"), soft_wrap=True)
+            console.print(Text(f"job {record.number} {record.status}: {message(record.reason)}"), soft_wrap=True)
     counts = {status: sum(record.status == status for record in records) for status in (FINISHED, SKIPPED, FAILED)}
     console.print(Text(", ".join(f"{count} {status}" for status, count in counts.items())))
 

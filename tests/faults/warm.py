@@ -122,6 +122,8 @@ def become(request: dict[str, Any]) -> None:
     respect_permissions()
     os.chdir(request["folder"])
     os.environ.update(request["environment"])
+    # Python read the variable when this process started.
+    sys.path[:0] = filter(None, request["environment"].get("PYTHONPATH", "").split(os.pathsep))
     for descriptor, path, flags in (
         (0, os.devnull, os.O_RDONLY),
         (1, request["stdout"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),

@@ -1,0 +1,348 @@
+"""Settings: what is wrong with a value is said in one sentence, before anything is loaded."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faults.cases import Case, Outcome, analyze, parametrized, train
+from faults.runner import Warm, copied
+
+WHOLE = "expected a whole number"
+
+REFUSED: dict[str, dict[str, str]] = {
+    "train.py": {
+        "progress=abc": "progress is 'abc'; expected true or false",
+        "debug=2": "debug is 2; expected true or false",
+        "compile=null": "compile is null; expected true or false",
+        "seed=-1": "seed is -1; expected a whole number from 0",
+        "seed=1.5": "seed is 1.5",
+        "seed=abc": "seed is 'abc'",
+        "seed=null": "seed is null",
+        "seed=4294967296": "seed is 4294967296",
+        "seed=[1,2]": r"seed is \[1, 2\]",
+        "seed=true": "seed is true",
+        "name=../../x": r"name is '\.\./\.\./x'; expected a name for folders",
+        "name=a/../../x": "name is 'a/../../x'",
+        "name=/tmp/x": "name is '/tmp/x'",
+        "name=": "name is ''",
+        "name=null": "name is null",
+        "tags=abc": "tags is 'abc'; expected a list",
+        "tags=[1]": r"tags is \[1\]",
+        "group=5": "group is 5",
+        "init=random": "Unknown init 'random'; did you mean 'random_normal'",
+        "resume=false": "Folder 'false' holds no config.yaml",
+        "objective=val/f2": "objective is 'val/f2'; did you mean 'val/f1'",
+        "evaluation=dev": "evaluation is 'dev', which task 'demo_paraphrase' does not have; valid names: val",
+        "compare_with=initial": "compare_with is 'initial'; expected a list",
+        "compare_with=[intial]": r"compare_with is \['intial'\]; expected a list of initial, random, or both",
+        "every_n_validations=0": "every_n_validations is 0",
+        "optimizer.learning_rate=0": "optimizer.learning_rate is 0; expected a number above 0 and up to 1",
+        "optimizer.learning_rate=nan": "optimizer.learning_rate is nan",
+        "optimizer.learning_rate=1e400": "optimizer.learning_rate is inf",
+        "optimizer.learning_rate=-1e-5": "optimizer.learning_rate is -1e-05",
+        "optimizer.learning_rate=[1e-5]": r"optimizer.learning_rate is \[1e-05\]",
+        "optimizer.weight_decay=-0.1": "optimizer.weight_decay is -0.1",
+        "optimizer.warmup_fraction=1.5": "optimizer.warmup_fraction is 1.5; expected a number from 0 to 1",
+        "optimizer.layer_decay=0": "optimizer.layer_decay is 0",
+        "optimizer.freeze=embeddings": "optimizer.freeze is 'embeddings'; expected a list",
+        "optimizer.freeze=[embeding]": r"optimizer.freeze is \['embeding'\]",
+        "optimizer.freeze=[-1]": r"optimizer.freeze is \[-1\]",
+        "optimizer.freeze=[1.5]": r"optimizer.freeze is \[1.5\]",
+        "+optimizer.betas=[0.9,1]": r"optimizer.betas is \[0.9, 1\]",
+        "checkpoint.every_n_steps=0": "checkpoint.every_n_steps is 0",
+        "sweep.compare=maybe": "sweep.compare is 'maybe'",
+        "report.heads=abc": "report.heads is 'abc'",
+        "report.heads=0": "report.heads is 0",
+        "data.limit_train=0": "data.limit_train is 0",
+        "data.eval_batch_size=1.5": "data.eval_batch_size is 1.5",
+        "data.num_workers=-1": "data.num_workers is -1",
+        "data.source=files": "Unknown data.source 'files'",
+        "data.root=": "data.root is ''",
+        "annotation.processes=0": "annotation.processes is 0",
+        "framenet.max_words=0": "framenet.max_words is 0",
+        "framenet.core=all": "Unknown framenet.core 'all'",
+        "model.path=null": "model.path is null",
+        "model.sha256=abc": "model.sha256 is 'abc'",
+        "task.texts=true": "task.texts is true",
+        "task.labels=abc": "task.labels is 'abc'",
+        "task.metrics=[acuracy]": "Unknown metric 'acuracy'",
+        "task.training.batch_size=0": "task.training.batch_size is 0",
+        "task.training.max_length=4": "task.training.max_length is 4",
+        "task.training.max_epochs=null": "max_epochs",
+        "task.training=null": "task.training",
+        "trainer.max_epochs=null": "trainer.max_epochs is null, and training would not end",
+        "trainer.max_epochs=0": "trainer.max_epochs is 0",
+        "trainer.max_epochs=-1": "trainer.max_epochs is -1",
+        "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val is -1; expected a number from 0, or null",
+        "trainer.gradient_clip_val=nan": "trainer.gradient_clip_val is nan",
+        "trainer.val_check_interval=0": "trainer.val_check_interval is 0",
+        "trainer.val_check_interval=1.5": "trainer.val_check_interval is 1.5",
+        "trainer.accumulate_grad_batches=0": "trainer.accumulate_grad_batches is 0",
+        "trainer.log_every_n_steps=0": "trainer.log_every_n_steps is 0",
+        "trainer.use_distributed_sampler=true": "the data module distributes the examples itself",
+        "trainer.devices=0": "trainer.devices is 0",
+        "trainer.devices=-2": "trainer.devices is -2",
+        "trainer.devices=[]": r"trainer.devices is \[\]",
+        "trainer.devices=abc": "trainer.devices is 'abc'",
+        "trainer.accelerator=gqu": "Unknown trainer.accelerator 'gqu'; did you mean 'gpu'",
+        "trainer.precision=8": "trainer.precision is 8",
+        "trainer.num_sanity_val_steps=1.5": "trainer.num_sanity_val_steps is 1.5",
+        "+trainer.fast_dev_run=true": "trainer.fast_dev_run is true; expected false",
+        "+trainer.limit_val_batches=0": "trainer.limit_val_batches is 0",
+        "+trainer.max_epoch=3": "Unknown key 'trainer.max_epoch'; did you mean 'max_epochs'",
+        "+trainer.logger=true": "trainer.logger is given by the program; choose logger=<name>",
+        "trainer._target_=torch.nn.Linear": "which is not a Trainer",
+        "logger.wandb.mode=onlin": "Unknown logger.wandb.mode 'onlin'; did you mean 'online'",
+        "logger.wandb.project=a/b": "logger.wandb.project is 'a/b'",
+        "logger.wandb.init_timeout=0": "logger.wandb.init_timeout is 0",
+        "measure.drift.padding=kovalewa": "Unknown measure.drift.padding 'kovalewa'; did you mean 'kovaleva'",
+        "measure.drift.max_examples=0": "measure.drift.max_examples is 0",
+        "measure.drift.pad_to=1": "measure.drift.pad_to is 1",
+        "measure.drift.tracked=[cosin]": "measure.drift.tracked names the column 'cosin'; did you mean 'cosine'",
+        "+measure.drift.pading=exclude": "Unknown key 'measure.drift.pading'; did you mean 'padding'",
+        "measure=[drft]": "Unknown measure 'drft'; did you mean 'drift'",
+        "callbacks=defult": "Unknown callbacks 'defult'; did you mean 'default'",
+        "callbacks.capture.examples=0": "callbacks.capture.examples is 0",
+        "callbacks.capture.examples=abc": "callbacks.capture.examples is 'abc'",
+        "callbacks.capture.examples=[]": r"callbacks.capture.examples is \[\]",
+        "callbacks.capture.evaluation=dev": "callbacks.capture.evaluation is 'dev'",
+        "callbacks.capture.max_megabytes=0": "callbacks.capture.max_megabytes is 0",
+        "callbacks.gradient_flow.points=0": "callbacks.gradient_flow.points is 0",
+        "ablation.heads=5": "ablation.heads is 5; expected a group of heads",
+        "ablation.heads=[1,2]": r"ablation.heads is \[1, 2\]",
+        "ablation.heads=[[1,-2]]": r"ablation.heads is \[\[1, -2\]\]",
+        "ablation.heads=[[1,2,3]]": r"ablation.heads is \[\[1, 2, 3\]\]",
+        "ablation.layer=-1": "ablation.layer is -1",
+        "ablation.layers=[a]": r"ablation.layers is \['a'\]",
+        "ablation.ranking=[[0,1],[0,1]]": "ablation.ranking is .* twice",
+        "ablation.mode=unifrom": "Unknown ablation.mode 'unifrom'; did you mean 'uniform'",
+        "ablation.resamples=0": "ablation.resamples is 0; expected a whole number from 100",
+        "ablation.permutations=0": "ablation.permutations is 0",
+        "ablation.level=1": "ablation.level is 1; expected a number between 0 and 1",
+        "ablation.evaluation=dev": "ablation.evaluation is 'dev'",
+        "ablation.max_examples=1e400": "ablation.max_examples is inf",
+        "ablation.group_size=99999999999999999999": "ablation.group_size is 99999999999999999999",
+        "~nothing": "Unknown config key 'nothing'",
+        "~callbacks.nothing": "Unknown config key 'callbacks.nothing'",
+        "task=": "Unknown task ''",
+        "task=null": "task is null; .*mrpc",
+        "++task=mrpc": "task=mrpc",
+        "hydra.run.dir=": "hydra.run.dir is ''; expected the path of a folder",
+        "hydra.run.dir=null": "hydra.run.dir=null",
+        "hydra.nothing=1": "Unknown config key 'hydra.nothing'",
+        "seed=${sed}": "'sed' not found",
+        "name=${name}": "Recursive interpolation",
+        "+callbacks.x._target_=no.such.Class": r"callbacks.x._target_ .* No module named 'no'",
+        "+callbacks.x._target_=torch.nn.Linear": "callbacks.x.in_features has no value",
+        "+callbacks.x._target_=torch.nn.Identity": "callbacks.x._target_ is torch.nn.Identity, which is not a callback",
+        "+callbacks.x._target_=5": "callbacks.x._target_ is 5; expected the name of a class",
+        "+callbacks.x.points=5": "callbacks.x has no _target_",
+        "+measure.x._target_=no.such.Class": r"measure.x._target_ .* No module named 'no'",
+        "+measure.x._target_=bertsecrets.measures.drift.Drft": "has no 'Drft'; did you mean 'Drift'",
+        "+measure.x._target_=torch.nn.Linear": "measure.x._target_ is torch.nn.Linear, which is not a Measure",
+        "+measure.x._target_=bertsecrets.measures.drift.Drift": "Two measures are called 'drift'",
+        "+logger.x._target_=no.such.Logger": r"logger.x._target_ .* No module named 'no'",
+    },
+    "analyze.py": {
+        "seed=7": "'checkpoint' has no value",
+        "checkpoint=x report.heads=abc": "report.heads is 'abc'",
+        "checkpoint=5": "checkpoint is 5",
+        "checkpoint=": "checkpoint is ''",
+        "merge=[]": r"merge is \[\]",
+        "compare=[]": r"compare is \[\]",
+        "compare=[1,2]": r"compare is \[1, 2\]",
+        "merge=a compare=b": "merge and compare are both given; give one of them",
+        "report=a train_patterns=true": "report and train_patterns are both given",
+        "report=5": "report is 5",
+        "report=a paper=yes": "paper is 'yes'",
+        "report=a ablation.resamples=0": "ablation.resamples is 0",
+        "compare=a compare_heads=2": "compare_heads is 2",
+        "workspace=abc": "workspace is 'abc'; expected <entity>/<project>",
+        "train_patterns=false": "train_patterns is false",
+        "train_patterns=true patterns.fit.epochs=0": "patterns.fit.epochs is 0",
+        "train_patterns=true patterns.fit.learning_rate=0": "patterns.fit.learning_rate is 0",
+        "train_patterns=true patterns.margin=2": "patterns.margin is 2",
+        "train_patterns=true patterns.fit=null": "patterns.fit is null",
+        "checkpoint=x labelling.stages=initial": "labelling.stages is 'initial'",
+        "checkpoint=x labelling.stages=[initail]": "Unknown stage 'initail'",
+        "checkpoint=x labelling.maps=0": "labelling.maps is 0",
+        "checkpoint=x labelling.max_length=4": "labelling.max_length is 4",
+        "checkpoint=x labelling.evaluation=dev": "labelling.evaluation is 'dev'",
+        "checkpoint=x analysis=disable_groups": "No group of heads is given",
+        "checkpoint=x analysis=disable analysis.disable.plans=[hed]": "Unknown disabling plan 'hed'; did you mean 'heads'",
+        "checkpoint=x analysis=disable analysis.disable.plans=[]": "analysis.disable.plans",
+        "checkpoint=x measure=[patterns] measure.patterns.margin=2": "measure.patterns.margin is 2",
+        "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' holds no pattern classifier",
+        "checkpoint=x measure=[features] measure.features.features.nouns.pos=NOUN": "Kind 'pos' of feature 'nouns'",
+        "checkpoint=x measure=[token_to_token] measure.token_to_token.far=0": "measure.token_to_token.far is 0",
+        "checkpoint=x measure=[frame_relations] measure.frame_relations.pairs=zipp": "did you mean 'zip'",
+        "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
+        "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
+        "checkpoint=x trainer.devices=abc": "trainer.devices is 'abc'",
+    },
+}
+"""Command lines -> what the answer says."""
+
+
+def _refused() -> list[Case]:
+    return [
+        Case(f"{program.partition('.')[0]}-{line}", (program, *line.split()), f"^error: .*{sentence}.*$")
+        for program, lines in REFUSED.items()
+        for line, sentence in lines.items()
+    ]
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    """A file in the working directory."""
+
+    def arrange(folder: Path) -> None:
+        (folder / name).write_text(text, "utf-8")
+
+    return arrange
+
+
+def own_measure(body: str) -> Callable[[Path], None]:
+    """A measure of the user's own in ``mine.py``, with this class body."""
+    code = """
+    from bertsecrets import Column, Measure
+
+    class Mine(Measure):
+        name, title = "mine", "Mine"
+        columns = (Column("value", "value"),)
+    BODY
+        def per_example(self, attention_BHQK, batch, reference_BHQK):
+            return attention_BHQK.mean((-1, -2))[..., None]
+    """
+    indented = textwrap.indent(textwrap.dedent(body), "    ")
+    return written("mine.py", textwrap.dedent(code).replace("BODY", indented))
+
+
+BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+GROUPS = ("analyze.py", "checkpoint=x", "analysis=disable_groups")
+
+
+def bounded(folder: Path, outcome: Outcome) -> None:
+    assert len(outcome.stderr) < 5000
+
+
+def quiet(folder: Path, outcome: Outcome) -> None:
+    """No character that commands a terminal or turns the direction of the text is printed."""
+    assert not set("\x1b\x07\u202e\u2066") & set(outcome.stderr + outcome.stdout)
+
+
+CASES = [
+    *_refused(),
+    Case("devices", train(trainer__devices=99), r"trainer\.devices is 99, but this machine has \d+ cores"),
+    Case("gpu-without-one", train(trainer__accelerator="gpu"), "The trainer could not be built .*check the trainer"),
+    Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),
+    Case("plan-missing", (*GROUPS, "ablation.plan_file=no.yaml"), "The plan file no.yaml cannot be read"),
+    Case("plan-folder", (*GROUPS, "ablation.plan_file={folder}"), "The plan file {folder} cannot be read"),
+    Case("plan-bomb", (*GROUPS, "ablation.plan_file=p.yaml"), "uses the alias", arrange=written("p.yaml", BOMB)),
+    Case("plan-no-list", (*GROUPS, "ablation.plan_file=p.yaml"), "holds 'abc'", arrange=written("p.yaml", "abc")),
+    Case(
+        "plan-python",
+        (*GROUPS, "ablation.plan_file=p.yaml"),
+        "cannot be read",
+        arrange=written("p.yaml", "!!python/name:os.system x"),
+    ),
+    Case("long-value", ("train.py", f"task={'x' * 100_000}"), "too long: .*xxx", check=bounded),
+    Case("long-seed", ("train.py", f"seed={'x' * 100_000}"), "seed is 'xxx", check=bounded),
+    Case("escape-in-name", ("train.py", "name='a\x1b]0;owned\x07b'"), r"name is 'a\\x1b\]0;owned\\x07b'", check=quiet),
+    Case("escape-in-task", ("train.py", "task='a\x1b[31mb'"), r"a\\x1b\[31mb", check=quiet),
+    Case("direction-in-task", ("train.py", "task='a\u202eb'"), r"a\\u202eb", check=quiet),
+    Case("many-values", ("train.py", "-m", "seed=range(0,1000000)"), "names more than 1,000 values"),
+    Case("sweep-value", ("train.py", "-m", "seed=1,abc"), r"seed is 'abc'; .*\(In the job seed=abc\.\)"),
+    Case(
+        "measure-import",
+        ("train.py", "+measure.x._target_=mine.Mine"),
+        "No module named 'nothing_here'",
+        arrange=written("mine.py", "import nothing_here"),
+        environment={"PYTHONPATH": "{folder}"},
+        leaves=("__pycache__/*",),
+    ),
+]
+
+
+@parametrized(CASES)
+def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm.check(case, tmp_path)
+
+
+MEASURES = {
+    "no-comma": ('columns = (Column("value", "value"))', r"Mine\.columns is a Column; expected a tuple"),
+    "texts": ('columns = ("value",)', "Mine has no columns"),
+    "no-columns": ("columns = ()", "Mine has no columns"),
+    "twice": ('columns = (Column("v", "v"), Column("v", "v"))', "has two columns called 'v'"),
+    "clash": ('name = "drift"', "Two measures are called 'drift'"),
+    "no-name": ('name = ""', "Mine has no name"),
+    "raises": (
+        "def __init__(self, **sizes):\n    raise KeyError('x')",
+        r"mine\.Mine could not be built \(KeyError: 'x'\)",
+    ),
+    "needs-more": ("def __init__(self, num_layers, num_heads, more):\n    pass", "measure.mine.more has no value"),
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.faults
+def test_a_measure_of_the_users_own_is_judged_before_the_model_is_loaded(name: str, warm: Warm, tmp_path: Path) -> None:
+    body, sentence = MEASURES[name]
+    # No model is there: it would be missed if anything were loaded.
+    words = ("train.py", "model=folder", "model.path={folder}/none", "+measure.mine._target_=mine.Mine")
+    case = Case(
+        name,
+        words,
+        sentence,
+        arrange=own_measure(body),
+        environment={"PYTHONPATH": "{folder}"},
+        leaves=("__pycache__/*",),
+    )
+    warm.check(case, tmp_path)
+
+
+EDITS = {
+    "seed": ("seed: 42", "seed: abc", "config.yaml' was changed, or is of another version: seed is 'abc'"),
+    "key": ("seed: 42", "sead: 42", "Unknown key 'sead'; did you mean 'seed'"),
+    "section": ("optimizer:", "optimiser:", "is the configuration of a run of analyze.py|Unknown key 'optimiser'"),
+    "interpolation": ("seed: 42", "seed: ${nothing}", "config.yaml' cannot be used .*nothing"),
+    "yaml": ("seed: 42", "seed: [", "config.yaml' cannot be read"),
+    "alias": ("seed: 42", "seed: &a 42\nmore: *a", r"config.yaml' cannot be read \(it uses the alias \*a"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.faults
+def test_an_edited_configuration_is_refused_on_resume(edit: str, warm: Warm, tmp_path: Path) -> None:
+    before, after, sentence = EDITS[edit]
+
+    def arrange(folder: Path) -> None:
+        run = copied(warm.finished("run"), folder / "run")
+        text = (run / "config.yaml").read_text("utf-8")
+        assert before in text
+        (run / "config.yaml").write_text(text.replace(before, after, 1), "utf-8")
+        (run / "finished.json").unlink()
+
+    warm.check(Case(edit, ("train.py", "resume={folder}/run"), sentence, arrange=arrange, leaves=("*",)), tmp_path)
+
+
+def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None:
+    def arrange(folder: Path) -> None:
+        run = copied(warm.finished("run"), folder / "run")
+        (run / "finished.json").unlink()
+
+    words = ("analyze.py", "resume={folder}/run")
+    sentence = "is the configuration of a run of train.py; resume it with train.py"
+    warm.check(Case("other", words, sentence, arrange=arrange, leaves=("*",)), tmp_path)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("section", ["data", "annotation", "seed"])
+def test_a_foreign_configuration_is_not_analysed(section: str, warm: Warm, tmp_path: Path) -> None:
+    def arrange(folder: Path) -> None:
+        run = copied(warm.finished("run"), folder / "run")
+        text = (run / "config.yaml").read_text("utf-8")
+        (run / "config.yaml").write_text(text.replace(f"\n{section}:", f"\n{section}_:"), "utf-8")
+
+    words = analyze(checkpoint="{folder}/run")
+    warm.check(Case(section, words, f"config.yaml' lacks {section}; restore it", arrange=arrange), tmp_path)
