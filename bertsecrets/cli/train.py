@@ -21,7 +21,7 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.last_checkpoint import EndOnSignal, LastCheckpoint
+from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.models.classifier import SequenceClassifier
@@ -83,7 +83,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     ]
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(folder) as others:
-        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
+        trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
         resume_from = str(last.path) if keys.resume is not None and last.path.is_file() else None
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         last.finish(trainer)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
-from bertsecrets.cli.last_checkpoint import EndOnSignal, LastCheckpoint
+from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.sampler import BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.tokenization import EncodedSplit
@@ -63,7 +63,7 @@ def fit(folder: Path, module: Recorder, every: int, **settings: Any) -> Recorder
         max_epochs=EPOCHS,
         accelerator="cpu",
         logger=False,
-        callbacks=[EndOnSignal([]), last],
+        callbacks=[RunGuard([]), last],
         plugins=AtomicCheckpointIO(),
         enable_progress_bar=False,
         enable_model_summary=False,

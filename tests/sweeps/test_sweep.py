@@ -282,7 +282,7 @@ def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 180
-    while not list(folder.glob("*/csv")) and time.monotonic() < deadline:
+    while not list(folder.glob("*/checkpoints/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.2)
     if number == signal.SIGINT:
         # As a terminal does: to every process of the group.
