@@ -28,6 +28,7 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.files import folder_write
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
@@ -68,7 +69,8 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save_pretrained(run.folder / "tokenizer")
+        with folder_write(run.folder / "tokenizer"):
+            tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {"name": keys.name, "model": spec.model_dump(), "init": keys.init}
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile

@@ -78,7 +78,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
             held.enter_context(hold(folder))
         try:
             yield True
-        except (UserError, OSError, Interrupted) as error:
+        except (Exception, Interrupted) as error:
             began = _works or (isinstance(error, Interrupted) and (folder / CONFIG_COPY).exists())
             if not resume and not began:
                 _remove_new(folder, before, created)
