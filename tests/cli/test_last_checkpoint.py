@@ -120,7 +120,11 @@ def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
             pass
         fit(folder, second, every, **settings)
         assert torch.equal(second.weight, whole.weight), moment
-        assert first.validated + second.validated == whole.validated, moment
-        if "accumulate_grad_batches" not in settings:
-            # No batch is trained on twice.
+        validated = first.validated + second.validated
+        if "accumulate_grad_batches" in settings:
+            # A validation between two optimiser steps has no checkpoint of its own, and what came before it runs again.
+            assert sorted(set(validated)) == whole.validated, moment
+        else:
+            # No batch is trained on twice, and no validation runs to its end twice.
+            assert validated == whole.validated, moment
             assert first.seen + second.seen == whole.seen, moment
