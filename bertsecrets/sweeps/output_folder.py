@@ -138,7 +138,7 @@ def _check_writable(folder: Path) -> None:
         raise UserError(
             f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
         )
-    if not os.access(nearest, os.W_OK | os.X_OK):
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
 
 
