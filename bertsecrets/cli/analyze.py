@@ -21,7 +21,7 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.last_checkpoint import EndOnSignal
+from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
@@ -105,7 +105,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         ),
     ]
     with closing(loggers), watched(folder) as others:
-        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
+        trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
         trainer.validate(module, datamodule=data, verbose=False)
         finish(
             run,

@@ -75,12 +75,6 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
     except UserError as error:
         report_failure(type(error).__name__, str(error))
         _stop(str(error))
-    except OSError as error:
-        reason = None if folder is None else cannot_write(error, folder)
-        report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
-        if reason is None:
-            raise
-        _stop(reason)
     except (Interrupted, KeyboardInterrupt) as error:
         number = error.number if isinstance(error, Interrupted) else signal.SIGINT
         report_failure("Interrupted", "interrupted.")
@@ -88,8 +82,20 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
             print(_interrupted(folder), file=sys.stderr)  # noqa: T201
         sys.exit(128 + number)
     except Exception as error:
-        report_failure(type(error).__name__, f"{type(error).__name__}: {error}")
-        raise
+        reason = None if folder is None else _disk_error(error, folder)
+        report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
+        if reason is None:
+            raise
+        _stop(reason)
+
+
+def _disk_error(error: BaseException | None, folder: Path) -> str | None:
+    """The sentence for an error that comes from the disk of a run's output folder; None for any other error."""
+    while error is not None:
+        if isinstance(error, OSError) and (sentence := cannot_write(error, folder)) is not None:
+            return sentence
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _interrupted(folder: Path | None) -> str:

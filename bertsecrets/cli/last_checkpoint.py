@@ -11,11 +11,12 @@ from pytorch_lightning.loops.evaluation_loop import RestartStage
 from pytorch_lightning.trainer.states import TrainerFn
 
 from bertsecrets.sweeps import signals
+from bertsecrets.sweeps.output_folder import keep_results
 from bertsecrets.sweeps.signals import Interrupted
 
 
-class EndOnSignal(pl.Callback):
-    """Keep our own handlers of signals, in place of Lightning's, and hand the run's other processes to their watch.
+class RunGuard(pl.Callback):
+    """Prepare a run to fail well: our own handlers of signals, a watch over its processes, and results that are kept.
 
     Args:
         others: Filled with the processes that Lightning has started.
@@ -25,10 +26,13 @@ class EndOnSignal(pl.Callback):
         self.others = others
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Lightning installs its own after it has set everything up.
         signals.install()
+        keep_results()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         signals.install()
+        keep_results()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         started = getattr(trainer.strategy.launcher, "procs", None)

@@ -22,7 +22,7 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.last_checkpoint import EndOnSignal, LastCheckpoint
+from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.models.checkpoint import check_resumable
@@ -31,6 +31,7 @@ from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.files import folder_write
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
@@ -72,7 +73,8 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save_pretrained(run.folder / "tokenizer")
+        with folder_write(run.folder / "tokenizer"):
+            tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {
         "name": keys.name,
         "model": spec.model_dump(),
@@ -96,7 +98,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     ]
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(folder) as others:
-        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
+        trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         last.finish(trainer)
         if module.scored_step != trainer.global_step:

@@ -46,6 +46,28 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def folder_write(folder: Path) -> Iterator[None]:
+    """Create a folder and report what keeps the block from writing to it as :func:`atomic_write` does.
+
+    Raises:
+        UserError: If the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    except Exception as error:
+        probe = folder / f".probe.{secrets.token_hex(4)}"
+        reason = _refusal(probe)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+        if reason is not None:
+            raise _cannot_write(folder, reason) from error
+        raise
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of writers that were killed; nobody else may be writing to the folder."""
     for path in folder.rglob(".*"):

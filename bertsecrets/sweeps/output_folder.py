@@ -12,31 +12,26 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import describe_os_error, remove_leftovers
 from bertsecrets.results.run import FINISHED
-from bertsecrets.sweeps.run_folder import BEGUN, LOCK, hold, read_finished, run_key
+from bertsecrets.sweeps.run_folder import LOCK, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import SWEEP_FILE
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-_PRELIMINARIES = (
-    BEGUN,
-    CONFIG_COPY,
-    LOCK,
-    ".hydra",
-    "tokenizer",
-    "csv",
-    "wandb",
-    "wandb.json",
-    "experiments.json",
-    "*.log",
-)
-"""What a run writes before its first result."""
+
+_works = False
+
+
+def keep_results() -> None:
+    """From now on this run has results, which are kept if it fails."""
+    global _works
+    _works = True
 
 
 @contextmanager
 def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Iterator[bool]:
     """Hold an output folder for a run during the block; yield False if that run is already finished.
 
-    A run that is refused during the block, before its first result, leaves nothing behind.
+    A run that is refused during the block, before :func:`keep_results`, leaves nothing behind.
 
     Args:
         folder: The folder, absolute.
@@ -49,6 +44,9 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
         UserError: If the folder holds another run and neither ``resume`` nor ``overwrite`` is set, or is not writable.
     """
 
+    global _works
+    _works = False
+
     def is_finished() -> bool:
         return _finished_before(folder) if resume else not overwrite and _is_finished(folder, config)
 
@@ -57,7 +55,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
         return
     _check_writable(folder)
     content = _content(folder)
-    if content is not None and not (resume or overwrite or (folder / LOCK).exists()):
+    if content == _SWEEP or (content is not None and not (resume or overwrite or (folder / LOCK).exists())):
         raise _used(folder, content)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set() if created else {path.name for path in folder.iterdir()}
@@ -74,17 +72,17 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
         if resume:
             remove_leftovers(folder)
         elif (content := _content(folder)) is not None:
-            if not overwrite or content == _SWEEP:
+            if not overwrite:
                 raise _used(folder, content)
             moved, before = _move_aside(folder), set()
             held.close()
             held.enter_context(hold(folder))
         try:
             yield True
-        except (UserError, OSError, Interrupted) as error:
-            began = isinstance(error, Interrupted) and (folder / CONFIG_COPY).exists()
+        except (Exception, Interrupted) as error:
+            began = _works or (isinstance(error, Interrupted) and (folder / CONFIG_COPY).exists())
             if not resume and not began:
-                _remove_preliminaries(folder, before, created)
+                _remove_new(folder, before, created)
                 if moved is not None and not any(folder.iterdir()):
                     folder.rmdir()
                     moved.rename(folder)
@@ -141,7 +139,7 @@ def _check_writable(folder: Path) -> None:
         raise UserError(
             f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
         )
-    if not os.access(nearest, os.W_OK | os.X_OK):
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
 
 
@@ -179,14 +177,11 @@ def _move_aside(folder: Path) -> Path:
     return target
 
 
-def _remove_preliminaries(folder: Path, before: set[str], created: list[Path]) -> None:
-    """Remove what a refused run has written, unless it has a result."""
-    entries = [path for path in folder.iterdir() if path.name not in before]
-    preliminary = [path for path in entries if any(path.match(pattern) for pattern in _PRELIMINARIES)]
-    results = [path for path in entries if path not in preliminary and (path.is_file() or any(path.rglob("*")))]
-    if results or any((folder / "csv").rglob("metrics.csv")):
-        return
-    for path in entries:
+def _remove_new(folder: Path, before: set[str], created: list[Path]) -> None:
+    """Remove what a refused run has written."""
+    for path in folder.iterdir():
+        if path.name in before:
+            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

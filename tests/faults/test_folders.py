@@ -125,7 +125,7 @@ CASES = [
         r"hydra.sweep.dir is '{run}', which holds a single run; choose another folder",
     ),
     Case("sweep-overwrites", (*train(overwrite="true"), "-m", "seed=1,2"), r"overwrite=true is for single runs"),
-    Case("overwrite-abc", train(overwrite="abc"), r"overwrite is abc; expected true or false"),
+    Case("overwrite-abc", train(overwrite="abc"), r"overwrite is 'abc'; expected true or false"),
     Case("overwrite-null", train(overwrite="null"), r"overwrite"),
     Case(
         "overwrite-moves",

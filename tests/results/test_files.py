@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write, remove_leftovers
+from bertsecrets.results.files import atomic_write, folder_write, remove_leftovers
 
 
 def test_success_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -122,6 +122,21 @@ def test_every_writer_meets_a_full_disk_with_one_sentence(tmp_path: Path, write:
         write(temporary, 200_000)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["table.bin"]
+
+
+def test_a_folders_writer_meets_a_full_disk_or_a_file_in_its_place(tmp_path: Path) -> None:
+    def write_as_tokenizers_do(folder: Path) -> None:
+        with folder_write(folder):
+            raise Exception("No space left on device (os error 28)")
+
+    with file_limit(100_000), pytest.raises(UserError, match=r"tokenizer' cannot be written \(file too large\)"):
+        write_as_tokenizers_do(tmp_path / "tokenizer")
+    assert os.listdir(tmp_path / "tokenizer") == []
+    with pytest.raises(Exception, match="os error 28"):
+        write_as_tokenizers_do(tmp_path / "tokenizer")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file' cannot be written \(file exists\)"), folder_write(tmp_path / "file"):
+        pass
 
 
 def test_errors_of_a_writer_itself_pass_through_on_a_disk_with_space(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.sweeps import run_folder
-from bertsecrets.sweeps.output_folder import cannot_write, claimed
+from bertsecrets.sweeps.output_folder import cannot_write, claimed, keep_results
 from bertsecrets.sweeps.run_folder import exclusive_run, hold
 from bertsecrets.sweeps.signals import Interrupted
 
@@ -36,6 +36,7 @@ def run(folder: Path, *, stop: BaseException | None = None, result: str | None =
             (folder / "train.log").touch()
             with exclusive_run(OmegaConf.create(settings), folder):
                 if result is not None:
+                    keep_results()
                     (folder / result).write_text(json.dumps(settings["seed"]))
                 if stop is not None:
                     raise stop

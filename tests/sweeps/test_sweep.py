@@ -253,13 +253,24 @@ def test_slurm_gets_an_array_whose_tasks_run_the_jobs(
     assert len(list(folder.glob("*/finished.json"))) == 2
 
 
-def test_interrupting_a_sweep_prints_how_to_continue(tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "number"),
+    [
+        ("basic", signal.SIGINT),
+        pytest.param("basic", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("joblib", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("local_cluster", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
+def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
+    launcher: str, number: int, tiny_bert: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
     process = subprocess.Popen(
         [
             sys.executable,
             str(ROOT / "train.py"),
-            *sweep_arguments(tiny_bert, folder, "seed=1,2", trainer__max_epochs=999),
+            *sweep_arguments(tiny_bert, folder, "seed=1,2", f"launcher={launcher}", trainer__max_epochs=9999),
         ],
         cwd=ROOT,
         env=environment(),
@@ -270,13 +281,20 @@ def test_interrupting_a_sweep_prints_how_to_continue(tiny_bert: Path, tmp_path: 
         # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("*/csv")) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 180
+    while not list(folder.glob("*/checkpoints/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.2)
-    # As a terminal does: to every process of the group.
-    os.killpg(process.pid, signal.SIGINT)
-    printed, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    if number == signal.SIGINT:
+        # As a terminal does: to every process of the group.
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    printed, errors = process.communicate(timeout=90)
+    assert process.returncode == 128 + number, errors
     assert f"Interrupted; continue with resume={folder}" in errors
     assert "job 0 failed: interrupted." in printed
+    assert "0 finished, 0 skipped" in printed
     assert left_of(folder) == []
+    assert not list(folder.glob("*/finished.json"))
+    (job, *_) = folder.glob("*/checkpoints/last.ckpt")
+    assert job.stat().st_size > 0
