@@ -67,10 +67,6 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
     )
 
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
-    if run.writes:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        write_config(config, folder)
-        tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {
         "name": keys.name,
         "model": spec.model_dump(),
@@ -81,6 +77,10 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
     resume_from = last if keys.resume is not None and last.exists() else None
     if resume_from is not None:
         check_resumable(resume_from, task, model, record)
+    if run.writes:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write_config(config, folder)
+        tokenizer.save_pretrained(run.folder / "tokenizer")
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertsecrets.errors import UserError
 from bertsecrets.reporting.joins import JOINS
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
@@ -117,12 +118,21 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
         ("time", f"{scores.seconds:.0f} s"),
     ]
     if "optimizer" in config:
-        facts += [
-            ("learning rate", f"{config['optimizer']['learning_rate']:g}"),
-            ("batch size", str(config["task"]["training"]["batch_size"])),
-            ("epochs", str(config["trainer"]["max_epochs"])),
-        ]
+        try:
+            facts += [
+                ("learning rate", _short(config["optimizer"]["learning_rate"])),
+                ("batch size", str(config["task"]["training"]["batch_size"])),
+                ("epochs", str(config["trainer"]["max_epochs"])),
+            ]
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"'{run.config_path}' is not the configuration of a training ({error}); restore it."
+            ) from error
     return facts
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def _scores_section(scores: RunScores) -> Section:
