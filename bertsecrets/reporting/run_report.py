@@ -147,7 +147,7 @@ def _scores_section(scores: RunScores) -> Section:
     figure = scores_figure(
         lines,
         title="Scores of the model and of a constant answer",
-        count=[scores.sets[line.name.split("/")[0]].count for line in lines],
+        count=[scores.sets[line.name.rpartition("/")[0]].count for line in lines],
     )
     return Section(
         "Scores",
