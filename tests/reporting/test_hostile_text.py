@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from matplotlib.figure import Figure
 from reporting.finished_runs import make_run
 from rich.console import Console
 
@@ -21,6 +22,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.console import print_summary
+from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Declaration, Run
 
@@ -95,7 +97,13 @@ def test_no_text_becomes_an_element_a_script_or_a_template(stranger: Path) -> No
             assert not [name for name in attributes if name.startswith("on")], (path, tag)
             assert not str(attributes.get("href", "")).startswith("javascript:"), (path, tag)
         assert "49$" not in page.text
-        assert all(path.resolve().is_relative_to(stranger) for path in stranger.rglob("*"))
+
+
+def test_the_name_of_a_figure_does_not_leave_its_folder(tmp_path: Path) -> None:
+    block = FigureBlock("../../up/x\0y", Figure(), "A caption", "A picture")
+    save_figures([block], tmp_path / "a" / "b")
+    assert sorted(path.name for path in tmp_path.rglob("*.*g")) == [".._.._up_x_y.png", ".._.._up_x_y.svg"]
+    assert len(list((tmp_path / "a" / "b").iterdir())) == 2
 
 
 def test_the_terminal_shows_text_as_it_is(stranger: Path) -> None:
