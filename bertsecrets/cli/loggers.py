@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from pytorch_lightning.loggers import CSVLogger, WandbLogger
 from bertsecrets.errors import UserError
 from bertsecrets.results.run import Run
 from bertsecrets.results.wandb import STEP, artifact_name
+from bertsecrets.settings import shown
 from bertsecrets.sweeps.code_version import code_version
 
 WandbMode = Literal["offline", "online", "disabled"]
@@ -70,7 +72,7 @@ def wandb_logger(
         "group": config["group"],
         "job_type": job_type,
         "tags": [run.task, run.model, run.init, *config["tags"]],
-        "config": {**config, "code_version": code_version(), **_lineage(config)},
+        "config": {**config, "code_version": code_version(), **lineage(config)},
         **settings,
     }
     options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
@@ -98,8 +100,12 @@ def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.
     return online
 
 
-def _lineage(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The W&B run that an analysed checkpoint comes from; empty if unknown."""
+def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The W&B run that an analysed checkpoint comes from; empty if unknown.
+
+    Raises:
+        UserError: If the run's folder has a record of it that cannot be read.
+    """
     checkpoint = config.get("checkpoint")
     if not isinstance(checkpoint, str):
         return {}
@@ -109,5 +115,10 @@ def _lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                 source = str(json.loads((folder / TRACKED).read_text("utf-8"))["id"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
+            if not re.fullmatch(r"\w[\w-]{0,127}", source, re.ASCII):
+                raise UserError(
+                    f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: delete "
+                    "it or restore it."
+                )
             return {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
     return {}

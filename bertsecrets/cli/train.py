@@ -71,10 +71,6 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     )
 
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
-    if run.writes:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        with folder_write(run.folder / "tokenizer"):
-            tokenizer.save_pretrained(run.folder / "tokenizer")
     record = {
         "name": keys.name,
         "model": spec.model_dump(),
@@ -85,6 +81,10 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     resume_from = last_path if keys.resume is not None and last_path.exists() else None
     if resume_from is not None:
         check_resumable(resume_from, task, model, record)
+    if run.writes:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with folder_write(run.folder / "tokenizer"):
+            tokenizer.save_pretrained(run.folder / "tokenizer")
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )

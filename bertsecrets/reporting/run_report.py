@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertsecrets.errors import UserError
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS
 from bertsecrets.results.experiment import experiment_of
@@ -124,12 +125,21 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
         ("time", f"{scores.seconds:.0f} s"),
     ]
     if "optimizer" in config:
-        facts += [
-            ("learning rate", f"{config['optimizer']['learning_rate']:g}"),
-            ("batch size", str(config["task"]["training"]["batch_size"])),
-            ("epochs", str(config["trainer"]["max_epochs"])),
-        ]
+        try:
+            facts += [
+                ("learning rate", _short(config["optimizer"]["learning_rate"])),
+                ("batch size", str(config["task"]["training"]["batch_size"])),
+                ("epochs", str(config["trainer"]["max_epochs"])),
+            ]
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"'{run.config_path}' is not the configuration of a training ({error}); restore it."
+            ) from error
     return facts
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def _scores_section(scores: RunScores) -> Section:
@@ -145,7 +155,7 @@ def _scores_section(scores: RunScores) -> Section:
     figure = scores_figure(
         lines,
         title="Scores of the model and of a constant answer",
-        count=[scores.sets[line.name.split("/")[0]].count for line in lines],
+        count=[scores.sets[line.name.rpartition("/")[0]].count for line in lines],
     )
     return Section(
         "Scores",

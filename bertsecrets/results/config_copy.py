@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write, check_aliases
+from bertsecrets.results.files import atomic_write, check_yaml
 from bertsecrets.settings import shown
 
 CONFIG_COPY = "config.yaml"
@@ -38,7 +38,7 @@ def read_config(folder: Path) -> DictConfig:
     path = folder / CONFIG_COPY
     try:
         text = path.read_text("utf-8")
-        check_aliases(text)
+        check_yaml(text)
         config = OmegaConf.create(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]

@@ -14,6 +14,7 @@ import yaml
 from bertsecrets.errors import UserError
 
 _LARGEST_YAML = 10_000_000
+_DEEPEST_YAML = 50
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
 
@@ -118,18 +119,25 @@ def read_yaml(path: Path, what: str, advice: str) -> Any:
         text = path.read_text("utf-8")
         if path.suffix == ".json":
             return json.loads(text)
-        check_aliases(text)
+        check_yaml(text)
         return yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(f"{what[:1].upper()}{what[1:]} {path} cannot be read ({reason}); {advice}.") from error
 
 
-def check_aliases(text: str) -> None:
-    """Raise ValueError if a YAML text uses aliases (``*name``), with which a few lines can stand for any number of values."""
+def check_yaml(text: str) -> None:
+    """Raise ValueError for a YAML text that grows without bound or takes very long to read: aliases, or deep nesting.
+
+    A few lines with aliases (``*name``) can stand for any number of values.
+    """
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"it uses the alias *{event.anchor}; write the values out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST_YAML:
+            raise ValueError(f"it is nested more than {_DEEPEST_YAML} levels deep")
 
 
 def _flush_to_disk(path: Path) -> None:

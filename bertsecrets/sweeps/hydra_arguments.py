@@ -55,17 +55,14 @@ def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) ->
     """Parse a command line; None if it asks Hydra for help, information or the like.
 
     Raises:
-        UserError: If ``--config-path`` is relative, or ``--config-dir`` is not a folder.
+        UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, or ``--experimental-rerun`` is given.
     """
     parsed = get_args_parser().parse_intermixed_args(arguments)
-    if (
-        parsed.help
-        or parsed.hydra_help
-        or parsed.cfg
-        or parsed.info
-        or parsed.shell_completion
-        or parsed.experimental_rerun
-    ):
+    if parsed.experimental_rerun:
+        raise UserError(
+            "--experimental-rerun reads a pickle, which can run code; repeat the command, or give resume=<run folder>."
+        )
+    if parsed.help or parsed.hydra_help or parsed.cfg or parsed.info or parsed.shell_completion:
         return None
     if parsed.config_path and not Path(parsed.config_path).is_absolute():
         raise UserError(

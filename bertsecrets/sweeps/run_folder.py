@@ -109,15 +109,20 @@ def run_key(config: Mapping[str, Any]) -> str:
     """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint or runs it reads.
 
     Raises:
-        UserError: If that checkpoint does not exist.
+        UserError: If that checkpoint does not exist or cannot be read.
     """
     digest = hashlib.sha256(f"{config_digest(config)} {code_version()}".encode())
     checkpoint = config.get("checkpoint")
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
         path = find_checkpoint(Path(checkpoint))
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            if file.is_file():
-                digest.update(_file_digest(file).encode())
+        try:
+            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                if file.is_file():
+                    digest.update(_file_digest(file).encode())
+        except OSError as error:
+            raise UserError(
+                f"Checkpoint '{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
+            ) from error
     for name in _listed(config.get("merge")) + _listed(config.get("compare")):
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):

@@ -8,14 +8,12 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from bertsecrets.errors import UserError
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
 from bertsecrets.results.report.viewer import colour_stops, encode_prefix
-from bertsecrets.settings import shown
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -23,6 +21,11 @@ MAX_BYTES = 3_000_000
 _FIGURES_SHARE = 0.6
 _NUMBER = re.compile(r"(± ?)?[-−+]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?( ?%)?( ± \S+)?|–|")
 _NOTES_MARGIN = 2_000
+
+_NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f]")
+"""Characters that would make the name of a file a path, or cannot be in one."""
+
+_LONGEST_NAME = 100
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -56,16 +59,11 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
-    """Write every figure of a page as PNG and SVG under its name.
-
-    Raises:
-        UserError: If a name, which may come from a run's folder, is a path.
-    """
+    """Write every figure of a page as PNG and SVG under its name, which may come from a stranger's run."""
     for block in blocks:
-        if Path(block.name).name != block.name:
-            raise UserError(f"A figure is called {shown(block.name)}; expected the name of a file in '{folder}'.")
+        name = _NOT_IN_NAMES.sub("_", block.name)[:_LONGEST_NAME]
         for suffix in (".png", ".svg"):
-            save_figure(block.figure, folder / f"{block.name}{suffix}")
+            save_figure(block.figure, folder / f"{name}{suffix}")
 
 
 def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:

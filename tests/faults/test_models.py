@@ -1,0 +1,366 @@
+"""Models, tokenizers and checkpoints that are damaged, foreign or do not belong together."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from faults.cases import Case, analyze, parametrized, train
+from faults.places import (
+    Arrange,
+    as_bin,
+    checkpoint,
+    cut,
+    directory,
+    forbid,
+    json_keys,
+    model,
+    pickle_bytes,
+    remove,
+    run,
+    sharded,
+    tensors,
+    torch_pickle,
+    unfinished,
+    warm_process,
+    write,
+)
+from faults.runner import Warm
+
+_LOADED = train(model__path="m")
+_CONFIG, _WEIGHTS, _BIN, _INDEX = (
+    "config.json",
+    "model.safetensors",
+    "pytorch_model.bin",
+    "model.safetensors.index.json",
+)
+_BEGUN = ("begun.json", ".lock")
+"""What a run may leave that was refused when its folder was already claimed."""
+
+_NO_TENSORS = r"Weights '.*m/{}' are not a .*\(truncated, pickled objects, or another format\)"
+
+
+def loads(name: str, sentence: str, *edits: Arrange, **settings: object) -> Case:
+    """A training of a changed copy of the tiny model."""
+    return Case(f"model-{name}", train(model__path="m", **settings), sentence, arrange=model(*edits))
+
+
+def configured(name: str, sentence: str, **keys: object) -> Case:
+    return loads(f"config-{name}", sentence, json_keys(_CONFIG, **keys))
+
+
+def resumes(name: str, sentence: str, *edits: Arrange) -> Case:
+    """A run that is resumed from its changed folder."""
+    return Case(f"resume-{name}", ("train.py", "resume=r"), sentence, arrange=unfinished(*edits))
+
+
+def analyses(name: str, sentence: str, *edits: Arrange, words: tuple[str, ...] | None = None) -> Case:
+    """An analysis of a changed copy of the finished run."""
+    return Case(f"analyze-{name}", words or analyze(checkpoint="r"), sentence, arrange=run(*edits))
+
+
+def _rename(weights: dict[str, torch.Tensor]) -> None:
+    renamed = {f"other.{name}": tensor for name, tensor in weights.items()}
+    weights.clear()
+    weights.update(renamed)
+
+
+def _drop(weights: dict[str, torch.Tensor], part: str) -> None:
+    for name in [name for name in weights if part in name]:
+        del weights[name]
+
+
+def other_model(**keys: object) -> Arrange:
+    """Beside the copy of the run, copy its model to ``m`` with changed keys."""
+    return lambda folder: model(json_keys(_CONFIG, **keys))(folder.parent)
+
+
+def other_weights(folder: Path) -> None:
+    """Beside the copy of the run, copy its model to ``m`` with other weights of the same shapes."""
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(weights: dict[str, torch.Tensor]) -> None:
+        for name, tensor in weights.items():
+            if tensor.dim() > 1:
+                weights[name] = torch.empty_like(tensor).normal_(0, 0.02, generator=generator)
+
+    model(tensors(draw))(folder.parent)
+
+
+def fine_tuned_folder(folder: Path) -> None:
+    """Beside the copy of the run, save its model as a plain Hugging Face folder ``hf``."""
+    from data.tasks import task
+
+    from bertsecrets.models.checkpoint import load_checkpoint
+    from bertsecrets.models.spec import ModelSpec
+
+    spec = ModelSpec(name="folder", path=str(warm_process[-1].model))
+    load_checkpoint(folder / "checkpoints" / "last.ckpt", task("sst2"), spec).model.save_pretrained(
+        folder.parent / "hf"
+    )
+
+
+def set_record(**values: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["bertsecrets"].update(values)
+
+
+_GONE = r"Model folder '{}' does not exist; give a folder made by save_pretrained"
+_EXPECTED = r"has {}={}; expected a whole number from 1"
+
+FOLDERS = [
+    Case("path-relative", train(model__path="./gone"), _GONE.format("gone")),
+    Case("path-parent", train(model__path="../gone"), _GONE.format(r"\.\./gone")),
+    Case("path-home", train(model__path="'~/gone'"), _GONE.format(".*/gone")),
+    Case("path-absolute", train(model__path="/gone/model"), _GONE.format("/gone/model")),
+    Case("path-deep", train(model__path="a/b/c"), _GONE.format("a/b/c")),
+    Case(
+        "path-in-a-folder",
+        train(model__path="models/gone"),
+        _GONE.format("models/gone"),
+        arrange=write("models/other/x", ""),
+    ),
+    Case("path-of-a-file", train(model__path="m.bin"), "'m.bin' is not a directory", arrange=write("m.bin", "x")),
+    Case("path-empty-folder", train(model__path="m"), r"has no config\.json", arrange=directory("m")),
+    Case("hub-offline", train(model__path="owner/name"), "the hub cannot be reached.*give a local folder", seconds=10),
+    Case("hub-offline-one-word", train(model__path="gone"), "the hub cannot be reached", seconds=10),
+    Case("package-missing", train(model="minilm", **{"model.package": "gone_xyz", "model.path": "m"}), "not installed"),
+    Case("package-dotted", train(**{"model.package": "os.path"}), r"model\.package is 'os\.path'"),
+    Case("folder-closed", train(model__path="m"), r"cannot be read", arrange=model(forbid("."))),
+]
+
+CONFIGS = [
+    loads("config-missing", r"has no config\.json", remove(_CONFIG)),
+    loads("config-empty", r"config\.json' cannot be read \(not JSON", write(_CONFIG, "")),
+    loads("config-junk", r"config\.json' cannot be read \(not JSON", write(_CONFIG, b"\xff\x00\x80")),
+    loads("config-cut", r"config\.json' cannot be read \(not JSON", cut(_CONFIG)),
+    loads("config-deep", r"config\.json' cannot be read \(not JSON", write(_CONFIG, "[" * 200_000)),
+    loads("config-list", r"config\.json' holds a list", write(_CONFIG, "[1]")),
+    loads("config-nothing", r"names no model_type", write(_CONFIG, "{}")),
+    loads("config-directory", r"has no config\.json", directory(_CONFIG)),
+    loads("config-closed", r"config\.json' cannot be read \(Permission denied\)", forbid(_CONFIG)),
+    configured("no-heads", _EXPECTED.format("num_attention_heads", 0), num_attention_heads=0),
+    configured("negative-heads", _EXPECTED.format("num_attention_heads", -1), num_attention_heads=-1),
+    configured("text-heads", "num_attention_heads", num_attention_heads="4"),
+    configured("null-heads", "num_attention_heads", num_attention_heads=None),
+    configured("real-heads", "num_attention_heads", num_attention_heads=2.0),
+    configured("five-heads", "hidden_size=32, which does not divide by num_attention_heads=5", num_attention_heads=5),
+    configured("no-layers", _EXPECTED.format("num_hidden_layers", 0), num_hidden_layers=0),
+    configured("many-layers", _EXPECTED.format("num_hidden_layers", 10**9), num_hidden_layers=10**9),
+    configured("more-layers", "lack .* tensors of its encoder", num_hidden_layers=4),
+    configured("no-width", _EXPECTED.format("hidden_size", 0), hidden_size=0),
+    configured("other-width", "have other shapes", hidden_size=64),
+    configured("no-positions", "have other shapes", max_position_embeddings=0),
+    configured("no-types", "have other shapes", type_vocab_size=0),
+    configured("negative-width", "could not be loaded", intermediate_size=-3),
+    configured("activation", "could not be loaded.*unknown 'nope'", hidden_act="nope"),
+    configured("dropout", "dropout probability has to be between 0 and 1", hidden_dropout_prob=7),
+    configured("type-unknown", "model type `nope`", model_type="nope"),
+    configured("type-number", "names no model_type", model_type=3),
+    configured("type-decoder", "belong to another architecture|could not be loaded", model_type="gpt2"),
+    configured("type-both", "could not be loaded|has no|expected", model_type="t5"),
+    configured("quantized", "are quantized", quantization_config={"quant_method": "bitsandbytes"}),
+]
+
+TOKENIZERS = [
+    loads(
+        "tokenizer-missing",
+        "comes without a tokenizer's vocabulary",
+        remove("tokenizer.json", "tokenizer_config.json"),
+    ),
+    loads("tokenizer-directory", "comes without a tokenizer's vocabulary", directory("tokenizer.json")),
+    loads("tokenizer-empty", "could not be loaded", write("tokenizer.json", "")),
+    loads("tokenizer-junk", "could not be loaded", write("tokenizer.json", b"\x00\xff\x80")),
+    loads("tokenizer-cut", "could not be loaded", cut("tokenizer.json")),
+    loads("tokenizer-nothing", "could not be loaded", write("tokenizer.json", "{}")),
+    loads("tokenizer-closed", "could not be loaded|cannot be read", forbid("tokenizer.json")),
+    loads("tokenizer-config-junk", "could not be loaded", write("tokenizer_config.json", "{")),
+    configured("small-vocabulary", r"The tokenizer has 30522 tokens, .* embeddings for 100", vocab_size=100),
+    loads(
+        "tokenizer-larger-than-embeddings",
+        "The tokenizer has 30522 tokens, but model 'folder' has embeddings for 30000",
+        json_keys(_CONFIG, vocab_size=30_000),
+        tensors(
+            lambda weights: weights.update(
+                {key: value[:30_000].clone() for key, value in weights.items() if "word_embeddings" in key}
+            )
+        ),
+    ),
+]
+
+WEIGHTS = [
+    loads("weights-missing", "holds no weights", remove(_WEIGHTS)),
+    loads("weights-empty", "model.safetensors' are empty", write(_WEIGHTS, "")),
+    loads("weights-cut", _NO_TENSORS.format(_WEIGHTS), cut(_WEIGHTS)),
+    loads("weights-short", _NO_TENSORS.format(_WEIGHTS), cut(_WEIGHTS, 0.999)),
+    loads("weights-junk", _NO_TENSORS.format(_WEIGHTS), write(_WEIGHTS, b"\x9f" * 4000)),
+    loads("weights-pickled", _NO_TENSORS.format(_WEIGHTS), write(_WEIGHTS, pickle_bytes())),
+    loads("weights-directory", "holds no weights", directory(_WEIGHTS)),
+    loads("weights-closed", r"cannot be read|Permission denied", forbid(_WEIGHTS)),
+    loads("weights-foreign", "lack .* tensors of its encoder", tensors(_rename)),
+    loads("weights-none", "hold no tensors", tensors(lambda weights: weights.clear())),
+    loads(
+        "weights-lack-a-layer", "lack .* tensors of its encoder", tensors(lambda weights: _drop(weights, "layer.1."))
+    ),
+    loads("bin-empty", "pytorch_model.bin' are empty", remove(_WEIGHTS), write(_BIN, "")),
+    loads("bin-cut", _NO_TENSORS.format(_BIN), as_bin(), cut(_BIN)),
+    loads("bin-cut-legacy", _NO_TENSORS.format(_BIN), as_bin(legacy=True), cut(_BIN)),
+    loads("bin-junk", _NO_TENSORS.format(_BIN), remove(_WEIGHTS), write(_BIN, b"\x9f" * 4000)),
+    loads("bin-closed", "cannot be read|Permission denied", as_bin(), forbid(_BIN)),
+    loads("shard-missing", "lists 'b.safetensors', which is missing", sharded(remove("b.safetensors"))),
+    loads("shard-cut", _NO_TENSORS.format("a.safetensors"), sharded(cut("a.safetensors"))),
+    loads("shard-empty", "a.safetensors' are empty", sharded(write("a.safetensors", ""))),
+    loads("index-missing", "holds no weights", sharded(remove(_INDEX))),
+    loads("index-junk", r"index\.json' cannot be read", sharded(write(_INDEX, "{"))),
+    loads("index-list", r"lists no files of weights", sharded(write(_INDEX, '{"weight_map": [1]}'))),
+    loads("index-empty", r"lists no files of weights", sharded(write(_INDEX, '{"weight_map": {}}'))),
+    loads(
+        "index-elsewhere",
+        r"lists '\.\./x'; expected the name of a file in the same folder",
+        sharded(write(_INDEX, '{"weight_map": {"w": "../x"}}')),
+    ),
+    Case("model-bin-fine", _LOADED, "Report:", status=0, arrange=model(as_bin())),
+    Case("model-sharded-fine", _LOADED, "Report:", status=0, arrange=model(sharded())),
+    Case("model-fine", _LOADED, "Report:", status=0, arrange=model()),
+]
+
+
+_LAST = "checkpoints/last.ckpt"
+_UNREADABLE = r"last\.ckpt' cannot be read as a checkpoint"
+_PLAIN = {"model": "folder", "task": "sst2", "data": "tsv", "data.root": "{data}"}
+_OF_LAST = {"checkpoint": f"r/{_LAST}"}
+
+RESUMED = [
+    resumes("empty", _UNREADABLE, write(_LAST, "")),
+    resumes("cut", _UNREADABLE, cut(_LAST)),
+    resumes("junk", _UNREADABLE, write(_LAST, b"\x9f" * 4000)),
+    resumes("directory", "cannot be read as a checkpoint", directory(_LAST)),
+    resumes("closed", "Permission denied", forbid(_LAST)),
+    resumes("pickled", _UNREADABLE, torch_pickle(_LAST)),
+    resumes("pickled-legacy", _UNREADABLE, torch_pickle(_LAST, legacy=True)),
+    resumes("pickled-bare", _UNREADABLE, write(_LAST, pickle_bytes())),
+    resumes(
+        "another-project", "is not a checkpoint of bertsecrets", checkpoint(lambda content: content.pop("bertsecrets"))
+    ),
+    resumes("list", "is not a checkpoint of bertsecrets", lambda folder: torch.save([1], folder / _LAST)),
+    resumes("record-of-text", "lacks the model or its record", checkpoint(lambda c: c.update(bertsecrets="x"))),
+    resumes("record-without-task", "lacks the model or its record", checkpoint(lambda c: c["bertsecrets"].pop("task"))),
+    resumes("no-weights", "lacks the model or its record", checkpoint(lambda content: content.pop("state_dict"))),
+    resumes("other-task", "its task is 'mrpc' there and 'sst2' here", checkpoint(set_record(task="mrpc"))),
+    resumes(
+        "other-initial-weights", "its initial weights are others", checkpoint(set_record(initial_weights="0" * 64))
+    ),
+    resumes(
+        "other-heads",
+        "num_attention_heads is 8 there and 4 here",
+        checkpoint(lambda content: content["bertsecrets"]["model_config"].update(num_attention_heads=8)),
+    ),
+    resumes(
+        "lacks-a-tensor",
+        "its weights have other names or shapes",
+        checkpoint(lambda content: content["state_dict"].pop("model.classifier.bias")),
+    ),
+    resumes(
+        "weights-only",
+        "holds weights but no state of training",
+        checkpoint(lambda content: (content.pop("optimizer_states"), content.pop("loops"))),
+    ),
+    resumes(
+        "deletes-elsewhere",
+        "names a file outside of its folder",
+        checkpoint(lambda content: content["callbacks"].update(x={"best_model_path": "/run/checkpoints/../../home"})),
+    ),
+    Case("resume-fine", ("train.py", "resume=r"), "Report:", status=0, arrange=unfinished()),
+]
+
+ANALYSED = [
+    analyses("empty", _UNREADABLE, write(_LAST, ""), words=analyze(**_OF_LAST)),
+    analyses("cut", _UNREADABLE, cut(_LAST), words=analyze(**_OF_LAST)),
+    analyses("junk", _UNREADABLE, write(_LAST, b"\x9f" * 4000), words=analyze(**_OF_LAST)),
+    analyses("closed", "Permission denied", forbid(_LAST), words=analyze(**_OF_LAST)),
+    analyses("pickled", _UNREADABLE, torch_pickle(_LAST), words=analyze(**_OF_LAST)),
+    analyses(
+        "another-project",
+        "is not a checkpoint of bertsecrets",
+        checkpoint(lambda content: content.pop("bertsecrets")),
+        words=analyze(**_OF_LAST),
+    ),
+    analyses(
+        "record-of-numbers",
+        "lacks the model or its record",
+        checkpoint(set_record(labels=3)),
+        words=analyze(**_OF_LAST),
+    ),
+    analyses(
+        "no-checkpoint", "holds neither a model", remove("checkpoints/best.ckpt", _LAST), words=analyze(checkpoint="r")
+    ),
+    Case("analyze-missing", analyze(checkpoint="gone"), "Checkpoint 'gone' does not exist"),
+    Case("analyze-text", analyze(checkpoint="x.ckpt"), "cannot be read as a checkpoint", arrange=write("x.ckpt", "x")),
+    Case(
+        "analyze-other-heads",
+        analyze(checkpoint="r", **{"model.path": "m"}),
+        "another architecture .*num_attention_heads is 4 there and 2 here",
+        arrange=run(other_model(num_attention_heads=2)),
+    ),
+    Case(
+        "analyze-other-activation",
+        analyze(checkpoint="r", **{"model.path": "m"}),
+        "another architecture .*hidden_act is 'gelu' there and 'relu' here",
+        arrange=run(other_model(hidden_act="relu")),
+    ),
+    Case(
+        "analyze-other-weights",
+        analyze(checkpoint="r", **{"model.path": "m"}),
+        "was fine-tuned from other weights .*; set the model it was made from, or reference=",
+        arrange=run(other_weights),
+    ),
+    Case(
+        "analyze-other-weights-on-purpose",
+        analyze(checkpoint="r", reference="m", measure="[drift]"),
+        "Report:",
+        status=0,
+        arrange=run(other_weights),
+    ),
+    Case(
+        "analyze-reference-of-another-size",
+        analyze(checkpoint="r", reference="m"),
+        "reference is 'm', with 3 layers of 2 heads, but the model has 3 layers of 4 heads",
+        arrange=run(other_model(num_attention_heads=2)),
+    ),
+    Case("analyze-reference-missing", analyze(reference="./gone"), _GONE.format("gone")),
+    Case(
+        "analyze-same-model-elsewhere",
+        analyze(checkpoint="r", **{"model.path": "m"}),
+        "Report:",
+        status=0,
+        arrange=run(other_model()),
+    ),
+    Case(
+        "analyze-folder",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
+        "Report:",
+        status=0,
+        arrange=run(fine_tuned_folder),
+    ),
+    Case(
+        "analyze-folder-of-another-model",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "m"}),
+        r"do not resemble those of model 'folder' \(cosine -?0\.0\d\).*or reference=",
+        arrange=run(fine_tuned_folder, other_weights),
+    ),
+    Case(
+        "analyze-folder-of-another-size",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "m"}),
+        "has another architecture than model 'folder' .num_attention_heads is 4 there and 2 here",
+        arrange=run(fine_tuned_folder, other_model(num_attention_heads=2)),
+    ),
+]
+
+CASES = [*FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSED]
+
+
+@parametrized(CASES)
+def test_models(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm_process.append(warm)
+    warm.check(replace(case, leaves=_BEGUN), tmp_path)
+    assert not (tmp_path / "pwned").exists()

@@ -1,0 +1,281 @@
+"""Folders of strangers: nothing in them is run, nothing of the environment gets out, and hostile text stays text."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from faults.cases import Case, Outcome, analyze, parametrized, train
+from faults.places import (
+    Arrange,
+    as_bin,
+    json_keys,
+    model,
+    pickle_bytes,
+    run,
+    torch_pickle,
+    unfinished,
+    warm_process,
+    write,
+    yaml_keys,
+)
+from faults.runner import Warm
+
+SECRET = "s3cr3t-0123456789abcdef0123456789abcdef"
+"""Forty characters, as W&B wants of a key."""
+
+_REFUSED = r"names {}=.*, which is not part of bertsecrets; if you trust it, name it on the command line"
+_BEGUN = ("begun.json", ".lock")
+"""What a run may leave that was refused when its folder was already claimed."""
+
+_RESUME = ("train.py", "resume=r")
+_SHELL = {"_target_": "os.system", "command": "touch pwned"}
+
+
+def resumed(name: str, sentence: str, *edits: Arrange, words: tuple[str, ...] = _RESUME, status: int = 1) -> Case:
+    return Case(f"resume-{name}", words, sentence, status=status, arrange=unfinished(*edits))
+
+
+def configured(name: str, key: str, **values: object) -> Case:
+    """A stranger's run, resumed, whose configuration names code at ``key``."""
+    return resumed(f"target-{name}", _REFUSED.format(re.escape(key)), yaml_keys(**values))
+
+
+def page(name: str, sentence: str, *edits: Arrange, status: int = 1) -> Case:
+    """A report of a stranger's run, made again."""
+    return Case(f"report-{name}", ("analyze.py", "report=r"), sentence, status=status, arrange=run(*edits))
+
+
+def sweep(
+    name: str, *arguments: str, sentence: str = r"The sweep in 'sw' was started with .*repeat the sweep's own"
+) -> Case:
+    """A stranger's sweep, resumed."""
+    content = {"command": "train", "arguments": ["-m", *arguments], "fixed": {}, "swept": ["seed"], "code": "0"}
+    return Case(
+        f"sweep-{name}",
+        ("train.py", "resume=sw"),
+        sentence,
+        arrange=write("sw/sweep.json", json.dumps(content)),
+    )
+
+
+def bomb(folder: Path) -> None:
+    """Ten levels of ten aliases each."""
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 11))]
+    path = folder / "config.yaml"
+    path.write_text(path.read_text("utf-8") + "\n".join(lines) + "\n", "utf-8")
+
+
+def declared(experiment: str, name: str = "entropy") -> Arrange:
+    def arrange(folder: Path) -> None:
+        path = folder / "experiments.json"
+        entries = json.loads(path.read_text("utf-8"))
+        entries[0] |= {"experiment": experiment, "name": name}
+        path.write_text(json.dumps(entries), "utf-8")
+
+    return arrange
+
+
+def module(name: str) -> Arrange:
+    """Beside the run, a Python module that leaves a trace when it is imported; Python finds it in its working directory."""
+    return lambda folder: write(f"{name}.py", "open('pwned', 'w').close()\n")(folder.parent)
+
+
+PICKLES = [
+    Case("bin", train(model__path="m"), "are not a file of tensors", arrange=model(as_bin(pickled=True))),
+    Case(
+        "bin-legacy",
+        train(model__path="m"),
+        "are not a file of tensors",
+        arrange=model(as_bin(pickled=True, legacy=True)),
+    ),
+    Case("checkpoint", analyze(checkpoint="x.ckpt"), "cannot be read as a check", arrange=torch_pickle("x.ckpt")),
+    Case(
+        "checkpoint-legacy",
+        analyze(checkpoint="x.ckpt"),
+        "cannot be read as a checkpoint",
+        arrange=torch_pickle("x.ckpt", legacy=True),
+    ),
+    Case(
+        "checkpoint-bare", analyze(checkpoint="x.ckpt"), "cannot be read as a", arrange=write("x.ckpt", pickle_bytes())
+    ),
+    resumed("last-checkpoint", "cannot be read as a checkpoint", torch_pickle("checkpoints/last.ckpt")),
+    page("scores", "cannot be read", write("scores.json", pickle_bytes())),
+    page("table", "cannot be read", write("heads.parquet", pickle_bytes())),
+    page("experiments", "cannot be read", write("experiments.json", pickle_bytes())),
+    page("configuration", "cannot be read", write("config.yaml", pickle_bytes())),
+    Case(
+        "rerun",
+        ("train.py", "--experimental-rerun", "config.pickle"),
+        "--experimental-rerun",
+        arrange=write("config.pickle", pickle_bytes()),
+    ),
+    Case(
+        "custom-code",
+        train(model__path="m"),
+        "contains custom code",
+        arrange=model(
+            json_keys("config.json", model_type="mine", auto_map={"AutoConfig": "code.Mine"}),
+            write("code.py", "open('pwned', 'w').close()\n"),
+        ),
+    ),
+    Case(
+        "kernel",
+        train(model__path="m"),
+        "asks for the attention code 'owner/kernel'",
+        arrange=model(json_keys("config.json", attn_implementation="owner/kernel")),
+    ),
+]
+
+TARGETS = [
+    configured("trainer", "trainer._target_", trainer___target_="torch.load", trainer__f="evil"),
+    configured("callback", "callbacks.x._target_", callbacks__x=_SHELL),
+    configured("measure", "measure.x._target_", measure__x=_SHELL),
+    configured("logger", "logger.x._target_", logger__x=_SHELL),
+    configured("nested", "callbacks.x.points._target_", callbacks__x={"_target_": "bertsecrets.callbacks.gradient_flow.GradientFlow", "points": _SHELL}),
+    configured("in-a-list", "callbacks.x._args_.0._target_", callbacks__x={"_target_": "bertsecrets.callbacks.gradient_flow.GradientFlow", "_args_": [_SHELL]}),
+    configured("partial", "callbacks.x._target_", callbacks__x={**_SHELL, "_partial_": True}),
+    configured("in-settings", "task.evaluation._target_", task__evaluation=_SHELL),
+    configured("list", "callbacks.x._target_", callbacks__x={"_target_": ["os.system"]}),
+    configured("through-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.job_processes.subprocess.Popen", "args": ["touch", "pwned"]}),
+    configured("of-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.run_folder.set_aside", "folder": "r"}),
+    configured("hydra", "callbacks.x._target_", callbacks__x={"_target_": "hydra.utils.instantiate", "config": _SHELL}),
+    resumed(
+        "target-named-on-the-command-line",
+        "Report:",
+        yaml_keys(callbacks__x={"_target_": "pytorch_lightning.callbacks.Timer"}),
+        words=(*_RESUME, "++callbacks.x._target_=pytorch_lightning.callbacks.Timer"),
+        status=0,
+    ),
+    resumed(
+        "another-target-named-on-the-command-line",
+        _REFUSED.format("callbacks.x._target_"),
+        yaml_keys(callbacks__x=_SHELL),
+        words=(*_RESUME, "++callbacks.x._target_=pytorch_lightning.callbacks.Timer"),
+    ),
+]  # fmt: skip
+
+CONFIGURATIONS = [
+    resumed("environment", r"has name=.\$\{oc\.env:HOME\}", yaml_keys(name="${oc.env:HOME}")),
+    resumed("interpolation", r"has group=", yaml_keys(group="${name}")),
+    resumed("nested-interpolation", r"has tags\.0=", yaml_keys(tags=["${oc.env:HOME}"])),
+    resumed("missing-value", r"has group=.\?\?\?", yaml_keys(group="???")),
+    resumed("hydra-section", "has a section 'hydra'", yaml_keys(hydra={"run": {"dir": "/tmp/elsewhere"}})),
+    resumed(
+        "hydra-callbacks",
+        "which is not part of bertsecrets|has a section 'hydra'",
+        yaml_keys(hydra={"callbacks": {"x": _SHELL}}),
+    ),
+    resumed(
+        "python-tag", "cannot be read", write("config.yaml", "name: !!python/object/apply:os.system [touch pwned]")
+    ),
+    resumed("aliases", "it uses the alias", bomb),
+    resumed("deep", "nested more than 50 levels deep", write("config.yaml", "a: " + "[" * 100_000)),
+    resumed("binary", "cannot be read", write("config.yaml", b"\x00\xff\xfe")),
+    resumed("closed", "cannot be read", lambda folder: (folder / "config.yaml").chmod(0)),
+    Case(
+        "analyze-environment",
+        analyze(checkpoint="r"),
+        r"has model\.name=",
+        arrange=run(yaml_keys(model__name="${oc.env:HOME}")),
+    ),
+    Case(
+        "analyze-dotted-package",
+        analyze(checkpoint="r"),
+        r"model\.package is 'mine\.part'",
+        arrange=run(yaml_keys(model__package="mine.part"), module("mine")),
+    ),
+    Case(
+        "analyze-pipeline-of-another-package",
+        analyze(checkpoint="r"),
+        "spaCy pipeline 'pip' is neither installed nor a folder",
+        arrange=run(yaml_keys(annotation__pipeline="pip")),
+    ),
+    Case(
+        "compare-environment", ("analyze.py", "compare=r"), r"has name=", arrange=run(yaml_keys(name="${oc.env:HOME}"))
+    ),
+    Case(
+        "merge-environment",
+        ("analyze.py", "merge=r"),
+        r"has name=",
+        arrange=run(yaml_keys(name="${oc.env:HOME}"), name="analysis"),
+    ),
+]
+
+EXPERIMENTS = [
+    page("experiment-of-another-module", "Report:", module("mine"), declared("mine:Mine"), status=0),
+    page("experiment-of-a-loaded-module", "Report:", declared("os:system"), status=0),
+    page("experiment-path", "is not the name of an experiment", declared("mine:Mine", "../../x")),
+    page("name-section", "expected a text", yaml_keys(name={"a": 1})),
+    Case(
+        "compare-experiment",
+        ("analyze.py", "compare=[r,{run}]"),
+        "Comparison:",
+        status=0,
+        arrange=run(module("mine"), declared("mine:Mine"), yaml_keys(seed=7)),
+    ),
+]
+
+SWEEPS = [
+    sweep("target", "seed=1,2", "+callbacks.x._target_=os.system"),
+    sweep("target-in-a-section", "seed=1,2", "+callbacks.x={_target_:os.system,command:touch}"),
+    sweep("launcher", "seed=1,2", "hydra.launcher._target_=os.system"),
+    sweep("launcher-shell", "seed=1,2", "hydra.launcher.setup=[touch pwned]"),
+    sweep("environment", "seed=1,2", "name=${oc.env:HOME}"),
+    sweep("variables", "seed=1,2", "hydra.job.env_set.PATH=x"),
+    sweep("callbacks", "seed=1,2", "+hydra.callbacks.x._target_=os.system"),
+    sweep("logging", "seed=1,2", "hydra.job_logging.handlers.file.filename=/tmp/x"),
+    sweep("search-path", "seed=1,2", "hydra.searchpath=[file:///tmp]"),
+    sweep("folder", "seed=1,2", "hydra.sweep.subdir=../../x"),
+    sweep("run-folder", "seed=1,2", "hydra.run.dir=/tmp/x"),
+    sweep("group-elsewhere", "seed=1,2", "measure=../../../tmp/x"),
+    sweep("group-list-elsewhere", "seed=1,2", "measure=[drift,/tmp/x]"),
+    sweep("config-folder", "seed=1,2", "--config-dir", "evil"),
+    sweep("search-space", "seed=1,2", "hydra.sweeper.custom_search_space=os.system"),
+    Case(
+        "sweep-arguments-of-numbers",
+        ("train.py", "resume=sw"),
+        r"sweep\.json cannot be read",
+        arrange=write("sw/sweep.json", '{"command": "train", "arguments": [1], "fixed": {}, "swept": []}'),
+    ),
+    Case(
+        "sweep-pickle",
+        ("train.py", "resume=sw"),
+        r"sweep\.json cannot be read",
+        arrange=write("sw/sweep.json", pickle_bytes()),
+    ),
+]  # fmt: skip
+
+
+def no_secret(folder: Path, outcome: Outcome) -> None:
+    """No file of the run, and nothing printed, holds a secret of the environment."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files) or outcome.status
+    leaks = [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert not leaks
+    assert SECRET not in outcome.stdout + outcome.stderr
+
+
+_SECRETS = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MY_PASSWORD"), SECRET)
+
+SECRETS = [
+    Case("secrets-of-a-run", train(logger="default"), "Report:", status=0, environment=_SECRETS, check=no_secret),
+    Case("secrets-of-a-failure", train(model__path="owner/name"), "hub", environment=_SECRETS, check=no_secret),
+    Case(
+        "secrets-of-an-analysis",
+        analyze(logger="default"),
+        "Report:",
+        status=0,
+        environment=_SECRETS,
+        check=no_secret,
+    ),
+]
+
+CASES = [*PICKLES, *TARGETS, *CONFIGURATIONS, *EXPERIMENTS, *SWEEPS, *SECRETS]
+
+
+@parametrized(CASES)
+def test_security(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm_process.append(warm)
+    warm.check(replace(case, leaves=_BEGUN), tmp_path)
+    assert not list(tmp_path.rglob("pwned"))
