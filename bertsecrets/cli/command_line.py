@@ -17,6 +17,7 @@ from bertsecrets.cli.composition import check
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
+from bertsecrets.results.formatting import message
 from bertsecrets.results.run import is_first_process
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_arguments, quoted, unquoted
@@ -26,6 +27,7 @@ from bertsecrets.sweeps.run_folder import FAILURE, report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
+from bertsecrets.sweeps.trust import check_sweep_arguments, names_target
 
 _log = logging.getLogger(__name__)
 
@@ -123,12 +125,14 @@ def with_resume(arguments: list[str]) -> list[str]:
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     for argument in others:
         key = argument.split("=")[0].lstrip("+~")
-        if not argument.startswith("-") and key not in _ALLOWED_WITH_RESUME and not key.startswith("hydra."):
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or names_target(argument)
+        if not argument.startswith("-") and not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
                 "it out, or start a new run."
             )
     if sweep is not None:
+        check_sweep_arguments(sweep, folder)
         return [*sweep, *others]
     return [
         *others,
@@ -200,5 +204,5 @@ def _compare(folder: Path, paper: bool) -> None:
 def _stop(sentence: str) -> NoReturn:
     if "debug=true" in (argument.lower() for argument in sys.argv):
         traceback.print_exc()
-    print(f"error: {sentence}", file=sys.stderr)  # noqa: T201
+    print(f"error: {message(sentence)}", file=sys.stderr)  # noqa: T201
     sys.exit(1)

@@ -12,6 +12,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
     check_length,
+    check_trainer,
     make_callbacks,
     make_data,
     make_loggers,
@@ -24,8 +25,10 @@ from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
+from bertsecrets.models.checkpoint import check_resumable
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import folder_write
@@ -52,6 +55,7 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
 
 def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
+    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     pl.seed_everything(keys.seed, workers=True, verbose=False)
 
@@ -71,12 +75,21 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         run.folder.mkdir(parents=True, exist_ok=True)
         with folder_write(run.folder / "tokenizer"):
             tokenizer.save_pretrained(run.folder / "tokenizer")
-    record = {"name": keys.name, "model": spec.model_dump(), "init": keys.init}
+    record = {
+        "name": keys.name,
+        "model": spec.model_dump(),
+        "init": keys.init,
+        INITIAL_WEIGHTS: weights_digest(model),
+    }
+    last_path = run.checkpoints / LAST
+    resume_from = last_path if keys.resume is not None and last_path.exists() else None
+    if resume_from is not None:
+        check_resumable(resume_from, task, model, record)
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
-    last = LastCheckpoint(run.checkpoints / LAST, settings.checkpoint.every_n_steps)
+    last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
         *make_watcher(settings, run=run, random=untrained),
         *make_callbacks(settings.callbacks, run=run, ablation=settings.ablation),
@@ -86,7 +99,6 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(folder) as others:
         trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
-        resume_from = str(last.path) if keys.resume is not None and last.path.is_file() else None
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         last.finish(trainer)
         if module.scored_step != trainer.global_step:

@@ -1,14 +1,19 @@
 """Atomic writing of files: a reader sees the old file or the new one, never half of one."""
 
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from bertsecrets.errors import UserError
 
+_LARGEST_YAML = 10_000_000
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
 
@@ -93,6 +98,38 @@ def _refusal(path: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def read_yaml(path: Path, what: str, advice: str) -> Any:
+    """Read a small YAML or JSON file that a user gives, as plain values.
+
+    Args:
+        path: The file.
+        what: What it is, e.g. ``the plan file``.
+        advice: What to do if it cannot be read.
+
+    Raises:
+        UserError: If it cannot be read or parsed, or is larger than 10 MB or uses aliases (``*name``), with which a few lines
+            can stand for any number of values.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_YAML:
+            raise ValueError(f"it has more than {_LARGEST_YAML // 1_000_000} MB")
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            return json.loads(text)
+        check_aliases(text)
+        return yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{what[:1].upper()}{what[1:]} {path} cannot be read ({reason}); {advice}.") from error
+
+
+def check_aliases(text: str) -> None:
+    """Raise ValueError if a YAML text uses aliases (``*name``), with which a few lines can stand for any number of values."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"it uses the alias *{event.anchor}; write the values out")
 
 
 def _flush_to_disk(path: Path) -> None:

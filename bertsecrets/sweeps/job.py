@@ -34,6 +34,7 @@ from bertsecrets.sweeps.sweep import (
     SWEEP_PROCESS,
     JobRecord,
 )
+from bertsecrets.sweeps.trust import foreign_targets
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _SWEEP_SETTINGS = (
@@ -122,7 +123,8 @@ def _has_finished(folder: Path) -> bool:
 def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     """The command line of the job as a single run."""
     if resumable:
-        return [f"resume={folder}"]
+        trusted = [f"++{key}={quoted(target)}" for key, target in foreign_targets(plain(config)).items()]
+        return [f"resume={folder}", *trusted]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
     own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]

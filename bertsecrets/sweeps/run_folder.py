@@ -25,7 +25,7 @@ from bertsecrets.errors import BusyError, UserError
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.run import is_first_process
+from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version
 
 NO_INFLUENCE = frozenset(
@@ -50,8 +50,8 @@ NO_INFLUENCE = frozenset(
 FAILURE = "BERTSECRETS_FAILURE"
 """Environment variable: the file to which a job of a sweep writes why it failed."""
 
-BEGUN, FINISHED, LOCK = "begun.json", "finished.json", ".lock"
-"""Files of a run's folder: the markers of a run that has begun and of one that is finished, and the lock."""
+BEGUN, LOCK = "begun.json", ".lock"
+"""Files of a run's folder: the marker of a run that has begun, and the lock."""
 
 _PATIENCE_S = 5.0
 """How long a process that was just killed may take to release its folder."""

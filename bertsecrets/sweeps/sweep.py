@@ -283,7 +283,11 @@ def _read(folder: Path) -> dict[str, Any] | None:
     except ValueError:
         return None
     required = {"command", "arguments", "fixed", "swept"}
-    return content if isinstance(content, dict) and required <= content.keys() else None
+    if not isinstance(content, dict) or not required <= content.keys():
+        return None
+    arguments = content["arguments"]
+    are_texts = isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
+    return content if are_texts else None
 
 
 def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
