@@ -27,6 +27,11 @@ class WarmProcess:
         )
         assert self._answer() == "ready"
 
+    @property
+    def pid(self) -> int:
+        """Id of the process, of which every command is a child."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the process; its running command ends first."""
         assert self._process.stdin is not None

@@ -37,12 +37,26 @@ TRAINING = train(
 )
 
 
-def killed_at(warm: Warm, words: tuple[str, ...], folder: Path, moment: float, number: int) -> Outcome:
-    """Run a command and send its process a signal after some seconds, unless it has ended."""
+def killed_at(
+    warm: Warm, words: tuple[str, ...], folder: Path, moment: float, number: int, after: Path | None = None
+) -> Outcome:
+    """Run a command and send its process a signal after some seconds, unless it has ended.
+
+    Args:
+        warm: Runs the command.
+        words: The command.
+        folder: Its working directory.
+        moment: Seconds.
+        number: The signal.
+        after: A file from whose next writing the seconds count; None for the start of the command.
+    """
     done = threading.Event()
     process = warm._process.pid
+    before = _written(after)
 
     def kill() -> None:
+        while after is not None and _written(after) == before and not done.wait(0.01):
+            pass
         if not done.wait(moment):
             for child in children(process):
                 os.kill(child, number)
@@ -55,12 +69,16 @@ def killed_at(warm: Warm, words: tuple[str, ...], folder: Path, moment: float, n
     return outcome
 
 
+def _written(path: Path | None) -> int | None:
+    return None if path is None or not path.exists() else path.stat().st_mtime_ns
+
+
 def kill_and_resume(
-    warm: Warm, words: tuple[str, ...], folder: Path, numbers: Sequence[int], seed: int
+    warm: Warm, words: tuple[str, ...], folder: Path, numbers: Sequence[int], seed: int, after: str | None = None
 ) -> tuple[Path, Path, int]:
     """Run work undisturbed, and again with kills at random moments, each resumed, to its end.
 
-    Returns both folders, and how many attempts a signal has ended.
+    With ``after``, the moments follow the writing of this file. Returns both folders, and how many attempts a signal has ended.
     """
     (folder / "whole").mkdir()
     (folder / "killed").mkdir()
@@ -69,7 +87,8 @@ def kill_and_resume(
     generator, killed, run = random.Random(seed), 0, folder / "killed" / "run"
     for number in numbers:
         again = (words[0], f"resume={run}") if (run / "config.yaml").exists() else words
-        outcome = killed_at(warm, again, folder / "killed", generator.uniform(0, 0.8 * whole.seconds), number)
+        moment = generator.uniform(0, 0.8 * whole.seconds if after is None else 0.2)
+        outcome = killed_at(warm, again, folder / "killed", moment, number, None if after is None else run / after)
         assert "Traceback" not in outcome.stderr, outcome.stderr
         assert outcome.status in (0, -number, 128 + number), (number, outcome)
         if outcome.status == 128 + number:
@@ -136,17 +155,17 @@ def _timeless(scores: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("words", "numbers", "seed"),
+    ("words", "numbers", "seed", "after"),
     [
-        (QUICK, (signal.SIGTERM, signal.SIGKILL), 2),
-        pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, marks=pytest.mark.slow),
+        (QUICK, (signal.SIGTERM, signal.SIGKILL), 2, "checkpoints/last.ckpt"),
+        pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, None, marks=pytest.mark.slow),
     ],
     ids=["some", "six"],
 )
 def test_a_killed_training(
-    words: tuple[str, ...], numbers: tuple[int, ...], seed: int, warm: Warm, tmp_path: Path
+    words: tuple[str, ...], numbers: tuple[int, ...], seed: int, after: str | None, warm: Warm, tmp_path: Path
 ) -> None:
-    *_, killed = kill_and_resume(warm, words, tmp_path, numbers, seed)
+    *_, killed = kill_and_resume(warm, words, tmp_path, numbers, seed, after)
     assert killed >= len(numbers) // 2
 
 
