@@ -41,7 +41,7 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
         (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
         (["resume=true"], "resume=true is for sweeps"),
-        (["logger.wandb.mode=onlin"], "Unknown W&B mode 'onlin'; did you mean 'online'"),
+        (["logger.wandb.mode=onlin"], "Unknown logger.wandb.mode 'onlin'; did you mean 'online'"),
         (["objective=val/acuracy", "task=rte"], "objective is 'val/acuracy'; did you mean 'val/accuracy'"),
         (["-m", "seed=range(3,3)"], r"'seed=range\(3,3\)' names no value"),
         (["-m", "task=glob(demo_*)", "seed=1,-2"], "seed is -2"),

@@ -1,8 +1,9 @@
 """Settings: what is wrong with a value is said in one sentence, before anything is loaded."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.cases import Case, Outcome, analyze, parametrized, train
@@ -264,6 +265,11 @@ CASES = [
 ]
 
 
+def _sampled(names: Iterable[str]) -> list[Any]:
+    """The names, all but the first two marked as slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if place > 1 else []) for place, name in enumerate(names)]
+
+
 @parametrized(CASES)
 def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm.check(case, tmp_path)
@@ -284,7 +290,7 @@ MEASURES = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", _sampled(MEASURES))
 @pytest.mark.faults
 def test_a_measure_of_the_users_own_is_judged_before_the_model_is_loaded(name: str, warm: Warm, tmp_path: Path) -> None:
     body, sentence = MEASURES[name]
@@ -311,7 +317,7 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("edit", _sampled(EDITS))
 @pytest.mark.faults
 def test_an_edited_configuration_is_refused_on_resume(edit: str, warm: Warm, tmp_path: Path) -> None:
     before, after, sentence = EDITS[edit]
@@ -326,6 +332,8 @@ def test_an_edited_configuration_is_refused_on_resume(edit: str, warm: Warm, tmp
     warm.check(Case(edit, ("train.py", "resume={folder}/run"), sentence, arrange=arrange, leaves=("*",)), tmp_path)
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None:
     def arrange(folder: Path) -> None:
         run = copied(warm.finished("run"), folder / "run")
@@ -337,7 +345,7 @@ def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("section", ["data", "annotation", "seed"])
+@pytest.mark.parametrize("section", _sampled(["data", "seed", "annotation"]))
 def test_a_foreign_configuration_is_not_analysed(section: str, warm: Warm, tmp_path: Path) -> None:
     def arrange(folder: Path) -> None:
         run = copied(warm.finished("run"), folder / "run")

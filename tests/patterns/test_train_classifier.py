@@ -153,7 +153,7 @@ def test_no_fold_learns_from_its_own_test_maps(monkeypatch: pytest.MonkeyPatch) 
         ({"fit": {"learning_rate": -1}}, "learning_rate is -1; expected a number above 0"),
         ({"fit": {"epoch": 3}}, r"Unknown key 'patterns\.fit\.epoch'; did you mean 'epochs'"),
         ({"margin": 2}, r"patterns\.margin is 2; expected a number from 0 to 1"),
-        ({"resamples": 0.5}, r"patterns\.resamples is 0\.5; expected a whole number from 1"),
+        ({"resamples": 0.5}, r"patterns\.resamples is 0\.5; expected a whole number from 100"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -177,7 +177,7 @@ def test_a_quarter_of_the_segments_is_hidden() -> None:
 
 def config_for(folder: Path | bool, **fit: object) -> DictConfig:
     patterns = OmegaConf.load(CONF / "patterns/default.yaml")
-    patterns = OmegaConf.merge(patterns, {"fit": {**FEW, **fit, "seed": 0}, "resamples": 20, "mistakes": 3})
+    patterns = OmegaConf.merge(patterns, {"fit": {**FEW, **fit, "seed": 0}, "resamples": 100, "mistakes": 3})
     source = folder if folder is True else str(folder)
     return OmegaConf.create({"train_patterns": source, "patterns": patterns, "seed": 0, "progress": False})
 

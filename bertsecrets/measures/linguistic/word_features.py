@@ -72,7 +72,7 @@ class Feature:
             value = section.get(key, ())
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UserError(
-                    f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list, e.g. [NOUN, VERB]."
+                    f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list, e.g. [{value!s:.40}]."
                 )
             for text in value:
                 if not isinstance(text, str):
