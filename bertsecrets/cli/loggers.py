@@ -6,9 +6,10 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import wandb
+from pydantic import Field
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 from bertsecrets.errors import UserError
@@ -16,6 +17,8 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.wandb import STEP, artifact_name
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.code_version import code_version
+
+WandbMode = Literal["offline", "online", "disabled"]
 
 TRACKED = "wandb.json"
 """Name of the file in a run's folder that identifies its W&B run."""
@@ -33,11 +36,15 @@ def csv_logger(run: Run, config: Mapping[str, Any]) -> CSVLogger:
 def wandb_logger(
     run: Run,
     config: Mapping[str, Any],
-    project: str,
+    project: Annotated[
+        str, Field(pattern=r"^[^/\\#?%:]{1,128}$", description=r"a name of at most 128 characters without / \ # ? % :")
+    ],
     entity: str | None,
-    mode: str,
+    mode: WandbMode,
     job_type: str,
-    init_timeout: float = 90.0,
+    init_timeout: Annotated[
+        float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")
+    ] = 90.0,
     **settings: Any,
 ) -> WandbLogger:
     """Weights & Biases, with group, job type, tags and the resolved configuration set.

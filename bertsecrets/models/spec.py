@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.files import CONFIG, check_config_file, is_file
-from bertsecrets.settings import Settings
+from bertsecrets.settings import Name, Settings
 
 RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
@@ -41,13 +41,13 @@ class ModelSpec(Settings):
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
     """
 
-    name: str = Field(min_length=1, description="a name for tables and figures")
+    name: Name
     path: str = Field(min_length=1, description="a model of the hub or a local folder, e.g. model.path=my_bert")
     # The parents of a dotted name would be imported to look for it.
     package: str | None = Field(
         default=None, pattern=r"^[A-Za-z_]\w*$", description="the name of a top-level Python package, or null"
     )
-    revision: str | None = Field(default=None, description="a revision of the hub, or null")
+    revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
     sha256: str | None = Field(
         default=None, pattern="^[0-9a-f]{64}$", description="the 64 hexadecimal digits of a SHA-256, or null"
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
@@ -28,12 +29,14 @@ class RunReport:
         scores: Scores of the run's last validation.
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
+        heads: Everything that the run knows about each head; None without a measured head.
     """
 
     report: Report
     scores: RunScores
     highlights: Highlights | None
     scalars: Mapping[str, float]
+    heads: HeadsTogether | None
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -88,14 +91,18 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             for section in flat
         ]
     config = run.config()
+    together = heads_together(
+        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
+    )
+    together_section = [] if together is None else [together.section()]
     report = Report(
         title=f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,
         facts=_facts(run, scores, config),
         notes=[note for name in singled if (note := _steps_in_words(views[name], scores)) is not None],
-        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, _reading_section()],
+        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, *together_section, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars)
+    return RunReport(report, scores, highlights, scalars, together)
 
 
 def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
@@ -140,6 +147,7 @@ def _scores_section(scores: RunScores) -> Section:
     first = lines[0]
     count = next(iter(scores.sets.values())).count
     constant = number(first.baseline) if np.isfinite(first.baseline) else "no defined score"
+    own = number(first.value) if np.isfinite(first.value) else "undefined, as the answers or the labels are all equal"
     rows = [
         [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
         for line in lines
@@ -152,7 +160,7 @@ def _scores_section(scores: RunScores) -> Section:
     return Section(
         "Scores",
         [
-            f"On {count} development examples the model's {first.name} is {number(first.value)}; always answering "
+            f"On {count} development example{'s' * (count != 1)} the model's {first.name} is {own}; always answering "
             f"“{scores.constant_answer}” has {constant}."
         ],
         [

@@ -9,14 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, check_yaml
 from bertsecrets.settings import shown
 
 CONFIG_COPY = "config.yaml"
 """Name of the copy in the run's folder."""
-
-_DEEPEST = 50
-"""Levels of sections in a configuration; the project's have fewer than ten."""
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -41,7 +38,7 @@ def read_config(folder: Path) -> DictConfig:
     path = folder / CONFIG_COPY
     try:
         text = path.read_text("utf-8")
-        _check_size(text)
+        check_yaml(text)
         config = OmegaConf.create(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
@@ -55,18 +52,6 @@ def read_config(folder: Path) -> DictConfig:
             "again in another folder."
         )
     return config
-
-
-def _check_size(text: str) -> None:
-    """Raise ValueError for YAML that would take very long to read, or grow without bound."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            # Aliases of aliases grow to any size when they are resolved.
-            raise ValueError("it has YAML aliases")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _not_plain(content: Any, key: str = "") -> str | None:

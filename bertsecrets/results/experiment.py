@@ -41,6 +41,11 @@ class Experiment:
         return compare_conditions(comparison)
 
     @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """Columns of text for the table of all heads, such as a verdict: heading -> text ``[layers][heads]``."""
+        return {}
+
+    @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
         """Summary values for W&B, by name, besides the means of the columns."""
         return {}

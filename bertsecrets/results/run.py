@@ -21,6 +21,9 @@ from bertsecrets.settings import shown
 TRAINING, CHECKPOINT = "training", "checkpoint"
 """Stages of numbers taken during fine-tuning, and of a finished checkpoint."""
 
+FINISHED = "finished.json"
+"""Name of the marker that the folder of a finished run holds."""
+
 INITIAL, RANDOM = "initial", "random"
 """Stages of models to compare with: the model before fine-tuning, and one with random weights."""
 

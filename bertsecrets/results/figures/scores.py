@@ -43,7 +43,7 @@ def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
         axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         ends = [end for row in rows for end in (row.value, row.baseline) if np.isfinite(end)]
-        axes.set_xlim(min(-1.05 if min(ends, default=0.0) < 0 else -0.02, *ends), max(1.1, *ends, 0.0))
+        axes.set_xlim(min([-1.05 if min(ends, default=0.0) < 0 else -0.02, *ends]), max([1.1, *ends]))
         axes.set_xlabel("score")
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.tick_params(axis="y", length=0)
