@@ -16,7 +16,7 @@ INITIAL_WEIGHTS = "initial_weights"
 """Key of the digest of the weights before fine-tuning, in a checkpoint's record."""
 
 _LEAST_COSINE = 0.5
-"""Between a model before and after fine-tuning; 0.99 is usual."""
+"""Between the weights of a model before and after fine-tuning."""
 
 _OF_A_RUN = frozenset(
     {

@@ -18,6 +18,8 @@ _DEEPEST_YAML = 50
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
 
+"""Levels of sections in a YAML file; the project's have fewer than ten."""
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -127,9 +129,10 @@ def read_yaml(path: Path, what: str, advice: str) -> Any:
 
 
 def check_yaml(text: str) -> None:
-    """Raise ValueError for a YAML text that grows without bound or takes very long to read: aliases, or deep nesting.
+    """Raise ValueError if a YAML text could take very long to read, or grow without bound.
 
-    A few lines with aliases (``*name``) can stand for any number of values.
+    A few lines of aliases (``*name``) can stand for any number of values, and each level of nesting costs more than the
+    one before.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
