@@ -36,10 +36,9 @@ def read_config(folder: Path) -> DictConfig:
     path = folder / CONFIG_COPY
     try:
         config = OmegaConf.load(path)
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
-        raise UserError(
-            f"'{path}' cannot be read ({str(error).splitlines()[0]}); run it again in another folder."
-        ) from error
+    except (OSError, ValueError, YAMLError, RecursionError, OmegaConfBaseException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"'{path}' cannot be read ({reason}); run it again in another folder.") from error
     if not isinstance(config, DictConfig) or not config:
         raise UserError(f"'{path}' holds no configuration; run it again in another folder.")
     return config
