@@ -58,6 +58,8 @@ def finish(
         _write_predictions(run, module)
     summary = report_run(run, heads, trusted)
     save_figures(summary.report.figures, run.figures)
+    if summary.heads is not None:
+        summary.heads.write(run.folder)
     write_report(run.report_path, summary.report)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):

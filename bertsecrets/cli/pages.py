@@ -33,9 +33,11 @@ def report_again(config: DictConfig) -> list[Path]:
     pages = []
     for finished in runs:
         run = Run.open(finished.folder)
-        report = report_run(run, settings.report.heads, trusted).report
-        save_figures(report.figures, run.figures)
-        write_report(run.report_path, report)
+        summary = report_run(run, settings.report.heads, trusted)
+        save_figures(summary.report.figures, run.figures)
+        if summary.heads is not None:
+            summary.heads.write(run.folder)
+        write_report(run.report_path, summary.report)
         pages.append(run.report_path)
     if len(runs) > 1:
         pages += compare_sweep(folder, paper=settings.keys.paper, trusted=trusted)
@@ -53,9 +55,8 @@ def compare_runs(config: DictConfig) -> list[Path]:
     """
     settings = read_analyze(plain(config))
     keys = settings.keys
+    assert keys.compare is not None
     names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
-    if not names:
-        raise UserError(f"compare is {keys.compare}; expected run folders, [<folder>,<folder>], or a sweep's folder.")
     runs, unfinished = find_runs(names)
     if len(runs) < 2 and not keys.paper:
         raise UserError(

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.trajectory import trajectory
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
@@ -105,8 +105,8 @@ class Drift(Measure):
         num_layers: int,
         num_heads: int,
         padding: Padding = "exclude",
-        max_examples: int | None = None,
-        pad_to: int = 200,
+        max_examples: MaxExamples = None,
+        pad_to: Length = 200,
     ) -> None:
         if padding not in get_args(Padding):
             raise UserError(f"Unknown padding '{padding}' of the drift measure; {choices(padding, get_args(Padding))}.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
@@ -27,12 +28,14 @@ class RunReport:
         scores: Scores of the run's last validation.
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
+        heads: Everything that the run knows about each head; None without a measured head.
     """
 
     report: Report
     scores: RunScores
     highlights: Highlights | None
     scalars: Mapping[str, float]
+    heads: HeadsTogether | None
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -87,14 +90,18 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             for section in flat
         ]
     config = run.config()
+    together = heads_together(
+        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
+    )
+    together_section = [] if together is None else [together.section()]
     report = Report(
         title=f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,
         facts=_facts(run, scores, config),
         notes=[note for name in singled if (note := _steps_in_words(views[name], scores)) is not None],
-        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, _reading_section()],
+        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, *together_section, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars)
+    return RunReport(report, scores, highlights, scalars, together)
 
 
 def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:

@@ -1,4 +1,4 @@
-"""One warm process for each worker, and a row of the table for each case."""
+"""The warm process, and a row of the table for each case."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +9,9 @@ from faults.table import PROPERTY, row_of
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Iterator[Warm]:
+def warm(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Warm:
     """Runs commands without waiting for their imports."""
-    with Warm(tmp_path_factory.mktemp("warm"), tiny_bert) as process:
-        yield process
+    return Warm(tmp_path_factory.mktemp("warm"), tiny_bert)
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,14 @@
 """Runs fault cases in forked children of a warm process, and checks what they printed and left behind."""
 
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from faults.cases import Case, Outcome, analyze, train
+from faults.client import warm_process
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_BYTES = 3 << 30
 """Memory that no case may use, the imports of half a gigabyte included."""
 
@@ -40,42 +37,23 @@ class Warm:
     def __init__(self, scratch: Path, model: Path) -> None:
         self.scratch, self.model, self.data = scratch, model, scratch / "data"
         write_sentences(self.data / "SST-2")
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "faults" / "warm.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env=_environment(),
-            bufsize=0,
-        )
-        self._answer("ready")
+        self._process = warm_process()
         self._runs: dict[str, Path] = {}
         self.outcomes: dict[str, Outcome] = {}
-
-    def __enter__(self) -> "Warm":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
 
     def run(
         self, words: tuple[str, ...], folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 60.0
     ) -> Outcome:
         """Run a command, in which ``{folder}``, ``{model}``, ``{run}`` and ``{analysis}`` stand for these folders."""
         stdout, stderr = self.scratch / "stdout", self.scratch / "stderr"
-        request = {
-            "words": [self.filled(word, folder) for word in words],
-            "folder": str(folder),
-            "environment": {key: self.filled(value, folder) for key, value in (environment or {}).items()},
-            "stdout": str(stdout),
-            "stderr": str(stderr),
-            "seconds": seconds,
-        }
-        assert self._process.stdin is not None
-        self._process.stdin.write((json.dumps(request) + "\n").encode())
-        answer = json.loads(self._answer())
+        answer = self._process.run(
+            [self.filled(word, folder) for word in words],
+            folder,
+            {key: self.filled(value, folder) for key, value in (environment or {}).items()},
+            stdout,
+            stderr,
+            seconds,
+        )
         return Outcome(
             stdout=stdout.read_text("utf-8", errors="replace"),
             stderr=stderr.read_text("utf-8", errors="replace"),
@@ -136,17 +114,6 @@ class Warm:
             case.check(folder, outcome)
         return outcome
 
-    def _answer(self, expected: str | None = None) -> str:
-        assert self._process.stdout is not None
-        line = b""
-        while not line.endswith(b"\n"):
-            byte = self._process.stdout.read(1)
-            assert byte, "the warm process ended"
-            line += byte
-        text = line.decode().strip()
-        assert expected is None or text == expected, text
-        return text
-
 
 def write_sentences(folder: Path, count: int = 24) -> None:
     """Write ``train.tsv`` and ``dev.tsv`` (half as long) of task ``sst2``, with both labels in turn."""
@@ -174,17 +141,3 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
 
 def _may_stay(name: str, patterns: tuple[str, ...]) -> bool:
     return any(Path(name).match(pattern) for pattern in (*_HYDRA, *patterns))
-
-
-def _environment() -> dict[str, str]:
-    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    return {
-        **os.environ,
-        **threads,
-        "TOKENIZERS_PARALLELISM": "false",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HF_HUB_OFFLINE": "1",
-        "WANDB_MODE": "offline",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore",
-    }
