@@ -282,14 +282,13 @@ COMBINATIONS = [
     Case(
         "merge-and-compare",
         ("analyze.py", "merge={folder}", "compare={folder}"),
-        r"merge and compare ask for different",
+        r"merge and compare are both given",
     ),
     Case(
         "report-and-compare",
         ("analyze.py", "report={folder}", "compare={folder}"),
-        r"compare and report ask for different",
+        r"compare and report are both given",
     ),
-    Case("checkpoint-and-merge", ("analyze.py", "checkpoint={run}", "merge={folder}"), r"checkpoint and merge ask for"),
     Case("report-missing", ("analyze.py", "report={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("report-empty", ("analyze.py", "report={folder}"), r"'{folder}' holds no finished run"),
     Case("report-file", ("analyze.py", "report={run}/config.yaml"), r"config.yaml' is not a directory"),

@@ -6,7 +6,6 @@ from omegaconf import DictConfig
 
 from bertsecrets.cli.command_line import run_command
 from bertsecrets.cli.run_settings import resumed, with_run_settings
-from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.job import in_sweep, start_job
 from bertsecrets.sweeps.run_folder import exclusive_run
@@ -18,7 +17,6 @@ def task(config: DictConfig) -> float | None:
     config = with_run_settings(config, HydraConfig.get().overrides.task)
     if in_sweep():
         return start_job(config)
-    _check_one_kind(config)
     # Imported late: a mistake on the command line should not wait for PyTorch.
     from bertsecrets.cli.analyze import analyze
     from bertsecrets.cli.build import run_folder
@@ -47,17 +45,6 @@ def task(config: DictConfig) -> float | None:
     else:
         analyze(config)
     return None
-
-
-def _check_one_kind(config: DictConfig) -> None:
-    """Raise UserError if the settings ask for two kinds of work, of which one would be ignored."""
-    asked = [
-        name for name in ("checkpoint", "merge", "compare", "train_patterns", "workspace") if config[name] is not None
-    ]
-    asked += ["report"] if isinstance(config.report, str) else []
-    asked += ["labelling.labels"] if config.labelling.labels is not None else []
-    if len(asked) > 1:
-        raise UserError(f"{asked[0]} and {asked[1]} ask for different work; give one of them at a time.")
 
 
 def main() -> None:
