@@ -123,7 +123,9 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
     ):
         key = match.group(1)
         # Options chosen in a group add keys.
-        chosen = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
+        groups = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
+        # An option of a group that the command does not have cannot be composed.
+        chosen = [line for line in groups if line.split("=")[0] != key]
         composed = invocation.compose(chosen)
         valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))
         return f"Unknown config key '{key}'; {_near(key, valid)}."

@@ -25,7 +25,6 @@ from bertsecrets.results.report.content import Report, joined
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CHECKPOINT, FINISHED, Run
 from bertsecrets.settings import shown
-from bertsecrets.sweeps.run_folder import exclusive_run
 
 _WHAT = frozenset({"layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"})
 """Keys of ``ablation`` that say what is disabled, and may differ between parts."""
@@ -84,15 +83,14 @@ def merge_runs(config: DictConfig) -> AblationTable:
     table = AblationTable.from_rows(rows)
     run = Run(run_folder(), first.run.name, first.run.model, first.run.task, first.run.init)
     grids = judged_grids(outcomes.plan, rows)
-    with exclusive_run(config, run.folder):
-        write_config(_recorded(config, first), run.folder)
-        file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
-        outcomes.write(run.folder / "ablation" / file, first.task)
-        run.add_checks(selection_checks(outcomes, first.task, first.settings.seed))
-        run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
-        run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
-        table.write(run.ablation_path)
-        _report(run, table, parts, missing_layers(outcomes.plan))
+    write_config(_recorded(config, first), run.folder)
+    file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
+    outcomes.write(run.folder / "ablation" / file, first.task)
+    run.add_checks(selection_checks(outcomes, first.task, first.settings.seed))
+    run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
+    run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
+    table.write(run.ablation_path)
+    _report(run, table, parts, missing_layers(outcomes.plan))
     return table
 
 

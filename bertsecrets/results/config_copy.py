@@ -41,7 +41,9 @@ def read_config(folder: Path) -> DictConfig:
         check_yaml(text)
         config = OmegaConf.create(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        reason = (
+            error.strerror if isinstance(error, OSError) else (str(error).splitlines() or [type(error).__name__])[0]
+        )
         raise UserError(f"'{path}' cannot be read ({reason}); run it again in another folder.") from error
     if not isinstance(config, DictConfig) or not config:
         raise UserError(f"'{path}' holds no configuration; run it again in another folder.")

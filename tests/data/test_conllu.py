@@ -92,7 +92,7 @@ def test_a_bad_file_is_reported(tmp_path: Path, before: str, after: str, message
 def test_a_binary_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "toy.conllu"
     path.write_bytes(b"1\t\xff\xfe\n\n")
-    with pytest.raises(UserError, match="sentence 1 is not CoNLL-U"):
+    with pytest.raises(UserError, match=r"toy\.conllu' is not UTF-8"):
         list(read_conllu(path))
 
 

@@ -133,7 +133,7 @@ def test_qqp_rows_with_too_few_fields_are_reported_or_left_out(tmp_path: Path) -
     ("name", "folder", "content", "message"),
     [
         ("mrpc", "MRPC", HEADER, "dev.tsv' holds no examples"),
-        ("mrpc", "MRPC", "", "dev.tsv' has no column '#1 String'"),
+        ("mrpc", "MRPC", "", "dev.tsv' is empty; expected a header"),
         ("mrpc", "MRPC", "Quality\tID\t#1 Strin\t#2 String\n", "no column '#1 String'; did you mean '#1 Strin'?"),
         ("mrpc", "MRPC", HEADER + "1\t1\t2\ta\tb\n2\t1\t2\ta\tb\n", "dev.tsv:3: label '2' of task 'mrpc'; expected one of 0, 1"),
         ("rte", "RTE", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n", "dev.tsv:2: label 'maybe' of task 'rte'"),

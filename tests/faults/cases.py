@@ -31,6 +31,10 @@ _OF_RUN = {"model", "model.path", "task", "data", "data.root", "task.training.ba
 """Settings that an analysis takes from the run that it analyses."""
 
 
+LATE = ("*",)
+"""``leaves`` of a run that is refused after it has begun."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a command did.
@@ -65,6 +69,8 @@ class Case:
         sentence: Regular expression that the last line of stderr matches; for ``status=0``, stdout and stderr together.
         status: Expected exit status.
         arrange: Puts files into the working directory.
+        copies: Folders to copy into the working directory before ``arrange``: the copy's name -> ``run``, ``analysis`` or
+            another of the runner's finished runs.
         leaves: Glob patterns of the files that a refused run may leave besides those of ``arrange`` and Hydra's own.
         environment: Environment variables to set.
         check: Further assertions about the working directory and the outcome.
@@ -76,6 +82,7 @@ class Case:
     sentence: str
     status: int = 1
     arrange: Callable[[Path], None] | None = None
+    copies: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[Path, Outcome], None] | None = None

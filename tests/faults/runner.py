@@ -13,7 +13,17 @@ MOST_BYTES = 3 << 30
 """Memory that no case may use, the imports of half a gigabyte included."""
 
 _HYDRA = (".hydra/*.yaml", "train.log", "analyze.log")
-_PLACES = re.compile(r"\{(folder|model|data|run|analysis)\}")
+_PLACES = re.compile(r"\{(folder|model|data|run|second|analysis|layer0|layer1|random|mean)\}")
+_RUNS = {
+    "run": train(),
+    "second": train(seed=2),
+    "random": train(init="random_normal"),
+    "analysis": analyze(analysis="disable_heads"),
+    "layer0": analyze(analysis="disable_heads", ablation__layer=0),
+    "layer1": analyze(analysis="disable_heads", ablation__layer=1),
+    "mean": analyze(analysis="disable_heads", ablation__layer=1, ablation__mode="mean"),
+}
+"""The finished runs that cases share, by name."""
 
 
 class Warm:
@@ -63,20 +73,18 @@ class Warm:
         return _PLACES.sub(place, text)
 
     def finished(self, name: str) -> Path:
-        """The folder of a finished ``run`` (a training) or ``analysis`` (of its heads), made when first asked for."""
+        """The folder of a finished run, made when first asked for."""
         if name not in self._runs:
             folder = self.scratch / name
-            words = {
-                "run": train(hydra__run__dir=folder),
-                "analysis": analyze(hydra__run__dir=folder, analysis="disable_heads"),
-            }[name]
-            outcome = self.run(words, self.scratch, seconds=300.0)
+            outcome = self.run((*_RUNS[name], f"hydra.run.dir={folder}"), self.scratch, seconds=300.0)
             assert outcome.status == 0, outcome.stdout + outcome.stderr
             self._runs[name] = folder
         return self._runs[name]
 
     def check(self, case: Case, folder: Path) -> Outcome:
         """Run a case in an empty folder; assert that it ends as expected."""
+        for name, source in case.copies.items():
+            shutil.copytree(self.finished(source), folder / name)
         if case.arrange is not None:
             case.arrange(folder)
         before = _files(folder)

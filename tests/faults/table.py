@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.cases import Case, Outcome
+from faults.cases import Case, Outcome, analyze, train
 
 PROPERTY = "fault"
 """Name of the property of a test's report that holds a row of the table."""
 
 _LONGEST = 200
+_DEFAULTS = frozenset((*train()[1:], *analyze()[1:]))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +25,7 @@ def row_of(case: Case, outcome: Outcome | None) -> dict[str, str]:
     lines = (outcome.stderr if outcome else "").rstrip("\n").split("\n")
     return {
         "id": case.id,
-        "command": " ".join(case.words),
+        "command": " ".join(word for word in case.words if word not in _DEFAULTS),
         "expected": case.sentence,
         "status": "none" if outcome is None else str(outcome.status),
         "read": lines[-1] if case.status != 0 else "runs",
@@ -73,7 +74,7 @@ def markdown(rows: dict[str, tuple[dict[str, str], str]]) -> str:
 
 def _cut(text: str) -> str:
     """A cell's text without folders of this machine, printable and not too long."""
-    text = re.sub(r"/\S*/pytest-\d+/[\w-]+", "<folder>", text)
+    text = re.sub(r"/\S*?/pytest-\d+/(popen-gw\d+/)?[\w-]+", "<folder>", text)
     text = "".join(letter if letter.isprintable() else "�" for letter in text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

@@ -1,19 +1,357 @@
-"""Merges, comparisons and other odd combinations of commands."""
+"""Merges, comparisons, reports, resuming, and odd combinations of them."""
 
+import json
+import re
+from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
-from faults.cases import Case, analyze, parametrized, train
+import torch
+import yaml
+from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-CASES = [
+Arrange = Callable[[Path], None]
+MERGE = ("analyze.py", "merge={folder}", "logger=none")
+TWO = {"a": "layer0", "b": "layer1"}
+RUNS = {"a": "run", "b": "second"}
+
+
+def removed(*patterns: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        for pattern in patterns:
+            paths = list(folder.glob(pattern))
+            assert paths, pattern
+            for path in paths:
+                path.unlink()
+
+    return arrange
+
+
+def written(name: str, content: str | bytes) -> Arrange:
+    def arrange(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return arrange
+
+
+def truncated(pattern: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        (path,) = folder.glob(pattern)
+        path.write_bytes(path.read_bytes()[:200])
+
+    return arrange
+
+
+def configured(name: str, **values: object) -> Arrange:
+    """Changes keys of a configuration; ``__`` stands for a dot, and None removes the key."""
+
+    def arrange(folder: Path) -> None:
+        path = folder / name / "config.yaml"
+        content = yaml.safe_load(path.read_text())
+        for key, value in values.items():
+            *sections, last = key.split("__")
+            section = content
+            for part in sections:
+                section = section[part]
+            if value is None:
+                del section[last]
+            else:
+                section[last] = value
+        path.write_text(yaml.safe_dump(content))
+
+    return arrange
+
+
+def marked(name: str, **values: object) -> Arrange:
+    """Changes keys of a JSON file."""
+
+    def arrange(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return arrange
+
+
+def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], object], **metadata: str) -> Arrange:
+    """Changes the outcomes of a part."""
+
+    def arrange(folder: Path) -> None:
+        (path,) = (folder / name / "ablation").glob("*.safetensors")
+        with safe_open(path, "pt") as file:
+            content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            described = {**file.metadata(), **metadata}
+        change(content)
+        save_file(content, path, metadata=described)
+
+    return arrange
+
+
+def renamed(name: str, target: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        (path,) = (folder / name / "ablation").glob("*.safetensors")
+        path.rename(path.with_name(target))
+
+    return arrange
+
+
+def pages(folder: Path) -> str:
+    """The text of all pages that a case wrote."""
+    texts = [path.read_text("utf-8") for path in (folder / "outputs").rglob("*.html")]
+    assert texts
+    visible = [re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL) for text in texts]
+    return unescape(re.sub(r"<[^>]+>", " ", " ".join(visible)))
+
+
+def says(*sentences: str) -> Callable[[Path, Outcome], None]:
+    def check(folder: Path, outcome: Outcome) -> None:
+        text = pages(folder)
+        for sentence in sentences:
+            assert sentence in text, sentence
+        assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+
+    return check
+
+
+def merge(name: str, sentence: str, arrange: Arrange | None = None, copies: dict[str, str] | None = None) -> Case:
+    return Case(f"merge-{name}", MERGE, sentence, arrange=arrange, copies=TWO if copies is None else copies)
+
+
+def compare(name: str, words: str, sentence: str, arrange: Arrange | None = None, **settings: object) -> Case:
+    return Case(
+        f"compare-{name}",
+        ("analyze.py", f"compare={words}", *(f"{key}={value}" for key, value in settings.items())),
+        sentence,
+        arrange=arrange,
+        copies=RUNS,
+    )
+
+
+MERGES = [
+    Case(
+        "merge-two-of-three",
+        MERGE,
+        r"Missing: No part disables single heads of layer 2\.[\s\S]*Merged the sweeps of 2 runs",
+        status=0,
+        copies=TWO,
+        check=says("No part disables single heads of layer 2."),
+    ),
+    Case("merge-whole", MERGE, r"Merged the sweeps of 1 run\.", status=0, copies={"a": "analysis"}),
+    Case(
+        "merge-one-twice",
+        ("analyze.py", "merge=[{folder}/a,{folder}/b/../a]"),
+        r"Merged the sweeps of 1 run\.",
+        status=0,
+        copies=TWO,
+    ),
+    merge("of-nothing", r"'{folder}' holds no finished disabling sweep; give", copies={}),
+    merge("of-a-training", r"'{folder}' holds no finished disabling sweep; give", copies={"a": "run"}),
+    merge("unfinished", r"Not finished: '{folder}/b'; finish it with resume=", removed("b/finished.json")),
+    merge("two-unfinished", r"Not finished: '{folder}/a', '{folder}/b'; finish them with", removed("?/finished.json")),
+    merge("begun", r"Not finished: '{folder}/c'; finish it", written("c/.hydra/config.yaml", "")),
+    merge("no-outcomes", r"'{folder}/b' has no outcomes \(ablation/checkpoint-", removed("b/ablation/*.safetensors")),
+    merge("no-table", r"'{folder}/b' has no outcomes \(ablation.parquet is missing", removed("b/ablation.parquet")),
+    merge(
+        "table-truncated", r"b/ablation.parquet cannot be read as an ablation table", truncated("b/ablation.parquet")
+    ),
+    merge("table-foreign", r"b/ablation.parquet cannot be read", written("b/ablation.parquet", b"PAR1junk")),
+    merge("outcomes-truncated", r"cannot be read as the outcomes of a sweep", truncated("b/ablation/*.safetensors")),
+    merge(
+        "outcomes-nameless",
+        r"names no step; expected checkpoint-<step>-<mode>",
+        renamed("b", "checkpoint-x-y.safetensors"),
+    ),
+    merge("plan-not-json", r"cannot be read as the outcomes", tensors("b", lambda content: None, plan="{")),
+    merge("plan-of-something", r"cannot be read as the outcomes", tensors("b", lambda content: None, plan="[]")),
+    merge(
+        "plan-empty",
+        r"cannot be read as the outcomes",
+        tensors("b", lambda content: None, plan='{"mode":"uniform","num_layers":3,"num_heads":4,"variants":[]}'),
+    ),
+    merge(
+        "plan-without-list",
+        r"cannot be read as the outcomes",
+        tensors("b", lambda content: None, plan='{"mode":"uniform","num_layers":3,"num_heads":4,"variants":7}'),
+    ),
+    merge("shapes", r"which do not fit each other", tensors("b", lambda content: content.update(label=torch.zeros(3)))),
+    merge("no-tensor", r"cannot be read as the outcomes", tensors("b", lambda content: content.pop("clean"))),
+    merge(
+        "other-predictions",
+        r"'{folder}/a' and '{folder}/b' come from different models",
+        tensors("b", lambda content: content["clean"].mul_(1.5)),
+    ),
+    merge("other-labels", r"differ in their labels", tensors("b", lambda content: content["label"].add_(1))),
+    merge("other-examples", r"differ in their examples", tensors("b", lambda content: content["index"].add_(1))),
+    merge(
+        "other-code", r"'{folder}/a' and '{folder}/b' differ in their code", marked("b/finished.json", code="0" * 12)
+    ),
+    merge("marker-damaged", r"b/finished.json' cannot be read", written("b/finished.json", "{")),
+    merge("other-mode", r"differ in their mode \('uniform' and 'mean'\)", copies={"a": "layer0", "b": "mean"}),
+    merge("overlap", r"'{folder}/a' and '{folder}/b' both disable l00h00", copies={"a": "analysis", "b": "layer0"}),
+    merge("other-level", r"differ in their ablation.level \(0.95 and 0.9\)", configured("b", ablation__level=0.9)),
+    merge("other-sample", r"differ in their ablation.max_examples", configured("b", ablation__max_examples=3)),
+    merge("other-limit", r"differ in their data.limit_eval", configured("b", data__limit_eval=3)),
+    merge("other-model", r"differ in their model.name", configured("b", model__name="bert")),
+    merge("other-task", r"differ in their task", configured("b", task__name="mine")),
+    merge("other-init", r"differ in their initialisation", configured("b", trained__init="random_normal")),
+    merge("other-run", r"differ in their run", configured("b", trained__name="another")),
+    merge("other-checkpoint", r"differ in their checkpoint", configured("b", checkpoint="/elsewhere/run7")),
+    merge("config-lost", r"has no section 'ablation'", configured("b", ablation=None)),
+    merge("config-no-task", r"is not the configuration of a run", configured("b", task=None)),
+    merge("config-wrong", r"Unknown key 'ablation.depth'", configured("b", ablation__depth=2)),
+    merge("config-empty", r"b/config.yaml' holds no configuration", written("b/config.yaml", "")),
+    merge("config-junk", r"b/config.yaml' cannot be read", written("b/config.yaml", b"\xff\xfe\x00")),
+    merge("config-deep", r"b/config.yaml' cannot be read", written("b/config.yaml", "[" * 20000)),
+    Case("merge-empty-list", ("analyze.py", "merge=[]"), r"merge is \[\]; give a sweep's folder"),
+    Case("merge-null", ("analyze.py", "merge=[null]"), r"merge is \[None\]; expected a folder"),
+    Case("merge-missing", ("analyze.py", "merge={folder}/gone"), r"'{folder}/gone' is not a directory"),
+    Case("merge-file", ("analyze.py", "merge={run}/config.yaml"), r"config.yaml' is not a directory"),
+]
+
+COMPARISONS = [
+    Case(
+        "compare-two",
+        ("analyze.py", "compare=[{folder}/a,{folder}/b]"),
+        r"Comparison: .*comparison.html",
+        status=0,
+        copies=RUNS,
+    ),
+    Case(
+        "compare-with-unfinished",
+        ("analyze.py", "compare={folder}", "paper=true"),
+        r"Left out \(not finished\): c\.[\s\S]*Comparison: ",
+        status=0,
+        copies={**RUNS, "c": "random"},
+        arrange=removed("c/finished.json"),
+        check=says("Left out (not finished): c."),
+    ),
+    Case(
+        "compare-named-unfinished",
+        ("analyze.py", "compare=[{folder}/a,{folder}/b,{folder}/c]"),
+        r"Left out \(not finished\): c\.",
+        status=0,
+        copies={**RUNS, "c": "random"},
+        arrange=removed("c/finished.json"),
+    ),
+    compare("one", "{folder}/a", r"compare names one finished run, '{folder}/a'; give at least two"),
+    compare("list-of-one", "[{folder}/a]", r"compare names one finished run"),
+    compare("same-twice", "[{folder}/a,{folder}/b/../a]", r"compare names one finished run"),
+    compare(
+        "one-finished",
+        "{folder}",
+        r"compare names one finished run.*Left out \(not finished\): b\.",
+        removed("b/finished.json"),
+    ),
+    compare("none-finished", "{folder}", r"holds no finished run \(not finished: a, b\)", removed("?/finished.json")),
+    compare("missing", "[{folder}/a,{folder}/gone]", r"'{folder}/gone' is not a directory"),
+    compare("empty-list", "[]", r"compare is \[\]; expected run folders"),
+    compare("number", "3", r"compare is 3; expected a folder"),
+    compare("nested", "[[{folder}/a]]", r"compare is \[\[.*; expected a folder"),
+    compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", written("c/x", "")),
+    compare("no-run", "[{folder}/a,{folder}/c]", r"'{folder}/c' holds no finished run", written("c/x", "")),
+    compare("scores-junk", "{folder}", r"b/scores.json' cannot be read as the scores", written("b/scores.json", "{")),
+    compare("scores-list", "{folder}", r"b/scores.json' cannot be read as the scores", written("b/scores.json", "[]")),
+    compare("scores-empty", "{folder}", r"'{folder}/b' holds no scores", marked("b/scores.json", sets={})),
+    compare("scores-text", "{folder}", r"cannot be read as the scores", marked("b/scores.json", sets={"val": 3})),
+    compare("heads-truncated", "{folder}", r"b/heads.parquet", truncated("b/heads.parquet")),
+    compare("experiments-junk", "{folder}", r"b/experiments.json' cannot be read", written("b/experiments.json", "{")),
+    compare("no-seed", "{folder}", r"b/config.yaml' names no seed", configured("b", seed=None)),
+    compare("seed-of-text", "{folder}", r"b/config.yaml' names no seed", configured("b", seed="one")),
+    compare("no-task", "{folder}", r"is not the configuration of a run", configured("b", task=None)),
+    compare("same-seed", "{folder}", r"have the same settings and the same seed", configured("b", seed=42)),
+    compare("config-list", "{folder}", r"b/config.yaml' holds no configuration", written("b/config.yaml", "- 1")),
+]
+
+COMBINATIONS = [
     Case("train-fine", train(), r"Report: {folder}/outputs/", status=0),
     Case("train-wandb", train(logger="default"), r"Report: {folder}/outputs/", status=0),
-    Case("unknown-task", train(task="mrcp"), r"Unknown task 'mrcp'; did you mean 'mrpc'"),
     Case("analysis-fine", analyze(analysis="disable_layers"), r"Report: {folder}/outputs/", status=0),
-    Case("merge-nothing", ("analyze.py", "merge={folder}"), r"'{folder}' holds no finished disabling sweep"),
+    Case("unknown-task", train(task="mrcp"), r"Unknown task 'mrcp'; did you mean 'mrpc'"),
+    Case("train-with-analysis", ("train.py", "analysis=drift"), r"Unknown config key 'analysis'"),
+    Case("train-with-checkpoint", ("train.py", "checkpoint={run}"), r"checkpoint is .*; expected a section"),
+    Case("analyze-with-optimizer", ("analyze.py", "optimizer.learning_rate=1"), r"Unknown config key 'optimizer"),
+    Case(
+        "analysis-misspelt",
+        analyze(analysis="disable_head"),
+        r"Unknown analysis 'disable_head'; did you mean 'disable_heads'",
+    ),
+    Case(
+        "merge-and-compare",
+        ("analyze.py", "merge={folder}", "compare={folder}"),
+        r"merge and compare are both given",
+    ),
+    Case(
+        "report-and-compare",
+        ("analyze.py", "report={folder}", "compare={folder}"),
+        r"compare and report are both given",
+    ),
+    Case("report-missing", ("analyze.py", "report={folder}/gone"), r"'{folder}/gone' is not a directory"),
+    Case("report-empty", ("analyze.py", "report={folder}"), r"'{folder}' holds no finished run"),
+    Case("report-file", ("analyze.py", "report={run}/config.yaml"), r"config.yaml' is not a directory"),
+    Case("report-null", ("analyze.py", "report=null"), r"report is None; expected the folder of a run"),
+    Case(
+        "report-analysis",
+        ("analyze.py", "report={folder}/a"),
+        r"Report: {folder}/a/report.html",
+        status=0,
+        copies={"a": "analysis"},
+    ),
+    Case(
+        "report-unfinished",
+        ("analyze.py", "report={folder}/a"),
+        r"holds no finished run \(not finished: a\)",
+        copies={"a": "run"},
+        arrange=removed("a/finished.json"),
+    ),
+    Case(
+        "report-without-scores",
+        ("analyze.py", "report={folder}/a"),
+        r"holds no finished run \(not finished: a\)",
+        copies={"a": "run"},
+        arrange=removed("a/scores.json"),
+    ),
+    Case("resume-finished", ("train.py", "resume={run}"), r"already finished; there is nothing to do", status=0),
+    Case("resume-empty", ("train.py", "resume={folder}"), r"holds no config.yaml; resume= takes the folder"),
+    Case("resume-missing", ("train.py", "resume={folder}/gone"), r"holds no config.yaml; resume= takes the folder"),
+    Case("resume-file", ("train.py", "resume={run}/config.yaml"), r"holds no config.yaml; resume= takes the folder"),
+    Case("no-checkpoint", ("analyze.py",), r"Config key 'checkpoint' has no value"),
+    Case(
+        "checkpoint-empty-folder",
+        analyze(checkpoint="{folder}/x"),
+        r"x' holds neither a model \(config.json\) nor a run",
+        arrange=lambda folder: (folder / "x").mkdir(),
+        leaves=LATE,
+    ),
+    Case("checkpoint-missing", analyze(checkpoint="{folder}/x"), r"x' does not exist", leaves=LATE),
+    Case("checkpoint-number", analyze(checkpoint=3), r"checkpoint is 3; expected a run folder"),
+    Case(
+        "groups-none",
+        analyze(analysis="disable_groups"),
+        r"No group of heads is given; set ablation.heads",
+        leaves=LATE,
+    ),
+    Case(
+        "no-similar-heads",
+        analyze(analysis="redundancy", ablation__group_size=1),
+        r"No two heads have similar maps",
+        leaves=LATE,
+    ),
+    Case(
+        "labels-missing",
+        ("analyze.py", "labelling.labels={folder}/x", "labelling.folder={folder}"),
+        r"holds no maps.csv",
+    ),
+    Case("patterns-of-nothing", ("analyze.py", "train_patterns={folder}"), r"{folder}", leaves=LATE),
+    Case("patterns-missing", ("analyze.py", "train_patterns={folder}/gone"), r"{folder}/gone", leaves=LATE),
+    Case("patterns-false", ("analyze.py", "train_patterns=false"), r"train_patterns is False; expected a folder"),
+    Case("workspace", ("analyze.py", "workspace=abc"), r"workspace is 'abc'; expected <entity>/<project>"),
 ]
 
 
-@parametrized(CASES)
+@parametrized([*MERGES, *COMPARISONS, *COMBINATIONS])
 def test_merges_and_comparisons(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm.check(case, tmp_path)

@@ -33,7 +33,7 @@ def test_a_setting_that_follows_from_the_task_is_no_condition_of_its_own(tmp_pat
 
 def test_two_settings_that_always_change_together_are_one(tmp_path: Path) -> None:
     for rate in (1e-5, 2e-5):
-        make_run(tmp_path / str(rate), optimizer={"learning_rate": rate}, schedule={"peak": rate})
+        make_run(tmp_path / f"rate-{rate}", optimizer={"learning_rate": rate}, schedule={"peak": rate})
     _, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["optimizer.learning_rate"]
 

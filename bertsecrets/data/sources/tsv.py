@@ -71,7 +71,7 @@ class TsvSource(SplitFiles):
             needed.append(self.layout.label)
         for name in needed:
             if name not in header:
-                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, map(shown, header))}.")
+                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
             if header.count(name) > 1:
                 raise UserError(f"File '{path}' has {header.count(name)} columns '{name}'; rename all but one.")
         return {name: header.index(name) for name in needed}

@@ -1,0 +1,324 @@
+"""Data that cannot be read, texts that nobody should send, and scores that are undefined."""
+
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Sequence
+from html import unescape
+from pathlib import Path
+
+from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.runner import Warm
+
+Arrange = Callable[[Path], None]
+HEADER = "sentence\tlabel"
+JUNK = random.Random(0).randbytes(3000)
+DATA = {"data__root": "{folder}/data"}
+FRESH = {"checkpoint": "initial", "model": "folder", "model__path": "{model}", "task": "sst2", "data": "tsv", **DATA}
+MEBIBYTE = 1 << 20
+
+
+def sentences(count: int, label: int | None = None) -> list[str]:
+    """Rows with both labels in turn, or with one."""
+    labels = [number % 2 if label is None else label for number in range(count)]
+    return [f"film number {number} is {('bad', 'good')[value]}\t{value}" for number, value in enumerate(labels)]
+
+
+def tsv(
+    train_rows: Sequence[str] | bytes,
+    dev_rows: Sequence[str] | bytes | None = None,
+    folder: str = "SST-2",
+    header: str = HEADER,
+) -> Arrange:
+    def arrange(root: Path) -> None:
+        place = root / "data" / folder
+        place.mkdir(parents=True)
+        for name, rows in (("train", train_rows), ("dev", train_rows if dev_rows is None else dev_rows)):
+            content = rows if isinstance(rows, bytes) else ("\n".join([header, *rows]) + "\n").encode()
+            (place / f"{name}.tsv").write_bytes(content)
+
+    return arrange
+
+
+def similarity(score: str, count: int = 12) -> Arrange:
+    names = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
+    rows = [f"{number}\tg\tf\ty\to\ts\ts\tfilm {number}\tmovie {number}\t{score}" for number in range(count)]
+    return tsv(rows, folder="STS-B", header="\t".join(names))
+
+
+def acceptability(label: str = "1", count: int = 12) -> Arrange:
+    rows = "\n".join(f"gj04\t{label}\t\tfilm {number} is good" for number in range(count))
+    return tsv(rows.encode(), folder="CoLA")
+
+
+def treebank(text: str | bytes) -> Arrange:
+    def arrange(root: Path) -> None:
+        place = root / "data" / "UD_English-EWT"
+        place.mkdir(parents=True)
+        for name in ("train", "dev", "test"):
+            (place / f"en_ewt-ud-{name}.conllu").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return arrange
+
+
+def then(arrange: Arrange, change: Callable[[Path], object]) -> Arrange:
+    def both(root: Path) -> None:
+        arrange(root)
+        change(root)
+
+    return both
+
+
+def written(name: str, content: str | bytes) -> Arrange:
+    def arrange(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return arrange
+
+
+def frozen(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).chmod(0)
+
+
+def bounded(folder: Path, outcome: Outcome) -> None:
+    """The message is short, and nothing in it can change a terminal or the order of its letters."""
+    (last,) = outcome.stderr.rstrip("\n").split("\n")[-1:]
+    assert len(last) < 2000
+    assert last.isprintable()
+
+
+def pages_say(*sentences_: str) -> Callable[[Path, Outcome], None]:
+    """All pages of the case hold these sentences and no NaN; scores hold no NaN, which is not JSON."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        texts = [path.read_text("utf-8") for path in (folder / "outputs").rglob("*.html")]
+        assert texts
+        visible = [re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL) for text in texts]
+        text = " ".join(unescape(re.sub(r"<[^>]+>", " ", " ".join(visible))).split())
+        for sentence in sentences_:
+            assert sentence in text, sentence
+        assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+        for path in (folder / "outputs").rglob("scores.json"):
+            json.loads(path.read_text(), parse_constant=lambda name: exec(f"raise AssertionError({name!r})"))
+
+    return check
+
+
+def data(name: str, sentence: str, arrange: Arrange | None = None, **settings: object) -> Case:
+    """A refusal of the data."""
+    return Case(
+        name, train(**{**DATA, **settings}), sentence, arrange=arrange, leaves=LATE, check=bounded, seconds=20.0
+    )
+
+
+def plan(name: str, sentence: str, content: str | bytes) -> Case:
+    words = analyze(**FRESH, analysis="disable_groups", ablation__plan_file="{folder}/plan.yaml")
+    arrange = then(tsv(sentences(4)), written("plan.yaml", content))
+    return Case(f"plan-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
+
+
+def framenet(name: str, sentence: str, content: str | bytes | None) -> Case:
+    words = analyze(**FRESH, measure="[frame_relations]", framenet__published="{folder}/sentences.txt")
+    arrange = tsv(sentences(4)) if content is None else then(tsv(sentences(4)), written("sentences.txt", content))
+    return Case(f"framenet-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
+
+
+def conllu(name: str, sentence: str, content: str | bytes) -> Case:
+    words = analyze(**{**FRESH, "task": "ud_ewt", "data": "conllu"})
+    return Case(f"conllu-{name}", words, sentence, arrange=treebank(content), leaves=LATE, check=bounded)
+
+
+def undefined(
+    name: str, arrange: Arrange, *said: str, task: str = "sst2", analysis: str | None = None, **more: object
+) -> Case:
+    """A run on data whose scores are undefined, which ends in a report."""
+    words = (
+        train(**DATA, task=task, **more)
+        if analysis is None
+        else analyze(**{**FRESH, "task": task, "analysis": analysis, **more})
+    )
+    return Case(
+        f"undefined-{name}", words, r"Report: {folder}/outputs", status=0, arrange=arrange, check=pages_say(*said)
+    )
+
+
+WORD = "1\tfilm\tfilm\tNOUN\tNN\t_\t0\troot\t_\t_\n"
+
+FILES = [
+    data("folder-missing", r"data.root '{folder}/data' is not a directory"),
+    data("folder-is-file", r"data.root '{folder}/data' is not a directory", written("data", "x")),
+    data("task-folder-missing", r"SST-2/train.tsv' is missing; data.root must hold", written("data/x", "")),
+    data(
+        "file-missing",
+        r"dev.tsv' is missing; data.root",
+        then(tsv(sentences(4)), lambda f: (f / "data/SST-2/dev.tsv").unlink()),
+    ),
+    data(
+        "file-is-folder",
+        r"train.tsv' cannot be read \(is a directory\)",
+        lambda f: (f / "data/SST-2/train.tsv").mkdir(parents=True),
+    ),
+    data(
+        "file-forbidden",
+        r"dev.tsv' cannot be read \(permission denied\)",
+        then(tsv(sentences(4)), frozen("data/SST-2/dev.tsv")),
+    ),
+    data(
+        "file-loop", r"train.tsv' cannot be read", then(tsv(sentences(4)), lambda f: _loop(f / "data/SST-2/train.tsv"))
+    ),
+    data("file-empty", r"train.tsv' is empty; expected a header", tsv(b"")),
+    data("file-of-newlines", r"train.tsv' is empty; expected a header", tsv(b"\n\n\n")),
+    data("file-header-only", r"train.tsv' holds no examples", tsv([])),
+    data("dev-header-only", r"dev.tsv' holds no examples", tsv(sentences(4), [])),
+    data("file-binary", r"train.tsv' is not UTF-8", tsv(JUNK)),
+    data("file-utf16", r"train.tsv' is not UTF-8", tsv(f"{HEADER}\nfilm\t1\n".encode("utf-16"))),
+    data("file-latin1", r"train.tsv' is not UTF-8", tsv(f"{HEADER}\ncafé\t1\n".encode("latin-1"))),
+    data("file-gzip", r"train.tsv' is not UTF-8", tsv(b"\x1f\x8b\x08\x00" + JUNK)),
+    data("file-nuls", r"train.tsv' has no column 'sentence'", tsv(bytes(100))),
+    data("column-missing", r"train.tsv' has no column 'sentence'; .*label, text", tsv(["a\t1"], header="text\tlabel")),
+    data("label-column-missing", r"has no column 'label'", tsv(["a\t1"], header="sentence\tgold")),
+    data("column-twice", r"has 2 columns 'sentence'; rename", tsv(["a\tb\t1"], header="sentence\tsentence\tlabel")),
+    data("column-hostile", r"has no column 'sentence'", tsv(["a\t1"], header="\x1b[31mred\u202e\tlabel")),
+    data("comma-separated", r"has no column 'sentence'", tsv(["a,1"], header="sentence,label")),
+    data("label-unknown", r"train.tsv:3: label '7' of task 'sst2'; expected one of 0, 1", tsv(["a\t1", "b\t7"])),
+    data("label-empty", r"train.tsv:3: label '' of task", tsv(["a\t1", "b\t"])),
+    data("label-name", r"train.tsv:2: label 'good' of task", tsv(["a\tgood"])),
+    data("label-escape", r"train.tsv:3: label '\\x1b\[31mred\\u202e'", tsv(["a\t1", "b\t\x1b[31mred\u202e"])),
+    data("label-long", r"train.tsv:3: label 'xxxx", tsv(["a\t1", "b\t" + "x" * (MEBIBYTE // 2)])),
+    data("label-of-a-mebibyte", r"train.tsv:3: the row is longer than", tsv(["a\t1", "b\t" + "x" * MEBIBYTE])),
+    data("row-short", r"train.tsv:3: 1 fields, expected at least 2; fix the row", tsv(["a\t1", "b"])),
+    data("row-short-in-dev", r"dev.tsv:2: 1 fields", tsv(sentences(4), ["b"])),
+    data(
+        "text-huge",
+        r"train.tsv:3: the row is longer than 1,000,000 characters",
+        tsv(["a\t1", "b " * 50_000_000 + "\t1"]),
+    ),
+    data(
+        "word-huge",
+        r"train.tsv:3: the row is longer than 1,000,000 characters",
+        tsv(["a\t1", "b" * 100_000_000 + "\t1"]),
+    ),
+    data("line-without-end", r"train.tsv:1: the row is longer", tsv(b"a" * 100_000_000)),
+    data("score-too-large", r"score '9' of task 'stsb'; expected a number from 0 to 5", similarity("9"), task="stsb"),
+    data("score-negative", r"score '-1' of task 'stsb'", similarity("-1"), task="stsb"),
+    data("score-nan", r"score 'nan' of task 'stsb'", similarity("nan"), task="stsb"),
+    data("score-inf", r"score 'inf' of task 'stsb'", similarity("inf"), task="stsb"),
+    data("score-text", r"score 'high' of task 'stsb'", similarity("high"), task="stsb"),
+    data("score-escape", r"score '\\x1b\[0m' of task", similarity("\x1b[0m"), task="stsb"),
+    data("score-long", r"score 'xxx", similarity("x" * 100_000), task="stsb"),
+    data("cola-label", r"train.tsv:1: label '5' of task 'cola'", acceptability("5"), task="cola"),
+    data("cola-fields", r"train.tsv:1: 1 fields, expected at least 4", tsv(b"film\n", folder="CoLA"), task="cola"),
+    data("demo-from-tsv", r"data=tsv does not fit task 'demo_nli'", tsv(sentences(4)), task="demo_nli"),
+    data("sst2-from-conllu", r"Task 'sst2' has no CoNLL-U layout", tsv(sentences(4)), data="conllu"),
+    data("sst2-from-demo", r"data=demo does not fit task 'sst2'", data="demo", data__root=None),
+    data("hub-offline", r"Split 'train' of data set 'nyu-mll/glue' could not be loaded", data="hub", data__root=None),
+    data(
+        "hub-folder-missing",
+        r"data.path '{folder}/gone' is not a directory",
+        data="hub",
+        data__root=None,
+        data__path="{folder}/gone",
+    ),
+    data("set-unknown", r"Evaluation set 'tst' does not exist in task 'sst2'", tsv(sentences(4)), evaluation="tst"),
+    plan("binary", r"plan.yaml cannot be read", JUNK),
+    plan("empty", r"plan.yaml holds .*; expected a list of groups", ""),
+    plan("text", r"plan.yaml holds .*; expected a list of groups", "hello"),
+    plan("mapping", r"plan.yaml holds .*; expected a list of groups", "a: 1"),
+    plan("numbers", r"Group 0 of .*; expected a list of \[layer, head\]", "[1, 2]"),
+    plan("text-in-place", r"Group 0 of .*; expected a list of \[layer, head\]", '[[[0, "x"]]]'),
+    plan("interpolation", r"Group 0 of .*; expected a list of \[layer, head\]", '- [[0, "${oc.env:HOME}"]]'),
+    plan("out-of-range", r"names layer 9, but the model has layers 0 to 2", "[[[9, 9]]]"),
+    plan("head-twice", r"names head 0 of layer 0 twice", "[[[0, 0], [0, 0]]]"),
+    plan("tag", r"plan.yaml cannot be read", '!!python/object/apply:os.system ["touch hacked"]'),
+    framenet("missing", r"framenet.published='{folder}/sentences.txt' does not exist", None),
+    framenet("binary", r"cannot be read; give a UTF-8 text file", JUNK),
+    framenet("empty", r"holds no sentences", ""),
+    framenet("other-form", r"Line 1 of .* is not of the form", "hello world\n"),
+    framenet("deep", r"Line 1 of .* is not of the form", f"hello world {'[' * 5000}{']' * 5000}\n"),
+    framenet("long", r"Line 1 of .* is not of the form", "x" * MEBIBYTE),
+    framenet("escape", r"Line 1 of .* is not of the form", "\x1b[31mred\u202e\n"),
+    conllu("empty", r"holds no sentences; expected CoNLL-U", ""),
+    conllu("text", r"sentence 1", "hello\n\n"),
+    conllu("binary", r"conllu' is not UTF-8", JUNK),
+    conllu("head-out-of-range", r"head 9 does not exist", WORD.replace("\t0\troot", "\t9\troot") + "\n"),
+    conllu("numbering", r"does not number its words", WORD.replace("1\t", "5\t", 1) + "\n"),
+    conllu("long-line", r"conllu:1: the line is longer", "x" * 2 * MEBIBYTE),
+    Case(
+        "conllu-disabling",
+        analyze(**{**FRESH, "task": "ud_ewt", "data": "conllu", "analysis": "disable_heads"}),
+        r"Task 'ud_ewt' has no labels, so the effect of disabling",
+        arrange=treebank(WORD + "\n"),
+        leaves=LATE,
+    ),
+    Case(
+        "conllu-training",
+        train(task="ud_ewt", data="conllu", data__root="{folder}/data"),
+        r"Task 'ud_ewt' has no labels to fine-tune on",
+        arrange=treebank(WORD + "\n"),
+    ),
+    Case(
+        "labels-junk",
+        ("analyze.py", "labelling.labels={folder}/labels.csv", "labelling.folder={folder}/maps"),
+        r"maps",
+        arrange=written("labels.csv", JUNK),
+    ),
+]
+
+
+def _loop(path: Path) -> None:
+    path.unlink()
+    os.symlink(path.name, path)
+
+
+RUN = [
+    Case(f"text-{name}", train(**DATA), r"Report: {folder}/outputs", status=0, arrange=tsv(rows), check=pages_say())
+    for name, rows in (
+        ("hostile", ["a\x1b[31m\u202e <script>alert(1)</script>\t1", "b\u2066\x07\t0"] * 4),
+        ("blank", ["\t1", " \t0"] * 4),
+        ("nul", ["fi\0lm\t1", "b\t0"] * 4),
+        ("quotes", ['"never closed\t1', "b\t0"] * 4),
+        ("emoji", ["👩‍👩‍👧‍👦 👍🏽\t1", "𝔣𝔦𝔩𝔪 ﷽\t0"] * 4),
+        ("separators", ["a\u2028b\u0085c\x0bd\x0ce\t1", "b\t0"] * 4),
+        ("long", ["film " * 20_000 + "\t1", "b\t0"] * 2),
+        ("crlf", f"{HEADER}\r\na\t1\r\nb\t0\r\n".encode()),
+        ("byte-order-mark", f"\ufeff{HEADER}\na\t1\nb\t0\n".encode()),
+    )
+]
+
+UNDEFINED = [
+    undefined("constant-labels", tsv(sentences(8), sentences(8, 1))),
+    undefined("constant-everywhere", tsv(sentences(8, 1))),
+    undefined("one-evaluated", tsv(sentences(8), sentences(1)), "On 1 development example the model's"),
+    undefined("one-trained", tsv(sentences(1), sentences(8))),
+    undefined("one-of-each", tsv(sentences(1))),
+    undefined("constant-scores", similarity("3.0"), "val/pearson is undefined", task="stsb"),
+    undefined("one-score", similarity("3.0", 1), "val/pearson is undefined", task="stsb"),
+    undefined("constant-matthews", acceptability(), task="cola"),
+    *(
+        undefined(f"{analysis}-{name}", arrange, analysis=analysis)
+        for analysis in ("drift", "patterns", "features", "scores", "full")
+        for name, arrange in (
+            ("one", tsv(sentences(8), sentences(1))),
+            ("constant", tsv(sentences(8), sentences(8, 1))),
+        )
+    ),
+    undefined(
+        "measures-one",
+        tsv(sentences(8), sentences(1)),
+        analysis="scores",
+        measure="[entropy,offsets]",
+        compare_with="[initial,random]",
+    ),
+    undefined("disabling-constant", tsv(sentences(8), sentences(8, 1)), analysis="disable_heads"),
+    undefined("disabling-two", tsv(sentences(8), sentences(2)), analysis="disable_layers"),
+    undefined("redundancy-constant", tsv(sentences(8), sentences(8, 1)), analysis="redundancy"),
+    undefined("disabling-matthews", acceptability(), analysis="disable_layers", task="cola"),
+]
+
+
+@parametrized([*FILES, *RUN, *UNDEFINED])
+def test_tasks_and_texts(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm.check(case, tmp_path)
