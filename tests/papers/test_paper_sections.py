@@ -83,25 +83,29 @@ def test_a_score_that_is_undefined_is_no_defeat(tmp_path: Path) -> None:
 WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
 
 
-def relation_run(p_position: float | None, p_received: float | None, task: str = "mrpc") -> dict[str, Any]:
+def relation_run(p: Sequence[float] | None, task: str = "mrpc", others: float = 0.001) -> dict[str, Any]:
+    """The three corrected p-values of the highest head; the other heads have ``others`` in all tests."""
     columns = {"weight": WEIGHT, "over_position": np.full((2, 2), 0.05)}
-    for name, p in (("p_position_holm", p_position), ("p_received_holm", p_received)):
-        if p is not None:
-            # The other heads pass both tests.
-            columns[name] = np.where(np.isclose(WEIGHT, 0.7), p, 0.001)
+    for name, value in zip(("position", "received", "other_links"), p or (), strict=False):
+        columns[f"p_{name}_corrected"] = np.where(np.isclose(WEIGHT, 0.7), value, others)
     return {"task": task, "measured": [("initial", "frame_relations", columns)]}
 
 
 @pytest.mark.parametrize(
-    ("p_position", "p_received", "verdict", "count"),
-    [(0.01, 0.02, "relation", 4), (0.01, 0.6, "word", 3), (0.5, 0.02, "position", 3), (0.5, 0.6, "neither", 3)],
+    ("p", "verdict", "count"),
+    [
+        ((0.01, 0.02, 0.03), "relation", 4),
+        ((0.01, 0.6, 0.01), "not shown", 3),
+        ((0.5, 0.02, 0.01), "not shown", 3),
+        ((0.01, 0.02, 0.5), "not shown", 3),
+    ],
 )
 def test_a_head_attends_along_relations_if_its_tests_say_so(
-    tmp_path: Path, p_position: float, p_received: float, verdict: str, count: int
+    tmp_path: Path, p: Sequence[float], verdict: str, count: int
 ) -> None:
-    chapter = chapter_of(relations, tmp_path, relation_run(p_position, p_received))
+    chapter = chapter_of(relations, tmp_path, relation_run(p))
     [claim] = chapter.claims
-    assert claim.holds is (verdict == "relation")
+    assert claim.holds is True
     [row] = chapter.section.tables[1].rows
     highest = f"l00h01: 0.700 ({verdict}); l01h01: 0.300 (relation)"
     assert row[2].startswith(highest)
@@ -109,12 +113,17 @@ def test_a_head_attends_along_relations_if_its_tests_say_so(
     assert row[6] == "l00h01: 0.201; l06h05: 0.209"
 
 
+def test_that_no_head_is_shown_to_follow_the_relation_refutes_nothing(tmp_path: Path) -> None:
+    [claim] = chapter_of(relations, tmp_path, relation_run((0.01, 0.01, 0.5), others=0.5)).claims
+    assert claim.holds is None
+
+
 def test_relations_without_tests_are_undecided(tmp_path: Path) -> None:
     [claim] = chapter_of(
-        relations, tmp_path / "new", relation_run(None, None), relation_run(0.01, 0.01, task="rte")
+        relations, tmp_path / "new", relation_run(None), relation_run((0.01, 0.01, 0.01), task="rte")
     ).claims
-    assert (claim.holds, "alone explain for rte (both" in claim.here) == (True, True)
-    [untested] = chapter_of(relations, tmp_path / "old", relation_run(None, None)).claims
+    assert (claim.holds, "exists for rte (three" in claim.here) == (True, True)
+    [untested] = chapter_of(relations, tmp_path / "old", relation_run(None)).claims
     assert untested.holds is None
 
 
