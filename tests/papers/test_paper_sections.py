@@ -134,8 +134,9 @@ def feature_run(names: Sequence[str], task: str = "qqp", rise: float = 0.02) -> 
     """Nouns get more than before fine-tuning, in every head."""
     own = {name: np.asarray(SPECIAL[name]) for name in names}
     own |= {f"{name}_uniform": np.full((3, 2), 0.05) for name in names}
-    own |= {f"{name}_over_uniform": own[name] - 0.05 for name in names}
-    delta = {name: np.full((3, 2), rise if name in ("nouns", "nouns_over_uniform") else 0.0) for name in own}
+    own |= {f"{name}_random": np.full((3, 2), 0.05) for name in names}
+    own |= {f"{name}_over_random": own[name] - 0.05 for name in names}
+    delta = {name: np.full((3, 2), rise if name in ("nouns", "nouns_over_random") else 0.0) for name in own}
     before = {name: own[name] - delta[name] for name in own}
     stages = (("training", own), ("initial", before), ("training-initial", delta))
     return {"task": task, "measured": [(stage, "features", columns) for stage, columns in stages]}

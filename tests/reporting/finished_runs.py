@@ -14,7 +14,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM, Features
+from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM, Features
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.results.ablation_table import AblationTable
@@ -86,12 +86,16 @@ def _declarations(measure: str, columns: Mapping[str, ArrayLike]) -> list[Declar
     elif measure == "patterns":
         experiment = Patterns(1, 1)
     elif measure == "features":
-        names = {name.removesuffix(OVER_UNIFORM).removesuffix(UNIFORM) for name in columns}
+        names = {name.removesuffix(OVER_RANDOM).removesuffix(RANDOM).removesuffix(UNIFORM) for name in columns}
         experiment = Features(1, 1, dict.fromkeys(sorted(names), noun))
     elif measure == "token_to_token":
-        features = [name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_")]
+        features = [
+            name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_") and not name.endswith(RANDOM)
+        ]
         others = [name for name in columns if not name.startswith("cls_to_") and name != "uniform"]
-        pairs = [name for name in others if not name.endswith(("_mean", "_beyond_position", "_far"))]
+        pairs = [
+            name for name in others if not name.endswith(("_mean", "_beyond_position", "_beyond_received", "_far"))
+        ]
         experiment = TokenToToken(1, 1, dict.fromkeys(features, noun), {pair: {"link": "head"} for pair in pairs})
     return [] if experiment is None else [experiment.declaration()]
 

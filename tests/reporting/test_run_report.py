@@ -200,12 +200,12 @@ def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_pa
     older = trained(tmp_path / "older", cosine_LH=COSINE, measured=[("training", "features", columns)])
     sections = report_run(older, heads=2).report.sections
     (section,) = [section for section in sections if section.title == "Attention to linguistic features"]
-    assert "no features/nouns_over_uniform" in section.paragraphs[0]
+    assert "no features/nouns_" in section.paragraphs[0]
     assert not section.tables
     assert not section.figures
     assert not section.findings
     assert "How each head's attention changed" in [section.title for section in sections]
-    columns["nouns_over_uniform"] = np.full((2, 2), 0.05)
+    columns |= {f"nouns_{end}": np.full((2, 2), 0.05) for end in ("random", "over_random")}
     newer = trained(tmp_path / "newer", measured=[("training", "features", columns)])
     (section,) = report_run(newer, heads=2).report.sections[1:-1]
     assert section.tables

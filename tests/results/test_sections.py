@@ -89,7 +89,7 @@ def test_what_cannot_tell_models_apart_is_not_compared() -> None:
     features = Features(1, 1, {"nouns": {"pos": ["NOUN"]}}).declaration()
     relations = FrameRelations(1, 1).declaration()
     for declaration, names in (
-        (features, ["nouns", "nouns_uniform", "nouns_over_uniform"]),
+        (features, ["nouns", "nouns_uniform", "nouns_random", "nouns_over_random"]),
         (relations, ["weight", "uniform", "p_position_corrected"]),
     ):
         delta = np.full((2, 3, len(names)), 0.1)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.measures.linguistic.columns import SPECIAL, feature_label
-from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM
+from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.papers.kovaleva2019.chapter import (
     Chapter,
@@ -120,13 +120,13 @@ def _special_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table
 def _before_and_after(condition: Condition) -> dict[str, list[Change]]:
     """Changes since before fine-tuning, by column, one for each seed in which both models were measured.
 
-    Columns over uniform attention change as much as those without it, and are left out.
+    Columns of random words are left out.
     """
     replicates = condition.replicates(_MEASURE)
     by_column: dict[str, list[Change]] = {}
     for view in () if replicates is None else replicates.views:
         for column, change in view.compared.get(INITIAL, {}).items():
-            if not column.endswith(OVER_UNIFORM):
+            if not column.endswith((RANDOM, OVER_RANDOM)):
                 by_column.setdefault(column, []).append(change)
     return by_column
 
