@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,7 @@ class CheckpointSettings(Settings):
     """The ``checkpoint`` section of ``train.py``."""
 
     every_n_steps: int = Field(default=200, ge=1, description="a whole number from 1")
+    report: Literal["best", "last"] = Field(default="best", description="best or last")
 
 
 class SweepSettings(Settings):

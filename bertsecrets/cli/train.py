@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from torch import Tensor
 
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
@@ -24,7 +26,8 @@ from bertsecrets.cli.build import (
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
-from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.checkpoint import read_record
+from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.results.config_copy import plain, write_config
@@ -73,6 +76,7 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )
+    module.validated_after_training = True
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
     callbacks = [
         *make_watcher(settings, run=run, random=untrained),
@@ -88,9 +92,13 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
         if trainer.interrupted:
             raise KeyboardInterrupt
         trainer.save_checkpoint(last)
-        if module.scored_step != trainer.global_step:
-            # With several validations in an epoch, the last step seldom falls on one.
-            trainer.validate(module, datamodule=data, verbose=False)
+        # Scores, measures and disabling of one page are all of one set of weights.
+        best = run.checkpoints / BEST
+        selected = settings.checkpoint.report == "best" and best.is_file()
+        module.record["step"] = int(read_record(best)[RECORD]["step"]) if selected else trainer.global_step
+        trainer.validate(
+            module, datamodule=data, ckpt_path=str(best) if selected else None, verbose=False, weights_only=True
+        )
         finish(
             run,
             module,
@@ -98,9 +106,22 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
             trainer,
             heads=settings.report.heads,
             trusted=trusted_classes(settings),
+            selected=selected,
             seconds=time.monotonic() - started,
         )
     return module.scores
+
+
+class LaterAmongEquals(ModelCheckpoint):
+    """Keep the best checkpoint, of equally good ones the later."""
+
+    def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
+        if current is not None and self.best_model_score is not None:
+            # An undefined score counts as the lowest, as in Lightning.
+            score = -torch.inf if bool(current.isnan()) else current
+            if bool(self.best_model_score == score):
+                return True
+        return super().check_monitor_top_k(trainer, current)
 
 
 def _checkpoints(settings: TrainSettings, module: SequenceClassifier, run: Run) -> list[Callback]:
@@ -110,7 +131,7 @@ def _checkpoints(settings: TrainSettings, module: SequenceClassifier, run: Run) 
         "enable_version_counter": False,
         "auto_insert_metric_name": False,
     }
-    best = ModelCheckpoint(
+    best = LaterAmongEquals(
         **folder, filename=Path(BEST).stem, monitor=module.monitor, mode="max", save_weights_only=True
     )
     last = ModelCheckpoint(**folder, filename=Path(LAST).stem, every_n_train_steps=settings.checkpoint.every_n_steps)

@@ -1,18 +1,21 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from bertsecrets.reporting.joins import JOINS
+from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
-from bertsecrets.results.formatting import number, with_error
+from bertsecrets.results.formatting import lower_first, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.scores import RunScores
+from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
@@ -27,12 +30,14 @@ class RunReport:
         scores: Scores of the run's last validation.
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
+        analysis: Whether the run analysed a finished checkpoint.
     """
 
     report: Report
     scores: RunScores
     highlights: Highlights | None
     scalars: Mapping[str, float]
+    analysis: bool = False
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -64,8 +69,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     experiments = views_of(run)
     sections: dict[str, Section] = {}
     scalars: dict[str, float] = {}
+    of_task: set[str] = set()
     for name, (declaration, view) in experiments.items():
         kind = experiment_of(declaration, trusted)
+        of_task |= {name} if kind.reads_task else set()
         try:
             section = kind.describe(view)
             scalars |= kind.scalars(view)
@@ -76,7 +83,16 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             sections[name] = section
     views = {name: view for name, (_, view) in experiments.items()}
     compared = [section for view in views.values() if (section := compared_section(view)) is not None]
-    joins = [section for join in JOINS if (section := join(views, sections, heads)) is not None]
+    nothing_learned = scores.learned is False
+    joins = [
+        section
+        for join in JOINS
+        if not (nothing_learned and join in READ_TASK) and (section := join(views, sections, heads)) is not None
+    ]
+    if nothing_learned:
+        sections = {
+            name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
+        }
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     flat = [part for section in (*sections.values(), *compared, *joins) for part in section.flat()]
     highlights = next(iter(singled.values()), None)
@@ -87,14 +103,61 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             for section in flat
         ]
     config = run.config()
+    of_scores = [_scores_section(scores)] if scores.lines() else []
+    analysis = bool(config.get("checkpoint"))
     report = Report(
-        title=f"What changed inside {run.model} on {run.task}",
+        title=_analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,
         facts=_facts(run, scores, config),
-        notes=[note for name in singled if (note := _steps_in_words(views[name], scores)) is not None],
-        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, _reading_section()],
+        notes=[
+            *([_nothing_learned(scores)] if nothing_learned else []),
+            *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
+        ],
+        links=_origin(run, config) if analysis else [],
+        # An analysis leads with what was asked for.
+        sections=[*flat, *of_scores, _reading_section()] if analysis else [*of_scores, *flat, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars)
+    return RunReport(report, scores, highlights, scalars, analysis)
+
+
+def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
+    titles = [view.title for _, view in experiments.values() if view.title]
+    what = titles[0] if len(titles) == 1 else "Attention heads"
+    return f"{what}: {run.model} on {run.task}"
+
+
+def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A link to the report of the run that the analysed checkpoint is of; none if its folder is not known."""
+    folder = (config.get("trained") or {}).get("folder")
+    if not isinstance(folder, str):
+        return []
+    page = Path(folder) / run.report_path.name
+    if not page.is_file():
+        return []
+    address = quote(Path(os.path.relpath(page, run.folder.resolve())).as_posix())
+    return [(f"Drift and gradients during training: the report of {run.name}", address)]
+
+
+def _nothing_learned(scores: RunScores) -> str:
+    name, first = next(iter(scores.sets.items()))
+    line = scores.lines()[0]
+    examples = f"{first.count:,} example{'s' * (first.count != 1)} of {name}"
+    return (
+        f"Nothing was learned that {examples} can show: {line.name} is {number(line.value)}, always answering "
+        f"“{scores.constant_answer}” has {_constant(line)}, and the model is not shown to be better "
+        f"(one-sided p = {p_value(first.p_constant)}). What its heads do for the task is not interpreted."
+    )
+
+
+def _not_interpreted(section: Section) -> Section:
+    """A section whose findings are left out, its numbers kept."""
+    return replace(
+        section,
+        findings=(),
+        paragraphs=["These numbers are not interpreted: the model is not shown to beat a constant answer."],
+        highlights=None,
+        parts=[_not_interpreted(part) for part in section.parts],
+    )
 
 
 def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
@@ -102,8 +165,8 @@ def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
     if view.step is None or view.step == scores.step:
         return None
     return (
-        f"Scores and analyses are those of the weights at step {scores.step}, by default a run's best "
-        f"checkpoint; changes of heads during training are those at step {view.step}, the last step."
+        f"Scores are those of the weights at step {scores.step}; {lower_first(view.title)} is that of the weights at step "
+        f"{view.step}."
     )
 
 
@@ -125,11 +188,33 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
     return facts
 
 
+def _constant(line: Score) -> str:
+    return number(line.baseline) if np.isfinite(line.baseline) else "no defined score"
+
+
 def _scores_section(scores: RunScores) -> Section:
     lines = scores.lines()
     first = lines[0]
     count = next(iter(scores.sets.values())).count
-    constant = number(first.baseline) if np.isfinite(first.baseline) else "no defined score"
+    value = f"is {number(first.value)}" if np.isfinite(first.value) else "is undefined"
+    chosen = (
+        [
+            "The checkpoint was chosen by the first of these scores on the same examples, so that the scores are on the high "
+            "side: another sample of the task may give lower ones."
+        ]
+        if scores.selected
+        else []
+    )
+    better = {name: entry.p_constant for name, entry in scores.sets.items() if np.isfinite(entry.p_constant)}
+    tested = (
+        [
+            "One-sided p of the model being no better than the constant answer: "
+            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test over examples; for "
+            "correlations a permutation test)."
+        ]
+        if better
+        else []
+    )
     rows = [
         [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
         for line in lines
@@ -142,13 +227,15 @@ def _scores_section(scores: RunScores) -> Section:
     return Section(
         "Scores",
         [
-            f"On {count} development examples the model's {first.name} is {number(first.value)}; always answering "
-            f"“{scores.constant_answer}” has {constant}."
+            f"On {count:,} development example{'s' * (count != 1)} the model's {first.name} {value}; always answering "
+            f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
             "The constant answer is the training set's most frequent class, or its mean score: a model that does not "
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
-            "which is easy to beat: compare the accuracy instead."
+            "which is easy to beat: compare the accuracy instead.",
+            *tested,
+            *chosen,
         ],
         [Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
         [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],

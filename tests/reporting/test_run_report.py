@@ -48,8 +48,8 @@ def test_a_note_says_when_scores_are_of_other_weights_than_the_change_of_heads(
     of_weights = [line for line in lead if "weights at step" in line]
     assert len(of_weights) == noted
     if noted:
-        assert "weights at step 4," in of_weights[0]
-        assert "training are those at step 9" in of_weights[0]
+        assert "weights at step 4;" in of_weights[0]
+        assert "drift of attention is that of the weights at step 9" in of_weights[0]
 
 
 def test_a_run_with_scores_alone(tmp_path: Path) -> None:
