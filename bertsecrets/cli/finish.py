@@ -72,7 +72,7 @@ def finish(
         scores.lines(),
         summary.highlights,
         run.report_path,
-        findings=summary.report.lead[:_PRINTED] if summary.analysis else (),
+        findings=summary.report.lead[:_PRINTED] if summary.analysis else summary.report.notes[:1],
     )
 
 

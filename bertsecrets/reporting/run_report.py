@@ -12,7 +12,7 @@ import numpy as np
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
-from bertsecrets.results.formatting import lower_first, number, p_value, with_error
+from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
@@ -216,7 +216,13 @@ def _scores_section(scores: RunScores) -> Section:
         else []
     )
     rows = [
-        [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
+        [
+            line.name,
+            number(line.value),
+            f"{number(line.low)} to {number(line.high)}" if np.isfinite(line.low) else MISSING,
+            number(line.baseline),
+            number(line.value - line.baseline, signed=True),
+        ]
         for line in lines
     ]
     figure = scores_figure(
@@ -237,7 +243,13 @@ def _scores_section(scores: RunScores) -> Section:
             *tested,
             *chosen,
         ],
-        [Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
+        [
+            Table(
+                ["metric", "model", "95 % interval", "constant answer", "difference"],
+                rows,
+                "Scores (Wilson's interval of an accuracy over examples)",
+            )
+        ],
         [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],
     )
 
@@ -249,6 +261,6 @@ def _reading_section() -> Section:
             "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head 12-9 is "
             "layer 11 · head 8 here.",
             "Every number of this page is in heads.parquet, one row for each head, and in scores.json, in the run's "
-            "folder. A difference between two heads that is smaller than about two standard errors is noise.",
+            "folder. A difference between two heads that is smaller than about two standard errors may be noise.",
         ],
     )

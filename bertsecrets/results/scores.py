@@ -24,12 +24,15 @@ class Score:
         value: The model's score; NaN where undefined.
         baseline: The constant prediction's score; NaN where undefined, such as a correlation with a constant.
         stderr: Standard error of ``value``; NaN where unknown.
+        low, high: Ends of a 95 % interval of ``value``, inside the metric's range; NaN where unknown.
     """
 
     name: str
     value: float
     baseline: float
     stderr: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
 
 
 LEVEL = 0.05
@@ -143,13 +146,20 @@ class RunScores:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 
     def lines(self) -> list[Score]:
-        """Every metric with its baseline; an accuracy with its standard error as a proportion."""
+        """Every metric with its baseline; an accuracy with its standard error and Wilson's interval as a proportion.
+
+        An accuracy of 0 or 1 has no standard error: the estimate would be 0, which no number of examples can show.
+        """
         lines = []
         for name, scores in self.sets.items():
             for metric, baseline in scores.constant.items():
                 value = scores.model[metric]
-                error = math.sqrt(value * (1 - value) / scores.count) if metric == "accuracy" else math.nan
-                lines.append(Score(f"{name}/{metric}", value, baseline, error))
+                error = low = high = math.nan
+                if metric == "accuracy" and math.isfinite(value) and scores.count:
+                    right = round(value * scores.count)
+                    low, high = stats.binomtest(right, scores.count).proportion_ci(method="wilson")
+                    error = math.sqrt(value * (1 - value) / scores.count) if 0 < value < 1 else math.nan
+                lines.append(Score(f"{name}/{metric}", value, baseline, error, float(low), float(high)))
         return lines
 
 

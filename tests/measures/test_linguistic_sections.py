@@ -64,7 +64,7 @@ def features(values: dict[str, Array]) -> tuple[Section, set[str]]:
 def test_the_section_says_where_features_are_attended_to_most() -> None:
     section, figures = features(FEATURES)
     assert section.findings == [
-        "Most attention goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
+        "Most attention, by layer, goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
         "heads), as in the paper: [CLS] early, [SEP] late.",
         "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
         "much; 1 of 4 heads gives nouns significantly more.",

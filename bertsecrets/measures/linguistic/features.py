@@ -283,9 +283,15 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
     if not special:
         return []
     layers = {name: np.nanmean(view.value(name), 1) for name in special}
+    first = layers[special[0]]
+    if len(first) == 1:
+        received = " and ".join(f"{SPECIAL[name]} {number(layers[name][0])}" for name in special)
+        return [f"In the only layer, tokens give on average {received} of their attention to special tokens."]
     peaks = {name: int(np.nanargmax(mean_L)) for name, mean_L in layers.items()}
     places = " and ".join(
         f"{SPECIAL[name]} in layer {peaks[name]} ({number(layers[name][peaks[name]])} on average over heads)"
+        if number(float(np.nanmin(layers[name]))) != number(float(np.nanmax(layers[name])))
+        else f"{SPECIAL[name]} equally in all layers ({number(layers[name][0])})"
         for name in special
     )
     order = ""
@@ -294,7 +300,7 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
         order = (
             ", as in the paper: [CLS] early, [SEP] late" if earlier else ", unlike the paper's [CLS] early, [SEP] late"
         )
-    return [f"Most attention goes to {places}{order}."]
+    return [f"Most attention, by layer, goes to {places}{order}."]
 
 
 def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
@@ -314,9 +320,15 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     place = highest(ratios[best])
     return [
         f"Furthest above as many random words of the same examples is attention to {feature_label(best)} in "
-        f"{head_label(*place)}, {ratios[best][place]:.1f} times as much; {int(certain[best].sum())} of {heads} "
-        f"head{'s' * (heads > 1)} {'give' if certain[best].sum() != 1 else 'gives'} {feature_label(best)} significantly more."
+        f"{head_label(*place)}, {ratios[best][place]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
+        f"{feature_label(best)} significantly more."
     ]
+
+
+def _significantly(count: int, heads: int) -> str:
+    if heads == 1:
+        return "it is the only head, and gives"
+    return f"{count} of {heads} heads {'gives' if count == 1 else 'give'}"
 
 
 def _table(view: MeasureView, names: Sequence[str]) -> Table:
