@@ -1,6 +1,9 @@
 """Analyse a finished checkpoint: the numbers, figures and report of train.py, without training."""
 
-from bertsecrets.cli.commands.analyze import main
+from bertsecrets.sweeps.signals import exit_on_signals
 
 if __name__ == "__main__":
+    exit_on_signals()
+    from bertsecrets.cli.commands.analyze import main
+
     main()

@@ -1,6 +1,9 @@
 """Fine-tune a model on a task and watch every attention head while it learns."""
 
-from bertsecrets.cli.commands.train import main
+from bertsecrets.sweeps.signals import exit_on_signals
 
 if __name__ == "__main__":
+    exit_on_signals()
+    from bertsecrets.cli.commands.train import main
+
     main()

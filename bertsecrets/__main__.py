@@ -4,6 +4,7 @@ import runpy
 import sys
 
 from bertsecrets.errors import choices
+from bertsecrets.sweeps.signals import exit_on_signals
 
 COMMANDS = {
     "train": "fine-tune a model on a task and watch every attention head",
@@ -32,6 +33,7 @@ def main() -> None:
         print(f"error: Unknown command '{command}'; {choices(command, COMMANDS)}.", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     del sys.argv[1]
+    exit_on_signals()
     # The command becomes the main module, so that Lightning and sweeps start their processes with `-m` and its name.
     runpy.run_module(f"bertsecrets.cli.commands.{command}", run_name="__main__", alter_sys=True)
 

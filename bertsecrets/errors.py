@@ -16,13 +16,19 @@ class BusyError(UserError):
     """Another process is already doing what the user asked for."""
 
 
+_LONGEST_NAME = 100
+
+
 def choices(name: str, valid: Iterable[str]) -> str:
     """The tail of an "unknown name" sentence: the nearest valid name, then all of them.
 
-    >>> choices("mrcp", ["mrpc", "rte"])
-    "did you mean 'mrpc'? Valid names: mrpc, rte"
+    >>> choices("mrcp", ["mrpc", "rte"]), choices("sst", ["mrpc", "rte"])
+    ("did you mean 'mrpc'? Valid names: mrpc, rte", 'valid names: mrpc, rte')
     """
     names = sorted(valid)
-    listing = f"Valid names: {', '.join(names)}" if names else "There are no valid names"
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean '{nearest[0]}'? {listing}" if nearest else listing
+    if not names:
+        return "there are no valid names"
+    listing = f"alid names: {', '.join(names)}"
+    # Comparing takes time in proportion to the length.
+    nearest = difflib.get_close_matches(name[:_LONGEST_NAME], names, n=1, cutoff=0.5)
+    return f"did you mean '{nearest[0]}'? V{listing}" if nearest else f"v{listing}"

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
 from bertsecrets.errors import UserError, choices
@@ -17,12 +19,43 @@ CONF = next(folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") i
 _LONGEST = 80
 """Characters of a value that a message shows."""
 
+_SECTION = "a section of keys and values"
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    type(None): "null",
+    Any: "any value",
+}
+
+
+LARGEST = 2**32
+"""Whole numbers in a configuration are smaller: more than any count, size or seed needs, and safe for every library."""
+
+
+def _check_name(name: str) -> str:
+    parts = Path(name).parts
+    if not name.isprintable() or ".." in parts or Path(name).is_absolute() or any(len(p.encode()) > 200 for p in parts):
+        raise ValueError("not a name")
+    return name
+
+
+Name = Annotated[
+    str,
+    AfterValidator(_check_name),
+    Field(min_length=1, description="a name for folders: printable, at most 200 bytes, not absolute and without '..'"),
+]
+"""A name that is used for folders and files below the output folder."""
+
 
 class Settings(BaseModel):
     """A section of the configuration; a subclass declares its keys as fields with types, ranges and defaults.
 
     Every field has a ``description`` that completes the sentence "expected ...": it is what a user reads about a value
-    that does not fit. Values are not converted: ``"1"``, ``true`` and ``1.0`` are no whole numbers.
+    that does not fit. Values are not converted: ``"1"``, ``true`` and ``1.0`` are no whole numbers,
+    and ``nan`` and ``inf`` are no numbers.
 
     >>> from pydantic import Field
     >>> class Sampling(Settings):
@@ -35,7 +68,7 @@ class Settings(BaseModel):
     bertsecrets.errors.UserError: sampling.seed is -1; expected a whole number from 0.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def read(cls, section: str, values: Any) -> Self:
@@ -58,28 +91,70 @@ class Settings(BaseModel):
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: cut where it is long."""
-    text = repr(value)
+    """A value as a message shows it: as in a configuration, and cut where it is long.
+
+    >>> shown(None), shown(True), shown("1")
+    ('null', 'true', "'1'")
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    # A long text takes time and memory to be quoted.
+    text = repr(value[: _LONGEST + 1] if isinstance(value, str) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def check_numbers(values: Any, place: str = "") -> None:
+    """Raise UserError, naming the key, if a configuration holds a whole number of ``LARGEST`` or beyond."""
+    if type(values) is int and abs(values) >= LARGEST:
+        raise UserError(f"{place} is {shown(values)}; expected a number below {LARGEST}.")
+    if isinstance(values, Mapping):
+        for key, value in values.items():
+            check_numbers(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(values, list):
+        for value in values:
+            check_numbers(value, place)
+
+
+def in_words(annotation: Any) -> str:
+    """What a type expects, to complete the sentence "expected ...".
+
+    >>> in_words(int | None), in_words(Sequence[str]), in_words(Literal["zip", "all"])
+    ('a whole number or null', 'a list', 'zip or all')
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        described = (part.description for part in arguments[1:] if isinstance(part, FieldInfo) and part.description)
+        return next(described, in_words(arguments[0]))
+    if origin is Literal:
+        return " or ".join("null" if name is None else str(name) for name in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(in_words(kind) for kind in arguments)
+    kind = origin or annotation
+    if isinstance(kind, type) and issubclass(kind, (Sequence, Mapping)) and kind is not str:
+        return _SECTION if issubclass(kind, Mapping) else "a list"
+    return _WORDS.get(kind, "a value of another type")
 
 
 def _sentence(kind: type[BaseModel], section: str, problem: str, place: Sequence[str | int], values: Any) -> str:
     field = None
     path = [section] if section else []
     value = values
+    nested: type[BaseModel] | None = kind
     for name in map(str, place):
-        if problem == "extra_forbidden" and name not in kind.model_fields:
-            return f"Unknown key '{'.'.join([*path, name])}'; {choices(name, kind.model_fields)}."
-        field = kind.model_fields[name]
-        path.append(name)
-        value = value.get(name)
-        nested = _nested(field.annotation)
-        if nested is None:
-            # Deeper places are those of a list's entries or of a union's branches: the whole value is shown.
+        if nested is not None:
+            if problem == "extra_forbidden" and name not in nested.model_fields:
+                return f"Unknown key '{'.'.join([*path, name])}'; {choices(name, nested.model_fields)}."
+            field = nested.model_fields[name]
+            value = value.get(name)
+            nested = _nested(field.annotation)
+        elif isinstance(value, Mapping) and name in value:
+            value = value[name]
+        else:
+            # Places in a list, and the branches of a union: the whole value is shown.
             break
-        kind = nested
+        path.append(name)
     key = ".".join(path)
-    expected = field.description if field is not None else "a section of keys and values"
+    expected = _SECTION if field is None else field.description or in_words(field.annotation)
     if problem == "missing":
         return f"{key} has no value; give {expected}."
     names = get_args(field.annotation) if field is not None else ()

@@ -17,6 +17,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.metrics import decide
 
 _JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
+_TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect")
 
 
 def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
@@ -37,29 +38,56 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
             chosen = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
             if not chosen:
                 continue
+            if len(label_N) < 2:
+                rows += [_undefined(outcomes.plan, index, {**identity, "metric": metric}, settings) for index in chosen]
+                continue
             verdicts = judge(metric, label_N, clean_N, prediction_VN[chosen], **settings)
             for place, index in enumerate(chosen):
-                variant = outcomes.plan.variants[index]
+                numbers = {name: float(getattr(verdicts, name)[place]) for name in _JUDGED}
+                if math.isnan(numbers["delta"]):
+                    # Nothing was tested: a p-value of 1 would look like a result.
+                    numbers |= dict.fromkeys(_TESTED, math.nan)
                 rows.append(
                     {
+                        **_described(outcomes.plan, index, len(label_N)),
                         **identity,
                         "metric": metric,
-                        "mode": outcomes.plan.mode,
-                        "kind": kind,
-                        "variant": variant.name,
-                        "heads": " ".join(f"{layer}-{head}" for layer, head in variant.heads),
-                        "num_heads": len(variant.heads),
-                        "count": len(label_N),
-                        "layer": variant.layer,
-                        "head": variant.head,
                         "baseline": float(verdicts.baseline),
                         "level": verdicts.level,
                         "false_discovery_rate": verdicts.false_discovery_rate,
                         "significant": bool(verdicts.significant[place]),
-                        **{name: float(getattr(verdicts, name)[place]) for name in _JUDGED},
+                        **numbers,
                     }
                 )
     return rows
+
+
+def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
+    """The columns of a row that say which variant it is about."""
+    variant = plan.variants[index]
+    return {
+        "mode": plan.mode,
+        "kind": variant.kind,
+        "variant": variant.name,
+        "heads": " ".join(f"{layer}-{head}" for layer, head in variant.heads),
+        "num_heads": len(variant.heads),
+        "count": count,
+        "layer": variant.layer,
+        "head": variant.head,
+    }
+
+
+def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a variant whose effect cannot be judged: a single example has no spread."""
+    return {
+        **_described(plan, index, 1),
+        **identity,
+        "baseline": math.nan,
+        "level": settings.get("level", 0.95),
+        "false_discovery_rate": settings.get("false_discovery_rate", 0.05),
+        "significant": False,
+        **dict.fromkeys(_JUDGED, math.nan),
+    }
 
 
 def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dict[str, Any]]:
@@ -71,6 +99,9 @@ def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dic
     checks = {}
     for metric in task.metrics:
         check = selection_check(metric, label_N, clean_N, prediction_VN[heads], seed=seed)
+        if not math.isfinite(check.claimed):
+            # The score is undefined for every choice on some half.
+            continue
         content = {name: value for name, value in vars(check).items() if name not in ("best", "chosen")}
         best = outcomes.plan.variants[heads[check.best]].name
         checks[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,37 +70,60 @@ class Outcomes:
         try:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
-                return cls(plan, *(file.get_tensor(name) for name in _TENSORS))
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+                outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
                 f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
             ) from error
+        shapes = [list(tensor.shape) for tensor in (outcomes.label_N, outcomes.clean_NC, outcomes.logits_NVC)]
+        count, classes = len(outcomes.index_N), outcomes.clean_NC.shape[-1]
+        if shapes != [[count], [count, classes], [count, len(plan.variants), classes]] or not count:
+            raise UserError(
+                f"{path} holds tensors of shapes {shapes} for {count} examples and {len(plan.variants)} variants, which do "
+                "not fit each other; run that sweep again."
+            )
+        return outcomes
 
 
-def merge(parts: Sequence[Outcomes]) -> Outcomes:
+def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     """Merge sweeps over parts of a plan into one, with variants in order of kind and name.
+
+    Args:
+        parts: The sweeps, by the names under which messages mention them.
 
     Raises:
         UserError: If the parts differ in mode, model size, examples or clean predictions, or a variant is in two.
     """
     if not parts:
         raise UserError("There is nothing to merge; give at least one finished sweep.")
-    first = parts[0]
-    for other in parts[1:]:
-        for name, left, right in (
+    (name, first), *others = parts.items()
+    for other_name, other in others:
+        for what, left, right in (
             ("disabling mode", first.plan.mode, other.plan.mode),
             ("numbers of layers and heads", _size(first.plan), _size(other.plan)),
             ("examples", first.index_N.tolist(), other.index_N.tolist()),
             ("labels", first.label_N.tolist(), other.label_N.tolist()),
+            ("number of classes", first.clean_NC.shape[1], other.clean_NC.shape[1]),
         ):
             if left != right:
-                raise UserError(f"Two sweeps differ in their {name}; merge sweeps that have the same.")
-        # Sums from different machines differ in the last bits.
-        if not torch.allclose(first.clean_NC, other.clean_NC, rtol=1e-3, atol=1e-3):
+                raise UserError(f"'{name}' and '{other_name}' differ in their {what}; merge sweeps that have the same.")
+        # Sums from different machines differ in the last bits, relative to the largest logit.
+        if not torch.allclose(first.clean_NC, other.clean_NC, rtol=0, atol=1e-3 * float(first.clean_NC.abs().max())):
             raise UserError(
-                "Two sweeps come from different models (their predictions differ); merge sweeps of one checkpoint."
+                f"'{name}' and '{other_name}' come from different models (their predictions differ); merge sweeps of one "
+                "checkpoint."
             )
-    placed = [(variant, part.logits_NVC[:, i]) for part in parts for i, variant in enumerate(part.plan.variants)]
+    owners: dict[str, str] = {}
+    for name, part in parts.items():
+        for variant in part.plan.variants:
+            if variant.name in owners:
+                raise UserError(
+                    f"'{owners[variant.name]}' and '{name}' both disable {variant.name}; leave one of them out."
+                )
+            owners[variant.name] = name
+    placed = [
+        (variant, part.logits_NVC[:, i]) for part in parts.values() for i, variant in enumerate(part.plan.variants)
+    ]
     placed.sort(key=lambda pair: (pair[0].kind, pair[0].name))
     plan = Plan(first.plan.mode, *_size(first.plan), tuple(variant for variant, _ in placed))
     logits_NVC = torch.stack([logits_NC for _, logits_NC in placed], 1)
@@ -224,7 +247,8 @@ def _plan_as_dict(plan: Plan) -> dict[str, object]:
 
 def _plan_from_dict(content: dict[str, object]) -> Plan:
     rows = content["variants"]
-    assert isinstance(rows, list)
+    if not isinstance(rows, list):
+        raise TypeError("the plan's variants are not a list")
     variants = tuple(
         Variant(name, kind, tuple((layer, head) for layer, head in heads), layer, head)
         for name, kind, heads, layer, head in rows

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from yaml import YAMLError
-
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import head_code
 
 MODES = ("uniform", "zero", "mean")
@@ -100,6 +98,15 @@ def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     ]
 
 
+def as_groups(heads: Sequence[Any] | None) -> list[Any]:
+    """A single group, several groups or None, as a list of groups."""
+    if heads is None:
+        return []
+    chosen = list(heads)
+    one = bool(chosen) and all(isinstance(place, Sequence) and all(type(n) is int for n in place) for place in chosen)
+    return [chosen] if one else chosen
+
+
 def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     """Named groups of heads, ``[[[3, 1], [7, 10]], ...]``.
 
@@ -154,12 +161,7 @@ def read_groups(path: Path) -> list[list[list[int]]]:
     Raises:
         UserError: If the file is missing, cannot be parsed, or is not such a list.
     """
-    try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, YAMLError) as error:
-        raise UserError(
-            f"The plan file {path} cannot be read ({_first_line(error)}); give a YAML or JSON list of groups."
-        ) from error
+    content = read_yaml(path, "the plan file", "give a YAML or JSON list of groups")
     if not isinstance(content, list):
         raise UserError(
             f"The plan file {path} holds {content!r:.60}; expected a list of groups, each a list of [layer, head]."
@@ -172,7 +174,7 @@ def read_groups(path: Path) -> list[list[list[int]]]:
 def _places(group: Any, name: str) -> tuple[Head, ...]:
     fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
     if not fits or not all(
-        isinstance(place, Sequence) and len(place) == 2 and all(type(number) is int for number in place)
+        isinstance(place, Sequence) and len(place) == 2 and all(type(number) is int and number >= 0 for number in place)
         for place in group
     ):
         raise UserError(f"{name} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]].")
@@ -211,7 +213,3 @@ def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: s
     if len(set(heads)) < len(heads):
         layer, head = next(place for place in heads if heads.count(place) > 1)
         raise UserError(f"{name} names head {head} of layer {layer} twice; leave one of them out.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")

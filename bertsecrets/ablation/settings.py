@@ -1,11 +1,14 @@
 """Settings of a disabling sweep: what is disabled, how, and how the effect is judged."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from bertsecrets.settings import Settings
+from bertsecrets.ablation.plan import as_groups, cumulative, groups
+from bertsecrets.errors import UserError
+from bertsecrets.settings import Settings, shown
 
+_Layer = Annotated[int, Field(ge=0)]
 _COUNT = "a whole number from 1"
 
 
@@ -33,12 +36,14 @@ class AblationSettings(Settings):
     """
 
     mode: Literal["uniform", "zero", "mean"] = Field(default="uniform", description="uniform, zero or mean")
-    layer: int | list[int] | None = Field(default=None, description="a layer, a list of layers, or null for all")
-    heads: list[Any] | None = Field(
-        default=None, description="a group of heads [[layer, head], ...], a list of groups, or null"
+    layer: _Layer | Annotated[list[_Layer], Field(min_length=1)] | None = Field(
+        default=None, description="a layer, a list of layers, or null for all"
     )
-    layers: list[int] | None = Field(default=None, description="a list of layers, or null")
-    plan_file: str | None = Field(default=None, description="the path of a YAML or JSON file, or null")
+    heads: list[Any] | None = Field(
+        default=None, min_length=1, description="a group of heads [[layer, head], ...], a list of groups, or null"
+    )
+    layers: list[_Layer] | None = Field(default=None, min_length=1, description="a list of layers, or null")
+    plan_file: str | None = Field(default=None, min_length=1, description="the path of a YAML or JSON file, or null")
     ranking: list[list[int]] | None = Field(default=None, description="a list of heads [[layer, head], ...], or null")
     group_size: int = Field(default=4, ge=1, description=_COUNT)
     group_count: int = Field(default=20, ge=1, description=_COUNT)
@@ -52,6 +57,25 @@ class AblationSettings(Settings):
     resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
     permutations: int = Field(default=9999, ge=100, description="a whole number from 100")
     seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+    @field_validator("heads")
+    @classmethod
+    def _check_groups(cls, heads: list[Any] | None) -> list[Any] | None:
+        try:
+            groups(as_groups(heads))
+        except UserError as error:
+            raise UserError(f"ablation.heads is {shown(heads)}: {error}") from error
+        return heads
+
+    @field_validator("ranking")
+    @classmethod
+    def _check_ranking(cls, ranking: list[list[int]] | None) -> list[list[int]] | None:
+        if ranking is not None:
+            try:
+                cumulative(ranking)
+            except UserError as error:
+                raise UserError(f"ablation.ranking is {shown(ranking)}: {error}") from error
+        return ranking
 
     def judging(self) -> dict[str, Any]:
         """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
+from pydantic import Field
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.watch import capture
@@ -32,6 +33,8 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.views import Comparison, MeasureView
 
 _BYTES = 4
+_Count = Annotated[int, Field(ge=1)]
+_Index = Annotated[int, Field(ge=0)]
 
 
 class CaptureMaps(pl.Callback, Experiment):
@@ -57,9 +60,12 @@ class CaptureMaps(pl.Callback, Experiment):
     def __init__(
         self,
         run: Run,
-        examples: int | Sequence[int] = 4,
+        examples: Annotated[
+            _Count | Annotated[Sequence[_Index], Field(min_length=1)],
+            Field(description="a whole number from 1, or a list of examples from 0"),
+        ] = 4,
         evaluation: str | None = None,
-        max_megabytes: float = 64,
+        max_megabytes: Annotated[float, Field(gt=0, description="a number above 0")] = 64,
         reference: PreTrainedModel | None = None,
     ) -> None:
         self.run = run

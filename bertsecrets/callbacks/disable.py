@@ -4,9 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
+from pydantic import Field
 from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from bertsecrets.ablation.plan import (
     Plan,
     Variant,
     all_but_one,
+    as_groups,
     cumulative,
     every_head,
     every_layer,
@@ -66,8 +68,10 @@ class DisableHeads(pl.Callback):
         self,
         run: Run,
         ablation: AblationSettings | None = None,
-        plans: Sequence[str] = ("heads", "layers"),
-        every_n_validations: int = 0,
+        plans: Annotated[Sequence[str], Field(min_length=1)] = ("heads", "layers"),
+        every_n_validations: Annotated[
+            int, Field(ge=0, description="a whole number from 1, or 0 for the last validation only")
+        ] = 0,
     ) -> None:
         for plan in plans:
             if plan not in PLANS:
@@ -82,11 +86,18 @@ class DisableHeads(pl.Callback):
         self.every_n_validations = every_n_validations
         layer = self.settings.layer
         self.only_layers = [layer] if isinstance(layer, int) else layer
-        self.groups = _as_groups(self.settings.heads)
+        self.groups = as_groups(self.settings.heads)
         plan_file = self.settings.plan_file
         self.file_groups = [] if plan_file is None else read_groups(Path(plan_file))
         self.seconds = 0.0
         """Duration of the last sweep, including the judging."""
+        if "groups" in self.plans and not (self.groups or self.file_groups or self.settings.layers):
+            raise UserError(
+                "No group of heads is given; set ablation.heads=[[3,1],[7,10]], ablation.layers=[0,11] or "
+                "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
+            )
+        if "cumulative" in self.plans and self.settings.ranking is None:
+            raise UserError("Plan 'cumulative' needs ablation.ranking, the heads in the order to disable them.")
         self._validations = 0
         self._parts: Parts | None = None
 
@@ -204,16 +215,9 @@ class DisableHeads(pl.Callback):
                     if self.settings.layers is None
                     else [[[at, h] for at in self.settings.layers for h in range(heads)]]
                 )
-                named = [*self.groups, *together, *self.file_groups]
-                if not named:
-                    raise UserError(
-                        "No group of heads is given; set ablation.heads=[[3,1],[7,10]], ablation.layers=[0,11] or "
-                        "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
-                    )
-                variants += groups(named)
+                variants += groups([*self.groups, *together, *self.file_groups])
             elif plan == "cumulative":
-                if self.settings.ranking is None:
-                    raise UserError("Plan 'cumulative' needs ablation.ranking, the heads in the order to disable them.")
+                assert self.settings.ranking is not None
                 variants += cumulative(self.settings.ranking)
             elif plan == "random":
                 variants += random_groups(
@@ -263,15 +267,6 @@ class DisableHeads(pl.Callback):
     @property
     def state_key(self) -> str:
         return self._generate_state_key(plans=self.plans, mode=self.settings.mode, evaluation=self.settings.evaluation)
-
-
-def _as_groups(heads: Sequence[Any] | None) -> list[Any]:
-    """A single group or several groups, as a list of groups."""
-    if heads is None:
-        return []
-    chosen = list(heads)
-    one = bool(chosen) and all(isinstance(place, Sequence) and all(type(n) is int for n in place) for place in chosen)
-    return [chosen] if one else chosen
 
 
 def _unique(variants: Sequence[Variant]) -> list[Variant]:

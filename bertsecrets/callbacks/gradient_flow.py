@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -49,7 +50,9 @@ class GradientFlow(pl.Callback, Experiment):
         Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),
     )
 
-    def __init__(self, run: Run, points: int = 100) -> None:
+    def __init__(
+        self, run: Run, points: Annotated[int, Field(ge=1, description="a whole number from 1")] = 100
+    ) -> None:
         if points < 1:
             raise UserError(f"callbacks.gradient_flow.points is {points}; expected at least 1.")
         self.run = run

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
     check_length,
+    check_trainer,
     make_callbacks,
     make_data,
     make_loggers,
@@ -19,18 +20,18 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.run_settings import resumed
+from bertsecrets.cli.last_checkpoint import EndOnSignal
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
-from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
-from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
+from bertsecrets.sweeps.run_processes import watched
 
 
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
@@ -42,10 +43,6 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
         UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
     """
     folder = run_folder()
-    if config.resume is not None:
-        config = resumed(config, folder)
-    if config.checkpoint is None:
-        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     settings = read_analyze(plain(config))
     with exclusive_run(config, folder):
         return _analyze(config, settings, folder)
@@ -53,6 +50,7 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
 
 def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
+    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
     pl.seed_everything(keys.seed, workers=True, verbose=False)
@@ -65,8 +63,18 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         checkpoint = load_checkpoint(path, task, spec)
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
-    reference_spec = spec if keys.reference is None else ModelSpec(name="reference", path=keys.reference)
-    reference = load_model(reference_spec, task, init, seed)
+    if keys.reference is not None:
+        reference_spec = ModelSpec(name="reference", path=keys.reference)
+        reference = load_model(reference_spec, task, "pretrained", seed)
+        check_same_size(checkpoint.model, reference, keys.reference)
+        check_vocabulary(tokenizer, reference.config, keys.reference)
+    else:
+        reference = load_model(spec, task, init, seed)
+        if path is not None and path.is_file():
+            check_origin(record, reference, spec.name, path)
+        elif path is not None and init != RANDOM_INIT:
+            check_folder_origin(checkpoint.model, reference, spec.name, path)
+    check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
     check_length(checkpoint.model, settings.training["max_length"])
     check_attention(checkpoint.model)
 
@@ -82,22 +90,21 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     module = SequenceClassifier(
         checkpoint.model,
         task,
-        OptimizerConfig(learning_rate=0.0),
+        OptimizerConfig(learning_rate=1e-5),
         data.evaluation_names,
         record={**record, "step": record.get("step", 0)},
         seed=seed,
     )
     loggers = make_loggers(settings, run)
     untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
-    labelling = LabellingSettings.read("labelling", settings.keys.labelling)
     callbacks = [
         *make_watcher(settings, run=run, reference=reference, random=untrained),
         *make_callbacks(
-            settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=labelling
+            settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=settings.labelling
         ),
     ]
-    trainer = make_trainer(settings, callbacks, loggers, folder)
-    with closing(loggers):
+    with closing(loggers), watched(folder) as others:
+        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
         trainer.validate(module, datamodule=data, verbose=False)
         # A model may be analysed on another task's sentences; its history on its own task does not belong there.
         if path is not None and path.is_file() and record["task"] == task.name:

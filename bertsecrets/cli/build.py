@@ -1,8 +1,8 @@
 """Build objects from checked settings."""
 
-import functools
-import inspect
 import logging
+import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,42 +11,22 @@ import hydra
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
+from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
-from bertsecrets.cli.settings import MeasureSection, RunSettings, Section
+from bertsecrets.cli.settings import RunSettings
+from bertsecrets.cli.targets import Section, accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Measure
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
 
-_log = logging.getLogger(__name__)
-
-
-def make(section: Section, /, **arguments: Any) -> Any:
-    """Build the object of a ``_target_`` section.
-
-    Args:
-        section: ``_target_`` and arguments, as plain values.
-        arguments: Further arguments, of any type.
-
-    Raises:
-        UserError: If the section does not fit its target, or the target cannot be imported.
-    """
-    try:
-        target = hydra.utils.instantiate({**section, "_partial_": True, "_convert_": "all"})
-        return target(**arguments)
-    except InstantiationException as error:
-        if isinstance(error.__cause__, UserError):
-            raise error.__cause__ from error
-        cause = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
-        raise UserError(f"{section.get('_target_')} could not be built ({cause}); check its section.") from error
-    except TypeError as error:
-        raise UserError(f"{section.get('_target_')} could not be built ({error}); check its section.") from error
+_PROCESSES_PER_CORE = 4
+"""More only slow each other down; a few are allowed, to try out a distributed run on a small machine."""
 
 
 def run_folder() -> Path:
@@ -56,7 +36,11 @@ def run_folder() -> Path:
 
 def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
     """The loggers of ``conf/logger``."""
-    return [make(section, run=run, config=settings.config) for section in settings.keys.logger.values() if section]
+    offered = {"run": run, "config": settings.config}
+    return [
+        make(section, **accepted_arguments(load_target(f"logger.{name}", section), section, offered))
+        for name, section in settings.loggers.items()
+    ]
 
 
 def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast) -> TaskData:
@@ -91,7 +75,7 @@ def make_watcher(settings: RunSettings, **arguments: Any) -> list[pl.Callback]:
         return []
     watched = [
         Watched(
-            functools.partial(_make_measure, section),
+            section.build,
             section.watch.every_n_validations,
             None if section.watch.tracked is None else tuple(section.watch.tracked),
         )
@@ -101,38 +85,17 @@ def make_watcher(settings: RunSettings, **arguments: Any) -> list[pl.Callback]:
     return [MeasureHeads(watched, evaluation=keys.evaluation, compare_with=keys.compare_with, **arguments)]
 
 
-def _make_measure(section: MeasureSection, num_layers: int, num_heads: int) -> Measure:
-    measure = make(section.target, num_layers=num_layers, num_heads=num_heads)
-    if not isinstance(measure, Measure):
-        raise UserError(
-            f"measure.{section.name}._target_ is {section.target['_target_']}, which is not a Measure; name a subclass "
-            "of bertsecrets.measures.base.Measure."
-        )
-    return measure
-
-
 def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.Callback]:
     """The callbacks of ``conf/callbacks`` or ``conf/analysis``, including a user's own Lightning callbacks.
 
     Args:
-        sections: ``_target_`` sections by name.
+        sections: ``_target_`` sections by name, checked.
         offered: Arguments passed to each callback that accepts them.
     """
-    callbacks = []
-    for name, section in sections.items():
-        if "_target_" not in section:
-            raise UserError(f"Callback '{name}' has no _target_; name its class, e.g. _target_: my_package.MyCallback.")
-        try:
-            target = hydra.utils.get_class(section["_target_"])
-        except (ImportError, ValueError) as error:
-            raise UserError(
-                f"Callback '{name}' names the class '{section['_target_']}', which cannot be imported ({error}); check its "
-                "_target_."
-            ) from error
-        accepted = inspect.signature(target).parameters
-        accepted_offers = {key: value for key, value in offered.items() if key in accepted and key not in section}
-        callbacks.append(make(section, **accepted_offers))
-    return callbacks
+    return [
+        make(section, **accepted_arguments(load_target(f"callbacks.{name}", section), section, offered))
+        for name, section in sections.items()
+    ]
 
 
 def trusted_classes(settings: RunSettings) -> list[str]:
@@ -150,18 +113,46 @@ def make_trainer(
     Raises:
         UserError: If a setting does not exist or does not fit the machine.
     """
+    return _build_trainer(
+        settings,
+        callbacks=callbacks,
+        logger=loggers or False,
+        default_root_dir=str(folder),
+        enable_progress_bar=settings.keys.progress,
+        plugins=AtomicCheckpointIO(),
+    )
+
+
+def check_trainer(settings: RunSettings) -> None:
+    """Check that the trainer of ``conf/trainer`` can be built on this machine; call it before anything is loaded.
+
+    Raises:
+        UserError: If a setting does not fit the machine.
+    """
+    log = logging.getLogger("pytorch_lightning")
+    before = log.level
+    # The trainer that is built later says the same about the machine.
+    log.setLevel(logging.ERROR)
     try:
-        trainer: pl.Trainer = hydra.utils.instantiate(
-            settings.keys.trainer,
-            callbacks=callbacks,
-            logger=loggers or False,
-            default_root_dir=str(folder),
-            enable_progress_bar=settings.keys.progress,
-            plugins=AtomicCheckpointIO(),
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer = _build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
+    finally:
+        log.setLevel(before)
+    cores = os.cpu_count() or 1
+    if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > cores * _PROCESSES_PER_CORE:
+        raise UserError(
+            f"trainer.devices is {trainer.num_devices}, but this machine has {cores} cores; give at most "
+            f"{cores * _PROCESSES_PER_CORE} processes, which share them."
         )
+
+
+def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
+    try:
+        trainer: pl.Trainer = hydra.utils.instantiate(settings.keys.trainer, **arguments)
     except InstantiationException as error:
         cause = error.__cause__
-        if isinstance(cause, (MisconfigurationException, TypeError, ValueError, RuntimeError)):
+        if isinstance(cause, (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)):
             reason = " ".join(str(cause).split()).rstrip(".")
             raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
         raise

@@ -1,9 +1,8 @@
 """Run a command: check its settings first, resume runs and sweeps, and print a mistake as one sentence."""
 
-import errno
-import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -11,14 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
 from bertsecrets.cli.composition import check
+from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
-from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import atomic_write
-from bertsecrets.sweeps.hydra_arguments import is_multirun, parse_arguments, quoted, unquoted
-from bertsecrets.sweeps.job_processes import end_with_parent
-from bertsecrets.sweeps.run_folder import FAILURE, read_finished
-from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep, resume_arguments
+from bertsecrets.results.config_copy import CONFIG_COPY, plain
+from bertsecrets.results.formatting import message
+from bertsecrets.results.run import is_first_process
+from bertsecrets.sweeps import signals
+from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_arguments, quoted, unquoted
+from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
+from bertsecrets.sweeps.output_folder import cannot_write, claimed
+from bertsecrets.sweeps.run_folder import FAILURE, report_failure
+from bertsecrets.sweeps.run_processes import LostProcessError
+from bertsecrets.sweeps.signals import Interrupted
+from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
+from bertsecrets.sweeps.trust import check_sweep_arguments, names_target
 
 _log = logging.getLogger(__name__)
 
@@ -29,40 +38,64 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
     """Check the command line, run ``task`` (a ``@hydra.main`` function), and turn errors into exit status 1.
 
     A :class:`UserError` is printed as one sentence; ``debug=true`` adds the traceback. Any other exception is a bug
-    and shows its traceback. A sweep ends with a table of its jobs, and with exit status 1 if a job failed.
+    and shows its traceback. A sweep ends with a table of its jobs, and with exit status 1 if a job failed. SIGINT and
+    SIGTERM end in a sentence and exit status 130 or 143.
     """
     # Without this Hydra prints a shortened traceback and exits by itself.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    end_with_parent()
-    sweep = None
+    # A log file on a full disk must not fill the terminal with tracebacks.
+    logging.raiseExceptions = False
+    parent = end_with_parent()
+    # The first process of a run decides for the others.
+    with signals.handled(forward_to=None if is_first_process() else parent):
+        _run_command(task, config_dir, config_name)
+
+
+def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:
+    folder: Path | None = None
     try:
         sys.argv[1:] = with_resume(sys.argv[1:])
-        if (finished := _finished(sys.argv[1:])) is not None:
-            print(f"The run in '{finished}' is already finished; there is nothing to do.")  # noqa: T201
-            return
-        sweep = _prepare(config_dir, config_name)
-        if sweep is None:
+        invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
+        if invocation is None:
             task()
-        elif any(record.status == FAILED for record in _run(task, sweep)):
-            sys.exit(1)
+            return
+        first = check(invocation)
+        if is_multirun(invocation, first):
+            sweep = _open_sweep(invocation, first)
+            folder = sweep.folder
+            if any(record.status == FAILED for record in _run_sweep(task, sweep)):
+                sys.exit(1)
+        else:
+            folder = _output_folder(first)
+            _run_single(task, first, folder)
+    except LostProcessError as error:
+        report_failure(type(error).__name__, str(error))
+        # What is left of the connection to the lost process would keep this one from ending by itself.
+        end_at_once(str(error))
     except UserError as error:
-        _report_failure(error)
+        report_failure(type(error).__name__, str(error))
         _stop(str(error))
     except OSError as error:
-        _report_failure(error)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        reason = None if folder is None else cannot_write(error, folder)
+        report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
+        if reason is None:
             raise
-        _stop(
-            f"No space left for '{error.filename or 'the results'}'; no incomplete file was kept: free some space and "
-            "continue with resume=<run folder>."
-        )
-    except KeyboardInterrupt:
-        folder = "<run folder>" if sweep is None else sweep.folder
-        print(f"Interrupted; continue with resume={folder}", file=sys.stderr)  # noqa: T201
-        sys.exit(128 + signal.SIGINT)
+        _stop(reason)
+    except (Interrupted, KeyboardInterrupt) as error:
+        number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+        report_failure("Interrupted", "interrupted.")
+        if is_first_process() and FAILURE not in os.environ:
+            print(_interrupted(folder), file=sys.stderr)  # noqa: T201
+        sys.exit(128 + number)
     except Exception as error:
-        _report_failure(error)
+        report_failure(type(error).__name__, f"{type(error).__name__}: {error}")
         raise
+
+
+def _interrupted(folder: Path | None) -> str:
+    if folder is None or not any((folder / name).exists() for name in (CONFIG_COPY, SWEEP_FILE)):
+        return signals.NOTHING_SAVED
+    return f"Interrupted; continue with resume={shlex.quote(str(folder))}"
 
 
 def with_resume(arguments: list[str]) -> list[str]:
@@ -86,12 +119,14 @@ def with_resume(arguments: list[str]) -> list[str]:
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     for argument in others:
         key = argument.split("=")[0].lstrip("+~")
-        if not argument.startswith("-") and key not in _ALLOWED_WITH_RESUME and not key.startswith("hydra."):
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or names_target(argument)
+        if not argument.startswith("-") and not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
                 "it out, or start a new run."
             )
     if sweep is not None:
+        check_sweep_arguments(sweep, folder)
         return [*sweep, *others]
     return [
         *others,
@@ -101,26 +136,35 @@ def with_resume(arguments: list[str]) -> list[str]:
     ]
 
 
-def _finished(arguments: list[str]) -> Path | None:
-    """The folder of a single run to be resumed if that run is already finished; else None."""
-    folders = [Path(unquoted(text.removeprefix("hydra.run.dir="))) for text in arguments if "hydra.run.dir=" in text]
-    if not any(argument.startswith("resume=") for argument in arguments) or not folders:
-        return None
+def _output_folder(config: DictConfig) -> Path:
+    """The output folder that Hydra will use for a single run."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
     try:
-        return folders[-1] if read_finished(folders[-1]) is not None else None
-    except ValueError:
-        # A file was changed or lost: the run continues from its checkpoint and writes the file again.
-        return None
+        return Path(os.path.abspath(str(config.hydra.run.dir)))
+    finally:
+        HydraConfig.instance().cfg = before
 
 
-def _prepare(config_dir: Path, config_name: str) -> Sweep | None:
-    """Check the command line; return the requested sweep, or None for a single run."""
-    invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
-    if invocation is None:
-        return None
-    first = check(invocation)
-    if not is_multirun(invocation, first):
-        return None
+def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) -> None:
+    """Run a single run in its folder, which the first of its processes holds before Hydra or a logger writes there."""
+    if not is_first_process():
+        task()
+        return
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    own = with_run_settings(own, list(config.hydra.overrides.task))
+    resume = config.resume is not None
+    with claimed(folder, plain(own), resume=resume, overwrite=config.overwrite) as unfinished:
+        if not unfinished:
+            again = "" if resume else "; add overwrite=true to run it again"
+            print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
+            return
+        # The default folder has the time in its name, which is not to pass meanwhile.
+        sys.argv.append(f"hydra.run.dir={quoted(str(folder))}")
+        task()
+
+
+def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
     # Hydra does not accept settings on both sides of -m.
     arguments = ["-m", *(argument for argument in sys.argv[1:] if argument not in ("-m", "--multirun"))]
     sweep = open_sweep(invocation, first, arguments)
@@ -128,13 +172,15 @@ def _prepare(config_dir: Path, config_name: str) -> Sweep | None:
     return sweep
 
 
-def _run(task: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
+def _run_sweep(task: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
+    signals.hand_on(sweep.interrupt)
     try:
         task()
-    except BaseException:
+    except BaseException as error:
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
+        hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
         try:
-            sweep.close(_compare)
+            sweep.close((lambda folder, paper: None) if hurried else _compare)
         except Exception as error:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise
@@ -152,15 +198,5 @@ def _compare(folder: Path, paper: bool) -> None:
 def _stop(sentence: str) -> NoReturn:
     if "debug=true" in (argument.lower() for argument in sys.argv):
         traceback.print_exc()
-    print(f"error: {sentence}", file=sys.stderr)  # noqa: T201
+    print(f"error: {message(sentence)}", file=sys.stderr)  # noqa: T201
     sys.exit(1)
-
-
-def _report_failure(error: Exception) -> None:
-    """Write the reason for a failure where the sweep that started this process reads it."""
-    path = os.environ.get(FAILURE)
-    # The first process to fail knows the reason; the others fail because of it.
-    if path and not Path(path).exists():
-        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        with atomic_write(Path(path)) as temporary:
-            temporary.write_text(json.dumps({"error": type(error).__name__, "reason": reason}), "utf-8")

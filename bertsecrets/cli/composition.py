@@ -1,6 +1,7 @@
 """Compose configurations as Hydra will, to report mistakes before the first job starts."""
 
 import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.config_copy import plain
+from bertsecrets.settings import shown
 from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_overrides, sweeper_params
 
 _EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster", "optuna": "optuna"}
 """Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` and ``sweeper`` that need them."""
+
+
+_MOST_VALUES = 1000
+"""Values of one key in a sweep; each is checked before the first job starts."""
 
 
 def check(invocation: Invocation) -> DictConfig:
@@ -30,6 +36,10 @@ def check(invocation: Invocation) -> DictConfig:
         parsed = parse_overrides(invocation.overrides)
         first = _composed(invocation, [_line(override) for override in parsed if not override.is_sweep_override()])
         sweeping = is_multirun(invocation, first)
+        for key in ("run.dir", "sweep.dir", "sweep.subdir"):
+            folder = OmegaConf.select(first.hydra, key)
+            if not isinstance(folder, str) or not folder.strip():
+                raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
         sweep_overrides = [_line(override) for override in parsed if override.is_sweep_override()]
@@ -56,7 +66,7 @@ def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
         config = invocation.compose(overrides)
         own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         job = f" (In the job {_job(overrides)}.)" if invocation.multirun else ""
         raise UserError(_explain(error, overrides, invocation) + job) from error
     return config
@@ -76,9 +86,11 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
     for override in overrides:
         if override.is_discrete_sweep():
             key = _line(override).split("=")[0]
-            values.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            values.append([f"{key}={value}" for value in islice(override.sweep_string_iterator(), _MOST_VALUES + 1)])
             if not values[-1]:
                 raise UserError(f"'{_line(override)}' names no value; give at least one.")
+            if len(values[-1]) > _MOST_VALUES:
+                raise UserError(f"'{_line(override)}' names more than {_MOST_VALUES:,} values; give fewer.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
     first = [options[0] for options in values]
@@ -89,17 +101,28 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
 
 def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> str:
     text = str(error)
-    if match := re.search(r"Could not (?:find|load) '([^']+)/([^'/]+)'", text):
+    loader = GlobalHydra.instance().config_loader()
+    for line in overrides:
+        group, _, value = line.partition("=")
+        if (
+            value.strip() == "null"
+            and (names := loader.get_group_options(group))
+            and not isinstance(error, HydraException)
+        ):
+            return f"{group} is null; {choices('null', names)}."
+    if match := re.search(r"Could not (?:find|load) '([^']+)/([^'/]*)'", text):
         group, name = match.groups()
         if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
             return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
         own = [] if invocation.search is None else Path(invocation.search).glob(f"{group}/*.yaml")
-        valid_names = {*GlobalHydra.instance().config_loader().get_group_options(group), *(path.stem for path in own)}
+        valid_names = {*loader.get_group_options(group), *(path.stem for path in own)}
         return f"Unknown {group} '{name}'; {choices(name, valid_names)}."
-    if match := re.search(r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text):
+    deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
+    if match := deleted or re.search(
+        r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text
+    ):
         key = match.group(1)
         # Options chosen in a group add keys.
-        loader = GlobalHydra.instance().config_loader()
         chosen = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
         composed = invocation.compose(chosen)
         valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))

@@ -63,6 +63,8 @@ def finish(
         _write_predictions(run, module)
     summary = report_run(run, heads, trusted)
     save_figures(summary.report.figures, run.figures)
+    if summary.heads is not None:
+        summary.heads.write(run.folder)
     write_report(run.report_path, summary.report)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
@@ -111,7 +113,7 @@ def _write_predictions(run: Run, module: SequenceClassifier) -> None:
     for name in module.evaluation_names:
         predictions = module.predictions[name]
         assert isinstance(predictions, Predictions)
-        index_N, logits_NC, label_N = predictions.compute()
+        index_N, logits_NC, label_N = predictions.collected()
         columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
         columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
         with atomic_write(folder / f"{name}.parquet") as temporary:

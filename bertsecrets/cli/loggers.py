@@ -5,14 +5,18 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import wandb
+from pydantic import Field
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
+from bertsecrets.errors import UserError
 from bertsecrets.results.run import Run
 from bertsecrets.results.wandb import STEP, artifact_name
 from bertsecrets.sweeps.code_version import code_version
+
+WandbMode = Literal["offline", "online", "disabled"]
 
 TRACKED = "wandb.json"
 """Name of the file in a run's folder that identifies its W&B run."""
@@ -30,11 +34,15 @@ def csv_logger(run: Run, config: Mapping[str, Any]) -> CSVLogger:
 def wandb_logger(
     run: Run,
     config: Mapping[str, Any],
-    project: str,
+    project: Annotated[
+        str, Field(pattern=r"^[^/\\#?%:]{1,128}$", description=r"a name of at most 128 characters without / \ # ? % :")
+    ],
     entity: str | None,
-    mode: str,
+    mode: WandbMode,
     job_type: str,
-    init_timeout: float = 90.0,
+    init_timeout: Annotated[
+        float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")
+    ] = 90.0,
     **settings: Any,
 ) -> WandbLogger:
     """Weights & Biases, with group, job type, tags and the resolved configuration set.
@@ -105,6 +113,9 @@ def _lineage(config: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     for folder in (Path(checkpoint), *Path(checkpoint).parents[:2]):
         if (folder / TRACKED).is_file():
-            source = json.loads((folder / TRACKED).read_text("utf-8"))
-            return {"source_run": source["id"], "source_artifact": f"{artifact_name(source['id'])}:latest"}
+            try:
+                source = str(json.loads((folder / TRACKED).read_text("utf-8"))["id"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
+            return {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
     return {}

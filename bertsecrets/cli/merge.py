@@ -1,86 +1,263 @@
 """Merge disabling sweeps that were spread over several runs into one."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
+from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
-from bertsecrets.data.task import task_from_config
+from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config, write_config
+from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.report.content import Report, joined
 from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.run import CHECKPOINT, FINISHED, Run
+from bertsecrets.settings import shown
+from bertsecrets.sweeps.run_folder import exclusive_run
+
+_WHAT = frozenset({"layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"})
+"""Keys of ``ablation`` that say what is disabled, and may differ between parts."""
+
+_SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed")
+"""What the merged run takes from its parts."""
+
+_SAME = ("task", "model.name", "data.limit_train", "data.limit_eval")
+"""Settings in which parts may not differ; folders may, as the parts may come from different machines."""
+
+_DISABLES = DisableHeads.__name__
+_WHOLE_LAYERS = {"head": "single heads", "layer": "whole layers", "all_but_one": "layers but for one head"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A finished disabling sweep over a part of a plan.
+
+    Args:
+        run: Its folder and identity.
+        config: Its configuration.
+        task: Its task.
+        settings: Its ``ablation`` section.
+        step: Optimiser steps of the analysed checkpoint.
+        code: Version of the code that made it.
+        outcomes: The outcomes.
+        rows: Those of its ablation table.
+    """
+
+    run: Run
+    config: dict[str, Any]
+    task: Task
+    settings: AblationSettings
+    step: int
+    code: str
+    outcomes: Outcomes
+    rows: list[dict[str, Any]]
 
 
 def merge_runs(config: DictConfig) -> AblationTable:
     """Merge the sweeps in the run folders (or the sweep folder) named by ``merge`` into Hydra's output folder.
 
     Raises:
-        UserError: If a folder holds no sweep, or the sweeps are not parts of one.
+        UserError: If a folder holds no sweep, a part is not finished, or the sweeps are not parts of one.
     """
-    folders = find_runs([config.merge] if isinstance(config.merge, str) else list(config.merge))
-    own = read_config(folders[0])
-    task = task_from_config(plain(own.task))
-    rows = [row for folder in folders for row in AblationTable.read(folder / "ablation.parquet").rows()]
-    first = rows[0]
-    run = Run(run_folder(), first["run"], first["model"], first["task"], first["init"])
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_config(config, run.folder)
-    judging = {
-        name: own.ablation[name] for name in ("level", "false_discovery_rate", "resamples", "permutations", "seed")
-    }
-    table = AblationTable.from_rows([])
-    for name in sorted({path.name for folder in folders for path in (folder / "ablation").glob(f"{CHECKPOINT}-*")}):
-        paths = [folder / "ablation" / name for folder in folders if (folder / "ablation" / name).is_file()]
-        outcomes = merge([Outcomes.read(path) for path in paths])
-        identity = {key: first[key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
-        identity["step"] = int(name.split("-")[1])
-        rows = judged_rows(outcomes, task, identity, **judging)
-        table = table.append(AblationTable.from_rows(rows))
-        outcomes.write(run.folder / "ablation" / name, task)
-        run.add_checks(selection_checks(outcomes, task, judging["seed"]))
-        run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in judged_grids(outcomes.plan, rows)))
-    table.write(run.ablation_path)
-    _report(run, table, folders)
+    named = [config.merge] if isinstance(config.merge, str) else plain(config)["merge"]
+    if not named:
+        raise UserError(f"merge is {shown(named)}; give a sweep's folder, or run folders: merge=[<folder>,<folder>].")
+    parts = [read_part(folder) for folder in find_parts(named)]
+    check_parts(parts)
+    outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
+    first = parts[0]
+    identity = {key: first.rows[0][key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
+    identity["step"] = first.step
+    rows = judged_rows(outcomes, first.task, identity, **first.settings.judging())
+    table = AblationTable.from_rows(rows)
+    run = Run(run_folder(), first.run.name, first.run.model, first.run.task, first.run.init)
+    grids = judged_grids(outcomes.plan, rows)
+    with exclusive_run(config, run.folder):
+        write_config(_recorded(config, first), run.folder)
+        file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
+        outcomes.write(run.folder / "ablation" / file, first.task)
+        run.add_checks(selection_checks(outcomes, first.task, first.settings.seed))
+        run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
+        run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
+        table.write(run.ablation_path)
+        _report(run, table, parts, missing_layers(outcomes.plan))
     return table
 
 
-def find_runs(names: Sequence[str]) -> list[Path]:
-    """Folders of finished sweeps among the named folders and their direct subfolders, in order.
+def _recorded(config: DictConfig, part: Part) -> DictConfig:
+    """The configuration of the merged run: what the parts share, so that it can be read as a run itself."""
+    recorded = config.copy()
+    OmegaConf.set_struct(recorded, False)
+    for key in _SHARED:
+        if key in part.config:
+            recorded[key] = part.config[key]
+    recorded.ablation = part.settings.model_dump(exclude=set(_WHAT))
+    return recorded
+
+
+def find_parts(names: Sequence[str]) -> list[Path]:
+    """Folders of the disabling sweeps among the named folders and their direct subfolders, in order.
 
     Raises:
-        UserError: If a named folder holds none.
+        UserError: If a named folder holds none, or holds one that is not finished.
     """
-    folders: list[Path] = []
+    folders: dict[Path, Path] = {}
     for name in names:
         folder = Path(name)
-        inside = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
-        runs = [
-            folder for folder in inside if (folder / "ablation.parquet").is_file() and (folder / CONFIG_COPY).is_file()
-        ]
-        if not runs:
+        if not folder.is_dir():
+            raise UserError(f"'{name}' is not a directory; give run folders of analysis=disable_* or a sweep's folder.")
+        inside = [folder] if _is_run(folder) else sorted(path for path in folder.iterdir() if path.name[0] != ".")
+        parts = [path for path in inside if _is_run(path) and _is_part(path)]
+        unfinished = [path for path in parts if not (path / FINISHED).is_file()]
+        if unfinished:
+            listing = ", ".join(f"'{path}'" for path in unfinished)
+            raise UserError(
+                f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with resume={name}, or name the "
+                "finished parts, merge=[<folder>,<folder>]."
+            )
+        if not parts:
             raise UserError(
                 f"'{name}' holds no finished disabling sweep; give run folders of analysis=disable_* or a sweep's folder."
             )
-        folders += [folder for folder in runs if folder not in folders]
-    return folders
+        for path in parts:
+            folders.setdefault(path.resolve(), path)
+    return list(folders.values())
 
 
-def _report(run: Run, table: AblationTable, folders: Sequence[Path]) -> None:
+def _is_run(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / CONFIG_COPY).is_file() or (folder / ".hydra").is_dir())
+
+
+def _is_part(folder: Path) -> bool:
+    """Whether a run disables heads, as far as its folder tells; a run that has not written its settings may."""
+    if (folder / "ablation.parquet").is_file() or not (folder / CONFIG_COPY).is_file():
+        return True
+    analyses = Run(folder, "", "", "", "").config().get("analysis")
+    sections = analyses.values() if isinstance(analyses, Mapping) else ()
+    return any(isinstance(section, Mapping) and _DISABLES in str(section.get("_target_")) for section in sections)
+
+
+def read_part(folder: Path) -> Part:
+    """Read a finished part.
+
+    Raises:
+        UserError: If something is missing or cannot be read; names the file.
+    """
+    run = Run.open(folder)
+    config = run.config()
+    try:
+        task, settings = task_from_config(config["task"]), AblationSettings.read("ablation", config["ablation"])
+    except KeyError as error:
+        raise UserError(
+            f"'{run.config_path}' has no section {error}; give the folder of an analysis=disable_* of this project."
+        ) from error
+    rows = AblationTable.read(run.ablation_path).rows() if run.ablation_path.is_file() else []
+    paths = sorted((folder / "ablation").glob(f"{CHECKPOINT}-*.safetensors"))
+    if not paths or not rows:
+        raise UserError(
+            f"'{folder}' has no outcomes ({'ablation.parquet' if paths else f'ablation/{CHECKPOINT}-*.safetensors'} is "
+            "missing or empty); run that part again, or leave it out."
+        )
+    if len(paths) > 1:
+        raise UserError(
+            f"'{folder}' holds {len(paths)} sweeps ({', '.join(path.name for path in paths)}); remove all but the one to merge."
+        )
+    _, step, *_ = paths[0].name.split("-")
+    if not step.isdecimal():
+        raise UserError(f"'{paths[0]}' names no step; expected {CHECKPOINT}-<step>-<mode>.safetensors.")
+    return Part(run, config, task, settings, int(step), _code(folder), Outcomes.read(paths[0]), rows)
+
+
+def check_parts(parts: Sequence[Part]) -> None:
+    """Raise UserError, naming both folders, if two sweeps are not parts of one."""
+    first = parts[0]
+    for part in parts[1:]:
+        for name, left, right in (
+            ("mode", first.settings.mode, part.settings.mode),
+            ("code", first.code, part.code),
+            ("run", first.run.name, part.run.name),
+            ("initialisation", first.run.init, part.run.init),
+            ("checkpoint", _name(first.config.get("checkpoint")), _name(part.config.get("checkpoint"))),
+            ("step", first.step, part.step),
+            ("evaluation set", first.rows[0]["evaluation"], part.rows[0]["evaluation"]),
+            *((key, _at(first.config, key), _at(part.config, key)) for key in _SAME),
+            *(
+                (f"ablation.{key}", getattr(first.settings, key), getattr(part.settings, key))
+                for key in AblationSettings.model_fields
+                if key not in _WHAT
+            ),
+        ):
+            if left != right:
+                raise UserError(
+                    f"'{first.run.folder}' and '{part.run.folder}' differ in their {name} ({_short(left)} and "
+                    f"{_short(right)}), so they are not parts of one sweep; leave one of them out, or run it again."
+                )
+
+
+def missing_layers(plan: Plan) -> list[str]:
+    """What a plan over all layers would have and this one lacks, as sentences."""
+    sentences = []
+    for kind, what in _WHOLE_LAYERS.items():
+        covered = {variant.layer for variant in plan.variants if variant.kind == kind}
+        missing = [layer for layer in range(plan.num_layers) if layer not in covered]
+        if covered and missing:
+            layers = ", ".join(map(str, missing))
+            sentences.append(f"No part disables {what} of layer{'s' * (len(missing) > 1)} {layers}.")
+    return sentences
+
+
+def _name(checkpoint: Any) -> str:
+    return Path(str(checkpoint)).name
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _short(value: Any) -> str:
+    return shown(value) if not isinstance(value, Mapping) else shown(value.get("name", dict(value)))
+
+
+def _code(folder: Path) -> str:
+    """Version of the code that finished a run.
+
+    Raises:
+        UserError: If the run's marker cannot be read.
+    """
+    try:
+        return str(json.loads((folder / FINISHED).read_text("utf-8"))["code"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"'{folder / FINISHED}' cannot be read ({error}); run that part again.") from error
+
+
+def _report(run: Run, table: AblationTable, parts: Sequence[Part], missing: Sequence[str]) -> None:
     section = joined(ablation_sections(table, run.checks()))
+    count = f"{len(parts)} run{'s' * (len(parts) > 1)}"
     report = Report(
         title=f"Which heads does {run.model} need on {run.task}?",
-        subtitle=f"{run.name}, merged from {len(folders)} runs",
+        subtitle=f"{run.name}, merged from {count}",
         facts=[("model", run.model), ("task", run.task), ("initialisation", run.init.replace("_", " "))],
+        notes=list(missing),
         sections=[] if section is None else list(section.flat()),
     )
     save_figures(report.figures, run.figures)
     write_report(run.report_path, report)
-    Console().print(f"Merged {len(folders)} sweeps. Report: {run.report_path}", soft_wrap=True)
+    console = Console()
+    for sentence in missing:
+        console.print(f"Missing: {sentence}", soft_wrap=True)
+    console.print(f"Merged the sweeps of {count}. Report: {run.report_path}", soft_wrap=True)

@@ -12,7 +12,7 @@ from bertsecrets.papers.kovaleva2019.page import write_paper
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
-from bertsecrets.reporting.runs import find_runs
+from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Run
@@ -33,17 +33,17 @@ def report_again(config: DictConfig) -> list[Path]:
     pages = []
     for finished in runs:
         run = Run.open(finished.folder)
-        report = report_run(run, settings.report.heads, trusted).report
-        save_figures(report.figures, run.figures)
-        write_report(run.report_path, report)
+        summary = report_run(run, settings.report.heads, trusted)
+        save_figures(summary.report.figures, run.figures)
+        if summary.heads is not None:
+            summary.heads.write(run.folder)
+        write_report(run.report_path, summary.report)
         pages.append(run.report_path)
     if len(runs) > 1:
         pages += compare_sweep(folder, paper=settings.keys.paper, trusted=trusted)
     console = Console()
-    for name in unfinished:
-        console.print(f"Left out (not finished): {name}", soft_wrap=True)
-    for page in pages:
-        console.print(f"Report: {page}", soft_wrap=True)
+    for line in (*left_out(unfinished), *(f"Report: {page}" for page in pages)):
+        console.print(line, soft_wrap=True)
     return pages
 
 
@@ -55,10 +55,19 @@ def compare_runs(config: DictConfig) -> list[Path]:
     """
     settings = read_analyze(plain(config))
     keys = settings.keys
+    assert keys.compare is not None
     names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
-    if not names:
-        raise UserError(f"compare is {keys.compare}; expected run folders, [<folder>,<folder>], or a sweep's folder.")
     runs, unfinished = find_runs(names)
+    if len(runs) < 2 and not keys.paper:
+        raise UserError(
+            " ".join(
+                [
+                    f"compare names one finished run, '{runs[0].folder}'; give at least two, or make the page of one with "
+                    f"report={runs[0].folder}.",
+                    *left_out(unfinished),
+                ]
+            )
+        )
     if keys.compare_heads or keys.paper:
         check_sizes(runs)
     folder = run_folder()
@@ -67,9 +76,9 @@ def compare_runs(config: DictConfig) -> list[Path]:
     trusted = trusted_classes(settings)
     pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
     if keys.paper:
-        pages.append(write_paper(runs, folder))
-    for page in pages:
-        Console().print(f"Comparison: {page}", soft_wrap=True)
+        pages.append(write_paper(runs, folder, unfinished))
+    for line in (*left_out(unfinished), *(f"Comparison: {page}" for page in pages)):
+        Console().print(line, soft_wrap=True)
     return pages
 
 
@@ -89,5 +98,5 @@ def compare_sweep(folder: Path, *, paper: bool, trusted: list[str] | None = None
     pages = [write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ())]
     if paper or (target / "dark_secrets.html").is_file():
         check_sizes(runs)
-        pages.append(write_paper(runs, target))
+        pages.append(write_paper(runs, target, unfinished))
     return pages

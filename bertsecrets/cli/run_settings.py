@@ -9,10 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
-from bertsecrets.results.config_copy import CONFIG_COPY, read_config
+from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.run_folder import read_begun
+from bertsecrets.sweeps.trust import check_targets
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +25,13 @@ _FIXED = ("init", "seed")
 
 
 def resumed(config: DictConfig, folder: Path) -> DictConfig:
-    """The interrupted run's own configuration, with those new settings that cannot change its numbers."""
+    """The interrupted run's own configuration, with those new settings that cannot change its numbers.
+
+    Raises:
+        UserError: If it cannot be read, or names a class that neither the project nor the command line names.
+    """
     own = read_config(folder)
+    check_targets(plain(own), plain(config), folder)
     begun = read_begun(folder)
     if begun is not None and begun.code != code_version():
         _log.warning(f"The run in {folder} was started by code {begun.code} and is resumed with {code_version()}.")

@@ -1,28 +1,40 @@
 """The configuration, read and checked once, before anything is loaded: every section as typed settings."""
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import pytorch_lightning as pl
 from pydantic import Field
 
 from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.cli.targets import Section, accepted_arguments, check_arguments, is_own, load_target, make
+from bertsecrets.cli.trainer_settings import TrainerSettings, read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
+from bertsecrets.measures.base import Measure
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
-from bertsecrets.settings import CONF, Settings
-
-WANDB_MODES = ("offline", "online", "disabled")
-
-Section = dict[str, Any]
+from bertsecrets.patterns.labelling.settings import LabellingSettings
+from bertsecrets.patterns.training.train_classifier import TrainingSettings
+from bertsecrets.results.run import Run
+from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
 
 _SECTION = "a section of keys and values"
-_TEXT_OR_NULL = "a text, or null"
+_SECTIONS = "a section of keys and values, or null"
+_NOT_A_MEASURE = (
+    "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
+)
+_PATH = Annotated[str, Field(min_length=1)]
+_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace")
+"""The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
 _SWITCH = "true or false"
 
 
@@ -49,18 +61,25 @@ class SweepSettings(Settings):
 class CommonKeys(Settings):
     """The keys shared by both commands."""
 
-    name: str = Field(min_length=1, description="a name")
+    name: Name
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
     init: str = Field(description="pretrained or random_normal")
-    group: str | None = Field(default=None, description=_TEXT_OR_NULL)
-    tags: list[str] = Field(default=[], description="a list of texts")
-    job_type: str = Field(description="a text")
-    resume: str | bool | None = Field(default=None, description="a folder, true (of a sweep), or null")
+    group: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="a text of 1 to 128 characters, or null"
+    )
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        default=[], description="a list of texts of 1 to 64 characters"
+    )
+    job_type: str = Field(min_length=1, max_length=64, description="a text of 1 to 64 characters")
+    resume: _PATH | Literal[True] | None = Field(default=None, description="a folder, true (of a sweep), or null")
+    overwrite: bool = Field(default=False, description=_SWITCH)
     objective: str | None = Field(default=None, description="<set>/<metric>, or null")
     debug: bool = Field(default=False, description=_SWITCH)
     progress: bool = Field(default=True, description=_SWITCH)
     evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
-    compare_with: list[str] = Field(default=[], description="a list of initial, random, or both")
+    compare_with: list[Literal["initial", "random"]] = Field(
+        default=[], description="a list of initial, random, or both"
+    )
     every_n_validations: int | None = Field(
         default=1, ge=1, description="a whole number from 1, or null for the last validation only"
     )
@@ -70,15 +89,15 @@ class CommonKeys(Settings):
     framenet: Section = Field(description=_SECTION)
     model: Section = Field(description=_SECTION)
     trainer: Section = Field(description=_SECTION)
-    logger: Section = Field(default={}, description="a section of loggers")
-    measure: dict[str, Section | None] = Field(default={}, description="a section of measures")
+    logger: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
+    measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
 
 
 class TrainKeys(CommonKeys):
     """The keys of ``train.py``."""
 
-    callbacks: dict[str, Section | None] = Field(default={}, description="a section of callbacks")
+    callbacks: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     report: Section = Field(default={}, description=_SECTION)
     optimizer: Section = Field(description=_SECTION)
     checkpoint: Section = Field(default={}, description=_SECTION)
@@ -89,18 +108,22 @@ class TrainKeys(CommonKeys):
 class AnalyzeKeys(CommonKeys):
     """The keys of ``analyze.py``."""
 
-    analysis: dict[str, Section | None] = Field(default={}, description="a section of callbacks")
-    report: Section | str = Field(
+    analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
+    report: Section | _PATH = Field(
         default={}, description="the folder of a run or a sweep, or a section of keys and values"
     )
-    checkpoint: str | None = Field(default=None, description="a run folder, a file, a model folder, initial, or null")
-    merge: str | list[str] | None = Field(default=None, description="a folder, a list of folders, or null")
-    compare: str | list[str] | None = Field(default=None, description="a folder, a list of folders, or null")
+    checkpoint: _PATH | None = Field(default=None, description="a run folder, a file, a model folder, initial, or null")
+    merge: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
+        default=None, description="a folder, a list of folders, or null"
+    )
+    compare: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
+        default=None, description="a folder, a list of folders, or null"
+    )
     compare_heads: bool = Field(default=True, description=_SWITCH)
     paper: bool = Field(default=False, description=_SWITCH)
-    train_patterns: str | bool | None = Field(default=None, description="a folder, true, or null")
-    workspace: str | None = Field(default=None, description="<entity>/<project>, or null")
-    reference: str | None = Field(default=None, description="the folder or hub name of a model, or null")
+    train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
+    workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
+    reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
     labelling: Section = Field(default={}, description=_SECTION)
     patterns: Section = Field(default={}, description=_SECTION)
     trained: Section | None = Field(default=None, description=_SECTION)
@@ -129,6 +152,13 @@ class MeasureSection:
     target: Section
     watch: WatchKeys
 
+    def build(self, num_layers: int, num_heads: int) -> Measure:
+        """Build the measure for a model of this size."""
+        measure = make(self.target, num_layers=num_layers, num_heads=num_heads)
+        if not isinstance(measure, Measure):
+            raise UserError(_NOT_A_MEASURE.format(self.name, self.target["_target_"]))
+        return measure
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -136,7 +166,8 @@ class RunSettings:
 
     Args:
         keys: The top-level keys.
-        task, source, model, ablation, measures: The parsed sections.
+        task, source, model, trainer, ablation, measures: The parsed sections.
+        loggers: Sections of loggers by name.
         report: Settings of the report.
         callbacks: Sections of callbacks by name.
         config: The whole configuration as plain values, to be recorded.
@@ -146,6 +177,8 @@ class RunSettings:
     task: Task
     source: SourceConfig
     model: ModelSpec
+    trainer: TrainerSettings
+    loggers: dict[str, Section]
     ablation: AblationSettings
     measures: tuple[MeasureSection, ...]
     report: ReportSettings
@@ -174,6 +207,8 @@ class AnalyzeSettings(RunSettings):
     """Settings of ``analyze.py``."""
 
     keys: AnalyzeKeys
+    labelling: LabellingSettings
+    patterns: TrainingSettings
 
 
 def read_train(config: Mapping[str, Any]) -> TrainSettings:
@@ -182,6 +217,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
     Raises:
         UserError: If a key is unknown or a value does not fit.
     """
+    check_numbers(config)
     keys = TrainKeys.read("", config)
     common = _read_common(keys, config)
     if not common["task"].is_labelled:
@@ -190,7 +226,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         **common,
         keys=keys,
         report=ReportSettings.read("report", keys.report),
-        callbacks=_chosen(keys.callbacks),
+        callbacks=_read_callbacks("callbacks", keys.callbacks, common["task"], ablation=common["ablation"]),
         optimizer=OptimizerConfig.read("optimizer", keys.optimizer),
         checkpoint=CheckpointSettings.read("checkpoint", keys.checkpoint),
         sweep=SweepSettings.read("sweep", keys.sweep),
@@ -201,64 +237,30 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     """Read the settings of ``analyze.py``.
 
     Raises:
-        UserError: If a key is unknown or a value does not fit.
+        UserError: If a key is unknown or a value does not fit, or it is not clear what is to be done.
     """
+    check_numbers(config)
     keys = AnalyzeKeys.read("", config)
-    section = keys.report if isinstance(keys.report, dict) else {}
+    labelling = LabellingSettings.read("labelling", keys.labelling)
+    pages = keys.report if isinstance(keys.report, str) else None
+    modes = (keys.merge, keys.compare, pages, labelling.labels, keys.train_patterns, keys.workspace)
+    chosen = [name for name, value in zip(_MODES, modes, strict=True) if value is not None]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} are both given; give one of them.")
+    if not chosen and keys.checkpoint is None and keys.resume is None:
+        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
+    common = _read_common(keys, config)
+    _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     return AnalyzeSettings(
-        **_read_common(keys, config),
+        **common,
         keys=keys,
-        report=ReportSettings.read("report", section),
-        callbacks=_chosen(keys.analysis),
-    )
-
-
-def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
-    task = task_from_config(keys.task)
-    check_metrics(task)
-    check_init(keys.init)
-    make_annotator(keys.annotation)
-    FrameNetSource.read("framenet", keys.framenet)
-    mode = keys.logger.get("wandb", {}).get("mode", WANDB_MODES[0])
-    if mode not in WANDB_MODES:
-        raise UserError(f"Unknown W&B mode '{mode}'; {choices(str(mode), WANDB_MODES)}.")
-    scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
-    if keys.objective is not None and keys.objective not in scores:
-        raise UserError(f"objective is '{keys.objective}'; {choices(keys.objective, scores)}.")
-    for name in keys.compare_with:
-        if name not in ("initial", "random"):
-            raise UserError(f"compare_with names the model '{name}'; {choices(name, ('initial', 'random'))}.")
-    return {
-        "task": task,
-        "source": SourceConfig.read("data", keys.data),
-        "model": ModelSpec.read("model", keys.model),
-        "ablation": AblationSettings.read("ablation", keys.ablation),
-        "measures": tuple(
-            _measure(name, section, keys.every_n_validations)
-            for name, section in _chosen(keys.measure).items()
-            if not _only_tunes(name, section)
+        report=ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {}),
+        callbacks=_read_callbacks(
+            "analysis", keys.analysis, common["task"], ablation=common["ablation"], labelling=labelling, reference=None
         ),
-        "config": dict(config),
-    }
-
-
-def _chosen(sections: Mapping[str, Section | None]) -> dict[str, Section]:
-    """The sections that are not set to ``null``."""
-    return {name: section for name, section in sections.items() if section is not None}
-
-
-def _only_tunes(name: str, section: Section) -> bool:
-    """Whether a section only sets keys of a measure that the command line did not choose."""
-    return "_target_" not in section and (CONF / "measure" / f"{name}.yaml").is_file()
-
-
-def _measure(name: str, section: Section, every_n_validations: int | None) -> MeasureSection:
-    if "_target_" not in section:
-        raise UserError(f"measure.{name} has no _target_; name its class, e.g. _target_: my_package.MyMeasure.")
-    own = {"every_n_validations": every_n_validations}
-    own |= {key: value for key, value in section.items() if key in WatchKeys.model_fields}
-    target = {key: value for key, value in section.items() if key not in WatchKeys.model_fields}
-    return MeasureSection(name, target, WatchKeys.read(f"measure.{name}", own))
+        labelling=labelling,
+        patterns=TrainingSettings.read("patterns", keys.patterns),
+    )
 
 
 def read_settings(config: Mapping[str, Any]) -> RunSettings:
@@ -268,3 +270,105 @@ def read_settings(config: Mapping[str, Any]) -> RunSettings:
         UserError: If a key is unknown or a value does not fit.
     """
     return read_train(config) if "optimizer" in config else read_analyze(config)
+
+
+def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
+    task = task_from_config(keys.task)
+    check_metrics(task)
+    check_init(keys.init)
+    make_annotator(keys.annotation)
+    FrameNetSource.read("framenet", keys.framenet)
+    scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
+    if keys.objective is not None and keys.objective not in scores:
+        raise UserError(f"objective is '{keys.objective}'; {choices(keys.objective, scores)}.")
+    ablation = AblationSettings.read("ablation", keys.ablation)
+    _check_evaluation("evaluation", keys.evaluation, task)
+    _check_evaluation("ablation.evaluation", ablation.evaluation, task)
+    loggers = _chosen(keys.logger)
+    for name, section in loggers.items():
+        check_arguments(f"logger.{name}", section, ("run", "config"))
+    return {
+        "task": task,
+        "source": SourceConfig.read("data", keys.data),
+        "model": ModelSpec.read("model", keys.model),
+        "trainer": read_trainer(keys.trainer),
+        "loggers": loggers,
+        "ablation": ablation,
+        "measures": _read_measures(keys),
+        "config": dict(config),
+    }
+
+
+def _chosen(sections: Mapping[str, Section | None]) -> dict[str, Section]:
+    """The sections that are not set to ``null``."""
+    return {name: section for name, section in sections.items() if section is not None}
+
+
+def _check_evaluation(key: str, name: Any, task: Task) -> None:
+    if isinstance(name, str) and name not in task.evaluation:
+        raise UserError(
+            f"{key} is {shown(name)}, which task '{task.name}' does not have; {choices(name, task.evaluation)}."
+        )
+
+
+def _read_measures(keys: CommonKeys) -> tuple[MeasureSection, ...]:
+    """The chosen measures, each of which was built once for a tiny model to check it."""
+    sections = []
+    names: dict[str, str] = {}
+    for key, section in _chosen(keys.measure).items():
+        if _only_tunes(key, section):
+            continue
+        place = f"measure.{key}"
+        own = {"every_n_validations": keys.every_n_validations}
+        own |= {name: value for name, value in section.items() if name in WatchKeys.model_fields}
+        target = {name: value for name, value in section.items() if name not in WatchKeys.model_fields}
+        kind = load_target(place, target)
+        if inspect.isclass(kind) and not issubclass(kind, Measure):
+            raise UserError(_NOT_A_MEASURE.format(key, target["_target_"]))
+        check_arguments(place, target, ("num_layers", "num_heads"))
+        sections.append(MeasureSection(key, target, WatchKeys.read(place, own)))
+        measure = _tried(place, lambda: sections[-1].build(1, 1))
+        if measure.name in names:
+            raise UserError(
+                f"Two measures are called '{measure.name}' ({names[measure.name]} and {place}); rename one of them or leave "
+                "it out."
+            )
+        names[measure.name] = place
+        columns = [column.name for column in measure.columns]
+        for name in sections[-1].watch.tracked or ():
+            if name not in columns:
+                raise UserError(f"{place}.tracked names the column '{name}'; {choices(name, columns)}.")
+    return tuple(sections)
+
+
+def _only_tunes(name: str, section: Section) -> bool:
+    """Whether a section only sets keys of a measure that the command line did not choose."""
+    return "_target_" not in section and (CONF / "measure" / f"{name}.yaml").is_file()
+
+
+def _read_callbacks(
+    group: str, sections: Mapping[str, Section | None], task: Task, **offered: Any
+) -> dict[str, Section]:
+    """The callbacks by name; those of this package are built once for a run that does not exist, to check them."""
+    offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
+    for name, section in _chosen(sections).items():
+        place = f"{group}.{name}"
+        target = check_arguments(place, section, offered)
+        if not (inspect.isclass(target) and issubclass(target, pl.Callback)):
+            raise UserError(
+                f"{place}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
+                "pytorch_lightning.Callback."
+            )
+        if is_own(target):
+            _check_evaluation(f"{place}.evaluation", section.get("evaluation"), task)
+            _tried(place, functools.partial(make, section, **accepted_arguments(target, section, offered)))
+    return _chosen(sections)
+
+
+def _tried(place: str, build: Callable[[], Any]) -> Any:
+    """Build an object to check its settings; a message names the section."""
+    try:
+        return build()
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if place in text else f"{text} (In {place}.)") from error

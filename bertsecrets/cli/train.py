@@ -4,17 +4,17 @@ import logging
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
     check_length,
+    check_trainer,
     make_callbacks,
     make_data,
     make_loggers,
@@ -24,15 +24,18 @@ from bertsecrets.cli.build import (
     trusted_classes,
 )
 from bertsecrets.cli.finish import closing, finish
+from bertsecrets.cli.last_checkpoint import EndOnSignal, LastCheckpoint
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
-from bertsecrets.models.checkpoint import read_record
+from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
-from bertsecrets.results.config_copy import plain, write_config
+from bertsecrets.results.config_copy import plain
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
+from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +51,12 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
         config = resumed(config, folder)
     settings = read_train(plain(config))
     with exclusive_run(config, folder):
-        return _train(config, settings, folder)
+        return _train(settings, folder)
 
 
-def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
+def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
+    check_trainer(settings)
     keys, task, spec = settings.keys, settings.task, settings.model
     pl.seed_everything(keys.seed, workers=True, verbose=False)
 
@@ -70,28 +74,34 @@ def _train(config: DictConfig, settings: TrainSettings, folder: Path) -> dict[st
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
-        write_config(config, folder)
         tokenizer.save_pretrained(run.folder / "tokenizer")
-    record = {"name": keys.name, "model": spec.model_dump(), "init": keys.init}
+    record = {
+        "name": keys.name,
+        "model": spec.model_dump(),
+        "init": keys.init,
+        INITIAL_WEIGHTS: weights_digest(model),
+    }
+    last_path = run.checkpoints / LAST
+    resume_from = last_path if keys.resume is not None and last_path.exists() else None
+    if resume_from is not None:
+        check_resumable(resume_from, task, model, record)
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )
     module.validated_after_training = True
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
+    last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
         *make_watcher(settings, run=run, random=untrained),
         *make_callbacks(settings.callbacks, run=run, ablation=settings.ablation),
-        *_checkpoints(settings, module, run),
+        _best_checkpoint(module, run),
+        last,
     ]
     loggers = make_loggers(settings, run)
-    trainer = make_trainer(settings, callbacks, loggers, folder)
-    with closing(loggers):
-        last = run.checkpoints / LAST
-        resume_from = str(last) if keys.resume is not None and last.is_file() else None
+    with closing(loggers), watched(folder) as others:
+        trainer = make_trainer(settings, [EndOnSignal(others), *callbacks], loggers, folder)
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
-        trainer.save_checkpoint(last)
+        last.finish(trainer)
         # Scores, measures and disabling of one page are all of one set of weights.
         best = run.checkpoints / BEST
         selected = settings.checkpoint.report == "best" and best.is_file()
@@ -124,15 +134,14 @@ class LaterAmongEquals(ModelCheckpoint):
         return super().check_monitor_top_k(trainer, current)
 
 
-def _checkpoints(settings: TrainSettings, module: SequenceClassifier, run: Run) -> list[Callback]:
-    """The best checkpoint by the task's first metric, and the last one, from which an interrupted run is resumed."""
-    folder: dict[str, Any] = {
-        "dirpath": run.checkpoints,
-        "enable_version_counter": False,
-        "auto_insert_metric_name": False,
-    }
-    best = LaterAmongEquals(
-        **folder, filename=Path(BEST).stem, monitor=module.monitor, mode="max", save_weights_only=True
+def _best_checkpoint(module: SequenceClassifier, run: Run) -> ModelCheckpoint:
+    """The best checkpoint by the task's first metric."""
+    return LaterAmongEquals(
+        dirpath=run.checkpoints,
+        filename=Path(BEST).stem,
+        monitor=module.monitor,
+        mode="max",
+        save_weights_only=True,
+        enable_version_counter=False,
+        auto_insert_metric_name=False,
     )
-    last = ModelCheckpoint(**folder, filename=Path(LAST).stem, every_n_train_steps=settings.checkpoint.every_n_steps)
-    return [best, last]

@@ -99,8 +99,8 @@ class AnnotationConfig(Settings):
     """
 
     pipeline: str | None = Field(default=None, min_length=1, description="a spaCy package or folder, or null")
-    cache_dir: str | None = Field(default=None, description="the path of a folder, or null")
-    processes: int = Field(default=1, ge=1, description="a whole number from 1")
+    cache_dir: str | None = Field(default=None, min_length=1, description="the path of a folder, or null")
+    processes: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
 
 
 def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotator | None:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,23 +110,30 @@ def _pipeline_folder(name: str) -> Path:
     folder = Path(name).expanduser()
     if (folder / "meta.json").is_file():
         return folder
-    if spacy.util.is_package(name):
+    if name in _installed():
         return Path(spacy.util.get_package_path(name))
     if folder.is_dir():
         raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
-    installed = spacy.util.get_installed_models()
-    others = f"; {choices(name, installed)}" if installed else ""
+    others = f"; {choices(name, installed)}" if (installed := _installed()) else ""
     raise UserError(
         f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, or "
         f"give a folder that nlp.to_disk wrote{others}."
     )
 
 
+def _installed() -> set[str]:
+    """Names of the installed packages that say that they are pipelines.
+
+    A pipeline's package is imported, and its name may come from a run's folder: it must not be any package.
+    """
+    return {entry.name for entry in entry_points(group="spacy_models")}
+
+
 def _load(name: str, folder: Path) -> Any:
     import spacy
 
     try:
-        return spacy.load(name if spacy.util.is_package(name) else folder, exclude=list(_UNUSED))
+        return spacy.load(name if name in _installed() else folder, exclude=list(_UNUSED))
     # The errors of a pipeline's components have no common base class.
     except Exception as error:
         reason = " ".join(str(error).split()).rstrip(".")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import Settings
+from bertsecrets.settings import Name, Settings
 
 SHORTEST, LONGEST = 8, 100_000
 """The range of ``max_length``; with fewer tokens than 8, special tokens leave hardly any room for words."""
@@ -23,6 +23,13 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
     if not limits[0] < limits[1]:
         raise ValueError("not ascending")
     return limits
+
+
+def _check_number(value: Any) -> Any:
+    # Python takes true for 1.
+    if isinstance(value, bool):
+        raise ValueError("not a number")
+    return value
 
 
 class _TaskSection(Settings):
@@ -120,9 +127,9 @@ class Task(_TaskSection):
         demo: Whether the project generates it.
     """
 
-    name: str = Field(description="a name for tables and figures")
+    name: Name
     metrics: _Names
-    texts: Literal[1, 2] = Field(description="1 (sentences) or 2 (pairs)")
+    texts: Annotated[Literal[1, 2], BeforeValidator(_check_number)] = Field(description="1 (sentences) or 2 (pairs)")
     labels: _Names = ()
     tsv_labels: _NameMap = Field(default_factory=dict)
     label_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_ascending)] | None = Field(
@@ -189,12 +196,16 @@ def _check_layouts(task: Task) -> None:
         for split in task.evaluation.values():
             if split not in task.conllu.files:
                 raise UserError(
-                    f"task.conllu.files has no file for split '{split}'; {choices(split, task.conllu.files)}."
+                    f"task.evaluation names split '{split}', for which task.conllu.files has no file; "
+                    f"{choices(split, task.conllu.files)}."
                 )
     if task.tsv is not None:
         for split in ("train", *task.evaluation.values()):
             if split not in task.tsv.files:
-                raise UserError(f"task.tsv.files has no file for split '{split}'; {choices(split, task.tsv.files)}.")
+                key = "Training needs" if split == "train" else "task.evaluation names"
+                raise UserError(
+                    f"{key} split '{split}', for which task.tsv.files has no file; {choices(split, task.tsv.files)}."
+                )
         for column in (*task.tsv.texts, task.tsv.label):
             if task.tsv.headless and column not in task.tsv.positions:
                 raise UserError(

@@ -3,20 +3,27 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torchmetrics import Metric
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
-from bertsecrets.data.task import SHORTEST
+from bertsecrets.data.task import LONGEST, SHORTEST
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import INITIAL
+
+MaxExamples = Annotated[int | None, Field(ge=1, description="a whole number from 1, or null for all")]
+"""Size of a random sample of a measure's examples; None for all."""
+
+Length = Annotated[int, Field(ge=SHORTEST, le=LONGEST, description=f"a whole number from {SHORTEST} to {LONGEST}")]
+"""A number of tokens of a sequence, special tokens included."""
 
 
 class Need(Enum):
@@ -100,6 +107,11 @@ class Measure(Experiment, Metric):
         for attribute in ("name", "title"):
             if not getattr(self, attribute, ""):
                 raise UserError(f"Measure class {kind} has no {attribute}; set {kind}.{attribute}.")
+        if not isinstance(self.columns, tuple):
+            raise UserError(
+                f"{kind}.columns is a {type(self.columns).__name__}; expected a tuple, which ends with a comma if it has one "
+                "column: columns = (Column(name, label),)."
+            )
         if not self.columns or not all(isinstance(column, Column) for column in self.columns):
             raise UserError(
                 f"Measure class {kind} has no columns; set {kind}.columns to a tuple of Column(name, label)."

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.trajectory import trajectory
@@ -27,7 +27,7 @@ FIRST = "p_cosine_first"
 """Column of the p-values of heads equalling the most changed one."""
 
 _LEVEL = 0.05
-_ROUNDING = 1e-6
+_ROUNDING = 3e-7
 """Largest 1 − cosine of two maps that differ by float32 rounding only."""
 
 Padding = Literal["exclude", "kovaleva"]
@@ -123,8 +123,8 @@ class Drift(Measure):
         num_layers: int,
         num_heads: int,
         padding: Padding = "exclude",
-        max_examples: int | None = None,
-        pad_to: int = 200,
+        max_examples: MaxExamples = None,
+        pad_to: Length = 200,
     ) -> None:
         if padding not in get_args(Padding):
             raise UserError(f"Unknown padding '{padding}' of the drift measure; {choices(padding, get_args(Padding))}.")

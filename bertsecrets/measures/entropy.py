@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Measure
+from bertsecrets.measures.base import Feed, MaxExamples, Measure
 
 
 def row_entropy(attention_BHQK: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class Entropy(Measure):
         Column("uniform", "uniform attention", "bits", role="baseline"),
     )
 
-    def __init__(self, num_layers: int, num_heads: int, max_examples: int | None = None) -> None:
+    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__(num_layers, num_heads)
         self.feed = Feed(max_examples=max_examples)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Measure
+from bertsecrets.measures.base import Feed, MaxExamples, Measure
 
 OFFSETS = {"previous": -1, "same": 0, "next": 1}
 """Column -> position of the attended token minus that of the attending token."""
@@ -38,7 +38,7 @@ class Offsets(Measure):
     columns = tuple(Column(name, f"{name} token", "mean weight given to the token there") for name in OFFSETS)
     tracked = ()
 
-    def __init__(self, num_layers: int, num_heads: int, max_examples: int | None = None) -> None:
+    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__(num_layers, num_heads)
         self.feed = Feed(max_examples=max_examples)
 

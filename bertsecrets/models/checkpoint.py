@@ -1,17 +1,24 @@
 """Load a fine-tuned model: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import RECORD
-from bertsecrets.models.loading import load_folder, load_model
+from bertsecrets.models.loading import load_config, load_folder, load_model
+from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
+from bertsecrets.settings import shown
+
+_OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "optimizer_states")
+"""What Lightning needs of a checkpoint to continue training."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +44,71 @@ def read_record(path: Path) -> dict[str, Any]:
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    # The reader's errors (truncation, pickled objects, other formats, permissions) have no common base class.
     except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else None
         raise UserError(
-            f"File '{path}' cannot be read as a checkpoint (truncated, or not one); give a .ckpt file that train.py "
-            "wrote or a Hugging Face folder."
+            f"File '{path}' cannot be read as a checkpoint ({reason or 'truncated, or not one'}); give a .ckpt file that "
+            "train.py wrote or a Hugging Face folder."
         ) from error
     if not isinstance(content, dict) or RECORD not in content:
         raise UserError(
             f"File '{path}' is not a checkpoint of bertsecrets (it has no '{RECORD}' entry); give a .ckpt file that "
             "train.py wrote or a Hugging Face folder."
         )
+    record, weights = content[RECORD], content.get("state_dict")
+    expected = {"task": str, "labels": list, "model_config": dict}
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in expected.items())
+    if not whole or not isinstance(record.get("model", {}), dict) or not _are_tensors(weights):
+        raise UserError(
+            f"File '{path}' lacks the model or its record ('{RECORD}' with {', '.join(expected)}); give a .ckpt file that "
+            "train.py wrote or a Hugging Face folder."
+        )
     return content
+
+
+def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapping[str, Any]) -> None:
+    """Check that training can continue from a run's last checkpoint.
+
+    Args:
+        path: The checkpoint.
+        task: The run's task.
+        model: Built anew, before fine-tuning.
+        record: The run's facts.
+
+    Raises:
+        UserError: If the checkpoint is damaged, another run's, or made from other initial weights, or names files to be
+            deleted outside of its folder.
+    """
+    content = read_record(path)
+    own = content[RECORD]
+    difference = config_difference(own["model_config"], model.config.to_dict())
+    if own["task"] != task.name:
+        difference = f"its task is '{own['task']}' there and '{task.name}' here"
+    elif difference is None and own.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
+        difference = "its initial weights are others there than here"
+    elif difference is None and not _fits(_weights(content), model):
+        difference = "its weights have other names or shapes"
+    if difference is not None:
+        raise UserError(
+            f"Checkpoint '{path}' is another run's ({difference}), so training cannot continue from it; delete it to start "
+            "the run again, or restore its own."
+        )
+    missing = [key for key in _OF_TRAINING if key not in content]
+    if missing:
+        raise UserError(
+            f"Checkpoint '{path}' holds weights but no state of training ({', '.join(missing)}), so training cannot "
+            "continue from it; delete it to start the run again, or restore its own."
+        )
+    # Lightning deletes the best checkpoint so far, which this names, when it writes a better one.
+    for state in content["callbacks"].values() if isinstance(content["callbacks"], dict) else ():
+        for value in state.values() if isinstance(state, dict) else ():
+            names = value if isinstance(value, dict) else [value]
+            if any(isinstance(name, str) and ".." in Path(name).parts for name in names):
+                raise UserError(
+                    f"Checkpoint '{path}' names a file outside of its folder ({shown(value)}); delete it to start the run "
+                    "again."
+                )
 
 
 def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
@@ -63,6 +124,12 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     """
     if path.is_dir():
         model = load_folder(path, with_head=task.is_labelled)
+        difference = config_difference(structure(model.config), structure(load_config(spec)))
+        if difference is not None:
+            raise UserError(
+                f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the model it "
+                "was made from, e.g. model=folder model.path=<folder>."
+            )
         if task.is_labelled:
             _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
         return Checkpoint(model.eval(), {}, path)
@@ -76,16 +143,13 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
     model = load_model(spec, task, RANDOM_INIT, seed=0)
-    prefix = "model."
-    weights = {
-        key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)
-    }
-    expected = model.state_dict()
-    if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
+    weights = _weights(content)
+    difference = config_difference(record["model_config"], model.config.to_dict())
+    if difference is not None or not _fits(weights, model):
         made_from = record.get("model", {}).get("name", record["model_config"].get("model_type"))
         raise UserError(
-            f"Checkpoint '{path}' has another architecture (made from '{made_from}') than model '{spec.name}'; set the "
-            "model it was made from."
+            f"Checkpoint '{path}' has another architecture (made from '{made_from}'"
+            f"{f'; {difference}' if difference else ''}) than model '{spec.name}'; set the model it was made from."
         )
     model.load_state_dict(weights)
     return Checkpoint(model.eval(), record, path)
@@ -95,6 +159,25 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
     """The model before any fine-tuning, with an untrained head; raises UserError as :func:`load_model` does."""
     model = load_model(spec, task, init, seed)
     return Checkpoint(model.eval(), {"init": init, "seed": seed}, Path(INITIAL))
+
+
+def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint, by their names in the model."""
+    prefix = "model."
+    return {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
+
+
+def _fits(weights: Mapping[str, Tensor], model: PreTrainedModel) -> bool:
+    expected = model.state_dict()
+    return weights.keys() == expected.keys() and all(
+        weights[key].shape == tensor.shape for key, tensor in expected.items()
+    )
+
+
+def _are_tensors(weights: object) -> bool:
+    return isinstance(weights, dict) and all(
+        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in weights.items()
+    )
 
 
 def _check_head(labels: list[str], task: Task, path: Path) -> None:

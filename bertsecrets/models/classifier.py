@@ -152,7 +152,7 @@ class SequenceClassifier(pl.LightningModule):
         for name in self.evaluation_names:
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
-            _, logits_NC, label_N = predictions.compute()
+            _, logits_NC, label_N = predictions.collected()
             loss = self.loss(logits_NC, label_N if self.task.is_regression else label_N.long()).item()
             self.scores[name] = {
                 **score(

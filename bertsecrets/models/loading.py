@@ -12,25 +12,72 @@ from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.files import check_weights
+from bertsecrets.models.hub import hub_is_reachable
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
+from bertsecrets.settings import shown
+
+_MOST = 100_000
+"""Larger numbers of layers, heads or hidden units are no model's: building it would fill the memory."""
+
+_LONGEST_REASON = 200
+"""Characters of the library's message that a sentence shows."""
 
 
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
-    """The model's fast tokenizer; raises UserError if it has none or the hub cannot be reached."""
+    """The model's fast tokenizer.
+
+    Raises:
+        UserError: If the model has none, the tokenizer is another model's, or the hub cannot be reached.
+    """
+    config = load_config(spec)
+    location, options = _location(spec)
     with _one_sentence(spec), _quiet():
-        tokenizer: Any = AutoTokenizer.from_pretrained(spec.locate(), revision=spec.revision or "main", use_fast=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(location, use_fast=True, **options)
     if not tokenizer.is_fast:
         raise UserError(
             f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; choose a model with a tokenizer.json."
         )
     fast: PreTrainedTokenizerFast = tokenizer
+    vocabulary = fast.get_vocab()
+    # Without its files, the library makes a tokenizer of special tokens, to which every word is unknown.
+    if vocabulary.keys() <= set(fast.all_special_tokens):
+        raise UserError(
+            f"Model '{spec.name}' comes without a tokenizer's vocabulary (in '{spec.path}'); add its tokenizer files, such "
+            "as tokenizer.json or vocab.txt."
+        )
+    check_vocabulary(fast, config, spec.name)
     return fast
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig, name: str) -> None:
+    """Raise UserError if the tokenizer has tokens for which the model ``name`` has no embedding."""
+    size = max(tokenizer.get_vocab().values()) + 1
+    if size > config.vocab_size:
+        raise UserError(
+            f"The tokenizer has {size} tokens, but model '{name}' has embeddings for {config.vocab_size}; give the "
+            "tokenizer and the weights of one model."
+        )
+
+
+def load_config(spec: ModelSpec) -> PreTrainedConfig:
+    """The configuration of a model.
+
+    Raises:
+        UserError: If it cannot be read, describes no encoder that could be built, or asks for code.
+    """
+    location, options = _location(spec)
+    with _one_sentence(spec), _quiet():
+        config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
+    _check_config(config, spec)
+    return config
 
 
 def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedModel:
@@ -47,10 +94,12 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             part of the encoder.
     """
     check_init(init)
-    location = spec.locate()
+    config = load_config(spec)
+    location, options = _location(spec)
+    if init != RANDOM_INIT and (folder := spec.folder()) is not None:
+        check_weights(folder)
     with _one_sentence(spec), _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = AutoConfig.from_pretrained(location, revision=spec.revision or "main")
         config.num_labels = task.num_outputs
         config.problem_type = "regression" if task.is_regression else "single_label_classification"
         if task.labels:
@@ -62,11 +111,11 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             return _ready(model)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             location,
-            revision=spec.revision or "main",
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
+            **options,
         )
     _check_complete(model, info, spec)
     return _ready(model)
@@ -82,10 +131,13 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
     Raises:
         UserError: If the folder lacks a part of the encoder, or the head where ``with_head`` asks for it.
     """
-    spec = ModelSpec(name=folder.name, path=str(folder))
+    spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
+    config = load_config(spec)
+    check_weights(folder)
+    location, options = _location(spec)
     with _one_sentence(spec), _quiet():
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            spec.locate(), dtype=torch.float32, output_loading_info=True
+            location, config=config, dtype=torch.float32, output_loading_info=True, **options
         )
     _check_complete(model, info, spec)
     if with_head and info["missing_keys"]:
@@ -139,6 +191,12 @@ def _ready(model: PreTrainedModel) -> PreTrainedModel:
 
 def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpec) -> None:
     prefix = model.base_model_prefix + "."
+    mismatched = sorted(str(key[0]) for key in info["mismatched_keys"] if str(key[0]).startswith(prefix))
+    if mismatched:
+        raise UserError(
+            f"The weights of model '{spec.name}' have other shapes than its config.json says "
+            f"(e.g. {mismatched[0]}); give the weights and the config.json of one model."
+        )
     missing = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and ".pooler." not in key)
     if missing:
         raise UserError(
@@ -160,14 +218,56 @@ def _quiet() -> Iterator[None]:
         transformers.logging.enable_progress_bar()
 
 
+def _location(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
+    """The folder or hub name, and the arguments with which the library reads it: nothing there is run as code."""
+    local = spec.folder() is not None or not hub_is_reachable()
+    return spec.locate(), {
+        "revision": spec.revision or "main",
+        "local_files_only": local,
+        # Left out, it makes the library ask on the terminal.
+        "trust_remote_code": False,
+    }
+
+
+def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
+    for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
+        value = getattr(config, name, None)
+        limit = 10 * _MOST if name == "vocab_size" else _MOST
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+            raise UserError(
+                f"The configuration of model '{spec.name}' has {name}={shown(value)}; expected a whole number from 1 to "
+                f"{limit} in its config.json."
+            )
+    if config.hidden_size % config.num_attention_heads:
+        raise UserError(
+            f"The configuration of model '{spec.name}' has hidden_size={config.hidden_size}, which does not divide by "
+            f"num_attention_heads={config.num_attention_heads}; correct its config.json."
+        )
+    attention = config._attn_implementation
+    if attention is not None and "/" in str(attention):
+        raise UserError(
+            f"The configuration of model '{spec.name}' asks for the attention code '{attention}' of the hub; remove "
+            "attn_implementation from its config.json."
+        )
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(
+            f"The weights of model '{spec.name}' are quantized; give a folder with weights in float32, bfloat16 or float16."
+        )
+
+
 @contextlib.contextmanager
 def _one_sentence(spec: ModelSpec) -> Iterator[None]:
-    """Turn the library's errors into a UserError."""
+    """Turn the library's errors, which have no common base class, into a UserError."""
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason.rstrip('.')}); if the hub cannot be "
-            "reached, give a local folder: model.path=<folder with config.json, tokenizer.json and model.safetensors>."
-        ) from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
+        reason = f"unknown {reason}" if isinstance(error, KeyError) else reason
+        if spec.folder() is not None:
+            advice = "give a folder made by save_pretrained: model.path=<folder>"
+        elif hub_is_reachable():
+            advice = "check the name (owner/name) and the revision, or give a local folder: model.path=<folder>"
+        else:
+            reason = "the hub cannot be reached, and it is not in the local cache"
+            advice = "connect to the network, or give a local folder: model.path=<folder>"
+        raise UserError(f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason}); {advice}.") from error

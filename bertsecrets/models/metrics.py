@@ -119,6 +119,13 @@ class Predictions(Metric):
             raise RuntimeError("An example was evaluated more than once; the evaluation sampler must not pad.")
         return index_N, logits_NC[order_N].cpu(), label_N[order_N].cpu()
 
+    def collected(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What :meth:`compute` returns, with all dimensions for a single example, too."""
+        index_N, logits_NC, label_N = self.compute()
+        # torchmetrics removes the dimensions of a tensor with one element.
+        count = index_N.numel()
+        return index_N.view(count), logits_NC.view(count, -1), label_N.view(count)
+
 
 def decide(logits_NC: Tensor, task: Task) -> Tensor:
     """Predictions from logits: class indices, or the scores of a regression task."""

@@ -1,7 +1,7 @@
 """AdamW by the book: parameter groups, layer-wise learning rates, frozen layers, linear warm-up and decay."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from torch import nn
@@ -11,6 +11,8 @@ from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.settings import Settings
 
 _Share = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+_Positive = Annotated[float, Field(gt=0, le=1, description="a number above 0 and up to 1")]
+_Layer = Annotated[int, Field(ge=0, strict=True)]
 
 
 class OptimizerConfig(Settings):
@@ -25,11 +27,11 @@ class OptimizerConfig(Settings):
         betas, eps: AdamW's.
     """
 
-    learning_rate: _Share
+    learning_rate: _Positive
     weight_decay: _Share = 0.01
     warmup_fraction: _Share = 0.1
-    layer_decay: _Share = 1.0
-    freeze: tuple[str | int, ...] = Field(
+    layer_decay: _Positive = 1.0
+    freeze: tuple[Literal["embeddings"] | _Layer, ...] = Field(
         default=(), strict=False, description="a list of 'embeddings' and layer numbers from 0"
     )
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(

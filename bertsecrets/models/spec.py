@@ -2,12 +2,14 @@
 
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 
 from pydantic import Field
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import Settings
+from bertsecrets.models.files import CONFIG, check_config_file, is_file
+from bertsecrets.settings import Name, Settings
 
 RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
@@ -39,10 +41,13 @@ class ModelSpec(Settings):
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
     """
 
-    name: str = Field(min_length=1, description="a name for tables and figures")
+    name: Name
     path: str = Field(min_length=1, description="a model of the hub or a local folder, e.g. model.path=my_bert")
-    package: str | None = Field(default=None, description="the name of a Python package, or null")
-    revision: str | None = Field(default=None, description="a revision of the hub, or null")
+    # The parents of a dotted name would be imported to look for it.
+    package: str | None = Field(
+        default=None, pattern=r"^[A-Za-z_]\w*$", description="the name of a top-level Python package, or null"
+    )
+    revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
     sha256: str | None = Field(
         default=None, pattern="^[0-9a-f]{64}$", description="the 64 hexadecimal digits of a SHA-256, or null"
     )
@@ -51,20 +56,27 @@ class ModelSpec(Settings):
         """The local folder (its weights checked) or the hub name.
 
         Raises:
-            UserError: If the package is not installed, the folder does not exist or the hash is wrong.
+            UserError: If the package is not installed, the folder does not exist or is no model's, or the hash is wrong.
         """
-        folder = self._folder()
+        folder = self.folder()
         if folder is None:
             return self.path
-        if not (folder / "config.json").is_file():
+        try:
+            exists, is_folder = folder.exists(), folder.is_dir()
+        except (OSError, ValueError) as error:
+            raise UserError(f"model.path '{self.path}' cannot be read ({error}); give a model's folder.") from error
+        if not is_folder:
+            reason = "is not a directory" if exists else "does not exist"
             raise UserError(
-                f"Model folder '{folder}' has no config.json; give a folder made by save_pretrained, or a hub name."
+                f"Model folder '{folder}' {reason}; give a folder made by save_pretrained, or a hub name (owner/name)."
             )
+        check_config_file(folder)
         if self.sha256 is not None:
             _check_hash(folder / "model.safetensors", self.sha256)
         return str(folder)
 
-    def _folder(self) -> Path | None:
+    def folder(self) -> Path | None:
+        """The local folder, which may not exist; None for a model of the hub."""
         if self.package is not None:
             package = importlib.util.find_spec(self.package)
             if package is None or not package.submodule_search_locations:
@@ -74,10 +86,13 @@ class ModelSpec(Settings):
                 )
             return Path(package.submodule_search_locations[0]) / self.path
         folder = Path(self.path).expanduser()
-        # A path that cannot be a hub name ("owner/name") is a folder, even one that does not exist.
-        if folder.is_dir() or folder.is_absolute() or self.path.count("/") > 1 or self.path.startswith((".", "~")):
-            return folder
-        return None
+        # A path that cannot be a hub name ("owner/name"), or lies in a folder that is here, is a folder, even one that
+        # does not exist.
+        owner, _, name = self.path.partition("/")
+        is_name = bool(owner) and "/" not in name and not self.path.startswith((".", "~"))
+        if is_name and not (name and os.path.isdir(owner)) and not os.path.exists(folder):
+            return None
+        return folder
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -86,16 +101,16 @@ def find_checkpoint(path: Path) -> Path:
     Raises:
         UserError: If there is none.
     """
-    if path.is_file():
+    if is_file(path):
         return path
     if not path.exists():
         raise UserError(
             f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder."
         )
-    if (path / "config.json").is_file():
+    if is_file(path / CONFIG):
         return path
     for name in (BEST, LAST):
-        if (path / "checkpoints" / name).is_file():
+        if is_file(path / "checkpoints" / name):
             return path / "checkpoints" / name
     raise UserError(
         f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{BEST}); give a .ckpt file, a run "

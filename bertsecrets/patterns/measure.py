@@ -1,19 +1,22 @@
 """Share of each attention pattern per head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, Measure
+from bertsecrets.measures.base import Feed, MaxExamples, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
-from bertsecrets.patterns.section import UNCERTAIN, compare_patterns, pattern_section
+from bertsecrets.patterns.section import UNCERTAIN, compare_patterns, main_patterns, pattern_section
 from bertsecrets.patterns.segments import first_segments
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
@@ -50,9 +53,9 @@ class Patterns(Measure):
         self,
         num_layers: int,
         num_heads: int,
-        max_examples: int | None = None,
-        classifier: str | None = None,
-        margin: float | None = None,
+        max_examples: MaxExamples = None,
+        classifier: Annotated[str | None, Field(min_length=1, description="a folder, or null")] = None,
+        margin: Annotated[float | None, Field(ge=0, le=1, description="a number from 0 to 1, or null")] = None,
     ) -> None:
         super().__init__(num_layers, num_heads)
         self.classifier = load_classifier(SHIPPED if classifier is None else Path(classifier))
@@ -85,6 +88,11 @@ class Patterns(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 2 of the paper, the pattern of each head, and how both moved."""
         return pattern_section(view)
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The pattern that at least half of a head's maps show, if any."""
+        return {"pattern": main_patterns(view)} if view.step is not None else {}
 
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:

@@ -15,7 +15,7 @@ from bertsecrets.results.figures.patterns import (
     pattern_transitions,
 )
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_label
+from bertsecrets.results.formatting import MISSING, head_label
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
@@ -85,6 +85,14 @@ def pattern_section(view: MeasureView) -> Section | None:
         [Table(["pattern", "share of maps", "head that shows it most"], cells, "± half of a 95% interval")],
         blocks,
     )
+
+
+def main_patterns(view: MeasureView) -> list[list[str]]:
+    """The pattern ``[layers][heads]`` that at least half of a head's maps show; a dash where none does."""
+    names = [column.name for column in view.columns]
+    share_LHC, _, _ = _grids(view, names)
+    labels = [*(name.replace("_", " + ") for name in names), MISSING]
+    return [[labels[place] for place in row] for row in dominant_patterns(share_LHC, names)]
 
 
 def over_heads(share_LHC: Array, error_LHC: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from bertsecrets.ablation.comparison import effects
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
-from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.figures.scores import ScoreRow, score_rows
@@ -42,9 +42,7 @@ def write_comparison(
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     conditions, varying = find_conditions(runs)
-    notes = [_runs_in_words(runs, conditions, varying)]
-    if unfinished:
-        notes.append(f"Left out (not finished): {', '.join(unfinished)}.")
+    notes = [_runs_in_words(runs, conditions, varying), *left_out(unfinished)]
     labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
@@ -109,7 +107,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     for condition in conditions:
         for name, scores in condition.runs[0].scores["sets"].items():
             for metric in scores["constant"]:
-                values = [_number(run.scores["sets"][name]["model"][metric]) for run in condition.runs]
+                values = [_number(_score(run, name, metric)) for run in condition.runs]
                 constant = _number(scores["constant"][metric])
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
@@ -220,6 +218,12 @@ def within_range(interval: Interval, metric: str) -> Interval:
     """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
     least = -1.0 if metric in _CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
+def _score(run: FinishedRun, name: str, metric: str) -> float | None:
+    """A run's score; None if it is undefined, or the run has no such set."""
+    scores = run.scores["sets"].get(name, {"model": {}})["model"]
+    return None if scores.get(metric) is None else float(scores[metric])
 
 
 def _number(value: float | None) -> float:

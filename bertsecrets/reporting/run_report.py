@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
@@ -30,6 +31,7 @@ class RunReport:
         scores: Scores of the run's last validation.
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
+        heads: Everything that the run knows about each head; None without a measured head.
         analysis: Whether the run analysed a finished checkpoint.
     """
 
@@ -37,6 +39,7 @@ class RunReport:
     scores: RunScores
     highlights: Highlights | None
     scalars: Mapping[str, float]
+    heads: HeadsTogether | None
     analysis: bool = False
 
 
@@ -103,6 +106,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             for section in flat
         ]
     config = run.config()
+    together = heads_together(
+        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
+    )
+    together_section = [] if together is None else [together.section()]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     analysis = bool(config.get("checkpoint"))
     report = Report(
@@ -115,9 +122,11 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         ],
         links=_origin(run, config) if analysis else [],
         # An analysis leads with what was asked for.
-        sections=[*flat, *of_scores, _reading_section()] if analysis else [*of_scores, *flat, _reading_section()],
+        sections=[*flat, *together_section, *of_scores, _reading_section()]
+        if analysis
+        else [*of_scores, *flat, *together_section, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars, analysis)
+    return RunReport(report, scores, highlights, scalars, together, analysis)
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
@@ -196,7 +205,11 @@ def _scores_section(scores: RunScores) -> Section:
     lines = scores.lines()
     first = lines[0]
     count = next(iter(scores.sets.values())).count
-    value = f"is {number(first.value)}" if np.isfinite(first.value) else "is undefined"
+    value = (
+        f"is {number(first.value)}"
+        if np.isfinite(first.value)
+        else "is undefined, as the answers or the labels are all equal"
+    )
     chosen = (
         [
             "The checkpoint was chosen by the first of these scores on the same examples, so that the scores are on the high "

@@ -1,7 +1,6 @@
 """Finished runs, read for comparison."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import Any
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.run import FINISHED, Declaration, Run
+from bertsecrets.results.scores import RunScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
-_FILES = (CONFIG_COPY, "scores.json")
+_FILES = (CONFIG_COPY, "scores.json", FINISHED)
 
 
 @dataclass(frozen=True)
@@ -67,26 +67,41 @@ class FinishedRun:
 def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """The finished runs among folders and those directly inside them, and the names of unfinished ones.
 
+    A run is finished if its folder holds the marker that is written last.
+
     Raises:
-        UserError: If a folder holds no finished run, or a table cannot be read.
+        UserError: If no folder holds a finished run, one holds no run at all, or a run's file cannot be read.
     """
     runs: dict[Path, FinishedRun] = {}
-    unfinished: list[str] = []
+    unfinished: dict[Path, str] = {}
     for name in folders:
         folder = Path(name)
         if not folder.is_dir():
             raise UserError(f"'{name}' is not a directory; give run folders or a sweep's folder.")
-        inside = [folder] if (folder / CONFIG_COPY).is_file() else sorted(folder.iterdir())
-        candidates = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
-        finished = [path for path in candidates if all((path / file).is_file() for file in _FILES)]
+        inside = [folder] if _is_run(folder) else sorted(folder.iterdir())
+        candidates = [path for path in inside if not path.name.startswith(".") and _is_run(path)]
         for path in candidates:
-            if path in finished:
+            if all((path / file).is_file() for file in _FILES):
                 runs.setdefault(path.resolve(), read_run(path))
-            elif (path / CONFIG_COPY).is_file() or (path / ".hydra").is_dir():
-                unfinished.append(path.name)
-        if not finished:
+            else:
+                unfinished.setdefault(path.resolve(), path.name)
+        if not candidates:
             raise UserError(f"'{name}' holds no finished run; give run folders or a sweep's folder.")
-    return list(runs.values()), unfinished
+    if not runs:
+        raise UserError(
+            f"{', '.join(map(repr, folders))} holds no finished run (not finished: {', '.join(unfinished.values())}); finish one "
+            "with resume=<folder>."
+        )
+    return list(runs.values()), list(unfinished.values())
+
+
+def left_out(unfinished: Sequence[str]) -> list[str]:
+    """The sentence that names the unfinished runs, if there are any."""
+    return [f"Left out (not finished): {', '.join(unfinished)}."] if unfinished else []
+
+
+def _is_run(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / CONFIG_COPY).is_file() or (folder / ".hydra").is_dir())
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -96,11 +111,10 @@ def read_run(folder: Path) -> FinishedRun:
         UserError: If one of them cannot be read.
     """
     run = Run.open(folder)
-    try:
-        scores = json.loads(run.scores_path.read_text("utf-8"))
-        sets: Mapping[str, Any] = scores["sets"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The scores in '{folder}' cannot be read; run it again.") from error
-    if not sets:
+    config = run.config()
+    if type(config.get("trained", config).get("seed")) is not int:
+        raise UserError(f"'{run.config_path}' names no seed; give the folder of a run.")
+    scores = RunScores.read(run.scores_path)
+    if not scores.sets:
         raise UserError(f"'{folder}' holds no scores; run it again.")
-    return FinishedRun(folder, run.config(), scores, run.table())
+    return FinishedRun(folder, config, scores.as_dict(), run.table())

@@ -1,14 +1,16 @@
 """A run's copy of its configuration, and configurations as plain values."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, check_aliases
+from bertsecrets.settings import shown
 
 CONFIG_COPY = "config.yaml"
 """Name of the copy in the run's folder."""
@@ -35,11 +37,34 @@ def read_config(folder: Path) -> DictConfig:
     """
     path = folder / CONFIG_COPY
     try:
-        config = OmegaConf.load(path)
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
-        raise UserError(
-            f"'{path}' cannot be read ({str(error).splitlines()[0]}); run it again in another folder."
-        ) from error
+        text = path.read_text("utf-8")
+        check_aliases(text)
+        config = OmegaConf.create(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise UserError(f"'{path}' cannot be read ({reason}); run it again in another folder.") from error
     if not isinstance(config, DictConfig) or not config:
         raise UserError(f"'{path}' holds no configuration; run it again in another folder.")
+    foreign = _not_plain(OmegaConf.to_container(config, resolve=False))
+    if foreign is not None:
+        raise UserError(
+            f"'{path}' has {foreign}, which a run's own copy never has: it was edited or made by another program; run it "
+            "again in another folder."
+        )
     return config
+
+
+def _not_plain(content: Any, key: str = "") -> str | None:
+    """The first entry that is no plain value, in words: an interpolation, which may read the environment, or Hydra's part."""
+    if isinstance(content, dict):
+        if not key and "hydra" in content:
+            return "a section 'hydra'"
+        entries: Iterable[tuple[Any, Any]] = content.items()
+    elif isinstance(content, list):
+        entries = enumerate(content)
+    elif isinstance(content, str) and ("${" in content or content == "???"):
+        return f"{key}={shown(content)}"
+    else:
+        return None
+    places = ((f"{key}.{name}" if key else str(name), value) for name, value in entries)
+    return next((foreign for place, value in places if (foreign := _not_plain(value, place)) is not None), None)

@@ -1,6 +1,7 @@
 """Experiments: sources of numbers of heads, with their names, columns and sections of pages."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -43,6 +44,11 @@ class Experiment:
         return compare_conditions(comparison)
 
     @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """Columns of text for the table of all heads, such as a verdict: heading -> text ``[layers][heads]``."""
+        return {}
+
+    @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
         """Summary values for W&B, by name, besides the means of the columns."""
         return {}
@@ -66,5 +72,6 @@ def experiment_of(declaration: Declaration, trusted: Sequence[str] = ()) -> type
             return Experiment
     kind: object = sys.modules.get(module)
     for part in name.split("."):
-        kind = getattr(kind, part, None)
+        # Some modules import others when an attribute is asked for.
+        kind = inspect.getattr_static(kind, part, None)
     return kind if isinstance(kind, type) and issubclass(kind, Experiment) else Experiment

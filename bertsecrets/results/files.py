@@ -1,15 +1,21 @@
 """Atomic writing of files: a reader sees the old file or the new one, never half of one."""
 
-import errno
+import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from bertsecrets.errors import UserError
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_LARGEST_YAML = 10_000_000
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
+_PROBE = bytes(1 << 20)
 
 
 @contextmanager
@@ -20,7 +26,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     created.
 
     Raises:
-        UserError: If the disk or the quota is full.
+        UserError: If the file cannot be written: the disk or the quota is full, or the folder is not writable.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
@@ -29,14 +35,79 @@ def atomic_write(path: Path) -> Iterator[Path]:
         _flush_to_disk(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise UserError(
-                f"No space left to write {path}; no incomplete file was kept: "
-                "free some space, or choose another output folder, and run again"
-            ) from error
+        raise _cannot_write(path, error) from error
+    except Exception as error:
+        # PyTorch and safetensors report a full disk by errors of their own.
+        if (reason := _refusal(temporary)) is not None:
+            raise _cannot_write(path, reason) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of writers that were killed; nobody else may be writing to the folder."""
+    for path in folder.rglob(".*"):
+        if _LEFTOVER.fullmatch(path.name) and path.is_file():
+            path.unlink()
+
+
+def describe_os_error(error: OSError) -> str:
+    """An operating system's error in words, without its number: ``no space left on device``."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason[:1].lower() + reason[1:]
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"'{path}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free some space or allow "
+        "writing there, or choose another output folder, and run again."
+    )
+
+
+def _refusal(path: Path) -> OSError | None:
+    """The error with which the disk refuses a longer file at ``path``; None if it accepts one."""
+    try:
+        with path.open("ab") as file:
+            file.write(_PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
+def read_yaml(path: Path, what: str, advice: str) -> Any:
+    """Read a small YAML or JSON file that a user gives, as plain values.
+
+    Args:
+        path: The file.
+        what: What it is, e.g. ``the plan file``.
+        advice: What to do if it cannot be read.
+
+    Raises:
+        UserError: If it cannot be read or parsed, or is larger than 10 MB or uses aliases (``*name``), with which a few lines
+            can stand for any number of values.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_YAML:
+            raise ValueError(f"it has more than {_LARGEST_YAML // 1_000_000} MB")
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            return json.loads(text)
+        check_aliases(text)
+        return yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{what[:1].upper()}{what[1:]} {path} cannot be read ({reason}); {advice}.") from error
+
+
+def check_aliases(text: str) -> None:
+    """Raise ValueError if a YAML text uses aliases (``*name``), with which a few lines can stand for any number of values."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"it uses the alias *{event.anchor}; write the values out")
 
 
 def _flush_to_disk(path: Path) -> None:

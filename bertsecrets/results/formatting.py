@@ -1,11 +1,39 @@
 """Formatting of numbers and heads on pages, in figures, in tables and in W&B."""
 
 import math
+import re
 
 MISSING = "\N{EN DASH}"
 """Text for an undefined number."""
 
 _SMALLEST_P = 0.001
+
+_LONGEST_MESSAGE = 2000
+"""Characters of a message on the terminal."""
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that command a terminal, reverse the direction of a text, or cannot be encoded."""
+
+
+def visible(text: str) -> str:
+    """A text with its control characters written out, so that it cannot command a terminal or rearrange a page.
+
+    >>> visible("label \\x1b[31m, \\u202egnp")
+    'label \\\\x1b[31m, \\\\u202egnp'
+    """
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def message(text: str) -> str:
+    """A message as one line of bounded length for the terminal.
+
+    >>> message("two\\nlines"), len(message("x" * 10**6)) < 2100
+    ('two lines', True)
+    """
+    if len(text) > _LONGEST_MESSAGE:
+        part = _LONGEST_MESSAGE // 2
+        text = f"{text[:part]} … ({len(text) - 2 * part:,} characters left out) … {text[-part:]}"
+    return visible(re.sub(r"[ \t]*[\r\n]+[ \t]*", " ", text.strip()))
 
 
 def number(value: float, digits: int = 3, *, signed: bool = False) -> str:

@@ -16,9 +16,13 @@ from bertsecrets.results.captures import FOLDER
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
+from bertsecrets.settings import shown
 
 TRAINING, CHECKPOINT = "training", "checkpoint"
 """Stages of numbers taken during fine-tuning, and of a finished checkpoint."""
+
+FINISHED = "finished.json"
+"""Name of the marker that the folder of a finished run holds."""
 
 INITIAL, RANDOM = "initial", "random"
 """Stages of models to compare with: the model before fine-tuning, and one with random weights."""
@@ -83,11 +87,18 @@ class Run:
         config = run.config()
         trained = config.get("trained", config)
         try:
-            return cls(folder, trained["name"], config["model"]["name"], config["task"]["name"], trained["init"])
+            names = trained["name"], config["model"]["name"], config["task"]["name"], trained["init"]
         except (KeyError, TypeError) as error:
             raise UserError(
                 f"'{run.config_path}' is not the configuration of a run ({error}); give a run's folder."
             ) from error
+        for name in names:
+            if not isinstance(name, str):
+                raise UserError(
+                    f"'{run.config_path}' has {shown(name)} as the name of a run, a model, a task or an initialisation; "
+                    "expected a text."
+                )
+        return cls(folder, *names)
 
     @property
     def config_path(self) -> Path:
@@ -212,6 +223,8 @@ class Run:
 
 
 def _declaration(name: str, title: str, experiment: str, columns: Sequence[Mapping[str, Any]]) -> Declaration:
+    if Path(name).name != name:
+        raise ValueError(f"{shown(name)} is not the name of an experiment")
     limits = [None if column["limits"] is None else tuple(column["limits"]) for column in columns]
     described = [Column(**{**column, "limits": ends}) for column, ends in zip(columns, limits, strict=True)]
     return Declaration(str(name), str(title), str(experiment), tuple(described))

@@ -42,7 +42,7 @@ class Invocation:
     @contextmanager
     def hydra(self) -> Iterator[None]:
         """Initialise Hydra for the block."""
-        with initialize_config_dir(config_dir=str(self.config_dir.resolve()), version_base="1.3"):
+        with initialize_config_dir(str(self.config_dir.resolve()), job_name=self.config_name, version_base="1.3"):
             yield
 
     def compose(self, overrides: list[str]) -> DictConfig:

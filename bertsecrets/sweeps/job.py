@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -19,11 +20,13 @@ from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
 from bertsecrets.sweeps.hydra_arguments import quoted
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
-from bertsecrets.sweeps.run_folder import FAILURE, claim_folder, hold
+from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
+from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import (
     FAILED,
     FINISHED,
     GPUS,
+    INTERRUPTED,
     PROGRAM,
     RECORDS,
     RUNNING,
@@ -31,6 +34,7 @@ from bertsecrets.sweeps.sweep import (
     SWEEP_PROCESS,
     JobRecord,
 )
+from bertsecrets.sweeps.trust import foreign_targets
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _SWEEP_SETTINGS = (
@@ -64,10 +68,10 @@ def start_job(config: DictConfig) -> float | None:
     record.write(records)
     started = time.monotonic()
     try:
-        status, reason = _run(config, folder, records / f"{record.number}.failure")
+        status, reason = _run(config, folder, record.number, records)
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         replace(record, status=FAILED, reason="interrupted.").write(records)
         raise
     seconds = 0.0 if status == SKIPPED else time.monotonic() - started
@@ -76,28 +80,51 @@ def start_job(config: DictConfig) -> float | None:
     return score
 
 
-def _run(config: DictConfig, folder: Path, failure: Path) -> tuple[str, str]:
+def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[str, str]:
     """Run the job; return its status and why it was skipped or failed."""
+    if (records / INTERRUPTED).exists():
+        return FAILED, "the sweep was interrupted before this job began."
     with hold(folder):
         state = claim_folder(plain(config), folder)
     if state == "finished":
         return SKIPPED, "already finished"
+    failure = records / f"{number}.failure"
     command = [sys.executable, *json.loads(os.environ[PROGRAM]), *_arguments(config, folder, state == "resumable")]
     environment: dict[str, str | None] = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks())}
+
+    def started(process: int) -> None:
+        (records / f"{number}.process").write_text(f"{process} {os.getpid()}", "utf-8")
+        if (records / INTERRUPTED).exists():
+            raise Interrupted(signal.SIGTERM)
+
     with _leased_gpus(config) as devices:
-        status = run_process(command, Path(HydraConfig.get().runtime.cwd), {**environment, **devices})
+        status = run_process(command, Path(HydraConfig.get().runtime.cwd), {**environment, **devices}, started)
+    (records / f"{number}.process").unlink(missing_ok=True)
     if status == 0:
-        return FINISHED, ""
+        return (
+            (FINISHED, "")
+            if _has_finished(folder)
+            else (FAILED, "it ended without finishing; resume=true continues it.")
+        )
     if not failure.is_file():
         return FAILED, f"{describe_exit(status)}."
     content = json.loads(failure.read_text("utf-8"))
     return (SKIPPED if content["error"] == BusyError.__name__ else FAILED), content["reason"]
 
 
+def _has_finished(folder: Path) -> bool:
+    """Whether the run in a folder says so itself; commands that only make pages again begin no run."""
+    try:
+        return read_finished(folder) is not None or not (folder / BEGUN).exists()
+    except ValueError:
+        return False
+
+
 def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     """The command line of the job as a single run."""
     if resumable:
-        return [f"resume={folder}"]
+        trusted = [f"++{key}={quoted(target)}" for key, target in foreign_targets(plain(config)).items()]
+        return [f"resume={folder}", *trusted]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
     own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]

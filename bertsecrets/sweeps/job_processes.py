@@ -5,13 +5,17 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from filelock import FileLock, Timeout
+
+from bertsecrets.sweeps.signals import Interrupted
 
 PARENT = "BERTSECRETS_PARENT"
 """Environment variable: id of the process with which this process ends."""
@@ -20,33 +24,51 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _POLL_PROCESS_S = 0.5
 _POLL_GPUS_S = 1.0
-_GRACE_S = 10.0
+_GRACE_S = 30.0
+"""How long a process that was asked to end may take to save its work."""
 
 
-def run_process(command: Sequence[str], folder: Path, environment: Mapping[str, str | None]) -> int:
+def run_process(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str | None],
+    started: Callable[[int], object] = lambda process: None,
+) -> int:
     """Run a command to its end; return its exit status, negative for a signal's number.
 
-    The command ends when this process ends, or when this call is interrupted.
+    The command ends when this process ends. If this call is interrupted, the command gets the same signal and time to save
+    its work.
 
     Args:
         command: Program and arguments.
         folder: Working directory.
         environment: Variables to set, or with None to remove, on top of those of this process.
+        started: Called with the id of the new process.
     """
     merged = {**os.environ, **environment, PARENT: str(os.getpid())}
     variables = {name: value for name, value in merged.items() if value is not None}
     process = subprocess.Popen(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL)
     try:
+        started(process.pid)
         return process.wait()
-    except BaseException:
-        # The terminal interrupts both processes; give the job time to close its files.
-        for signal_ in (None, signal.SIGTERM, signal.SIGKILL):
-            if signal_ is not None:
-                process.send_signal(signal_)
+    except BaseException as error:
+        request = error.number if isinstance(error, Interrupted) else signal.SIGTERM
+        for signal_ in (request, signal.SIGKILL):
+            process.send_signal(signal_)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
                 break
         raise
+
+
+def ask_to_end(processes: Sequence[int], number: int) -> None:
+    """Send a signal to processes of this machine, none of them our own child, and wait until they have saved their work."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+    deadline = time.monotonic() + _GRACE_S
+    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def describe_exit(status: int) -> str:
@@ -62,17 +84,20 @@ def describe_exit(status: int) -> str:
     return f"killed by {name}{hint}"
 
 
-def end_with_parent() -> None:
-    """End this process as soon as its parent ends, if :func:`run_process` started it.
+def end_with_parent() -> int | None:
+    """End this process as soon as its parent ends, if a sweep or a distributed run started it; return the parent's id.
 
-    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep.
+    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep. None if nobody
+    started this process in such a way.
     """
     parent = int(os.environ.get(PARENT, "0"))
     if parent and not _is_alive(parent):
         os._exit(1)
-    if os.getppid() == parent:
+    is_child = os.getppid() == parent
+    if is_child:
         _end_unless(lambda: os.getppid() == parent)
     os.environ[PARENT] = str(os.getpid())
+    return parent if is_child else None
 
 
 def end_with_process(process: int) -> None:
@@ -88,7 +113,13 @@ def _end_unless(is_wanted: Callable[[], bool]) -> None:
 def _watch(is_wanted: Callable[[], bool]) -> None:
     while is_wanted():
         time.sleep(_POLL_PROCESS_S)
-    # Nobody is left to read a message, and other threads may wait in a collective forever.
+    end_at_once("The process that started this one has ended, and this one ends with it.")
+
+
+def end_at_once(sentence: str) -> NoReturn:
+    """Print a sentence and end this process, though other threads may wait in a collective forever."""
+    with contextlib.suppress(OSError):
+        print(f"error: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(1)
 
 

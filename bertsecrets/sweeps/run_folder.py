@@ -23,14 +23,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.models.spec import INITIAL, find_checkpoint
-from bertsecrets.results.config_copy import CONFIG_COPY, plain
+from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.run import is_first_process
+from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version
 
 NO_INFLUENCE = frozenset(
     {
         "resume",
+        "overwrite",
         "debug",
         "progress",
         "group",
@@ -49,7 +50,8 @@ NO_INFLUENCE = frozenset(
 FAILURE = "BERTSECRETS_FAILURE"
 """Environment variable: the file to which a job of a sweep writes why it failed."""
 
-_BEGUN, _FINISHED, _LOCK = "begun.json", "finished.json", ".lock"
+BEGUN, LOCK = "begun.json", ".lock"
+"""Files of a run's folder: the marker of a run that has begun, and the lock."""
 
 _PATIENCE_S = 5.0
 """How long a process that was just killed may take to release its folder."""
@@ -104,7 +106,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def run_key(config: Mapping[str, Any]) -> str:
-    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint it analyses.
+    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint or runs it reads.
 
     Raises:
         UserError: If that checkpoint does not exist.
@@ -116,17 +118,27 @@ def run_key(config: Mapping[str, Any]) -> str:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.is_file():
                 digest.update(_file_digest(file).encode())
+    for name in _listed(config.get("merge")) + _listed(config.get("compare")):
+        for pattern in (FINISHED, "ablation.parquet"):
+            for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
+                if file.is_file():
+                    digest.update(_file_digest(file).encode())
     return digest.hexdigest()
+
+
+def _listed(value: Any) -> list[str]:
+    """The folders that a setting names: one, several or none."""
+    return [value] if isinstance(value, str) else [str(name) for name in value or ()]
 
 
 @contextmanager
 def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
-    """Hold a run's folder during the block and mark the run as finished when the block succeeds.
+    """Hold a run's folder during the block, record its settings, and mark it as finished when the block succeeds.
 
     Only the first process of a distributed run does so.
 
     Raises:
-        BusyError: If another process is writing to the folder, or another sweep has just finished this job.
+        BusyError: If another process is writing to the folder.
     """
     if not is_first_process():
         yield
@@ -135,16 +147,17 @@ def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
         started = time.monotonic()
         resolved = plain(config)
         key = run_key(resolved)
-        _check_unfinished(folder, key)
-        (folder / _FINISHED).unlink(missing_ok=True)
-        _write_json(folder / _BEGUN, asdict(Begun(key, code_version())))
+        (folder / FINISHED).unlink(missing_ok=True)
+        _write_json(folder / BEGUN, asdict(Begun(key, code_version())))
+        # Whatever happens from here on, resume=<folder> goes on.
+        write_config(config, folder)
         yield
         mark_finished(folder, key, config_digest(resolved), time.monotonic() - started)
 
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep all other processes from writing to a folder during the block.
+    """Keep all other processes from writing to a folder during the block; a process may hold a folder more than once.
 
     The operating system releases the lock when the process ends, however it ends.
 
@@ -152,7 +165,7 @@ def hold(folder: Path) -> Iterator[None]:
         BusyError: If another process holds the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_S)
+    lock = FileLock(folder / LOCK, timeout=_PATIENCE_S, is_singleton=True)
     try:
         lock.acquire()
     except Timeout as error:
@@ -165,6 +178,19 @@ def hold(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def report_failure(name: str, reason: str) -> None:
+    """Write why this process fails to where the sweep that started it reads it; do nothing outside a sweep.
+
+    Args:
+        name: Name of the exception.
+        reason: One sentence.
+    """
+    path = os.environ.get(FAILURE)
+    # The first process to fail knows the reason; the others fail because of it.
+    if path and not Path(path).exists():
+        _write_json(Path(path), {"error": name, "reason": reason})
+
+
 def mark_finished(folder: Path, key: str, config: str, seconds: float) -> None:
     """Write the marker of a finished run, with a digest of each of its results."""
     files = {
@@ -172,13 +198,13 @@ def mark_finished(folder: Path, key: str, config: str, seconds: float) -> None:
         for pattern in _RESULTS
         for path in sorted(folder.glob(pattern))
     }
-    _write_json(folder / _FINISHED, asdict(Finished(key, config, code_version(), seconds, files)))
+    _write_json(folder / FINISHED, asdict(Finished(key, config, code_version(), seconds, files)))
 
 
 def read_begun(folder: Path) -> Begun | None:
     """Read the marker of a run that has begun; None if it is missing or unreadable."""
     try:
-        return Begun(**json.loads((folder / _BEGUN).read_text("utf-8")))
+        return Begun(**json.loads((folder / BEGUN).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -189,7 +215,7 @@ def read_finished(folder: Path) -> Finished | None:
     Raises:
         ValueError: If the marker is unreadable, or a file that it lists is missing or changed; names the file.
     """
-    path = folder / _FINISHED
+    path = folder / FINISHED
     if not path.is_file():
         return None
     try:
@@ -268,15 +294,6 @@ def set_aside(folder: Path) -> Path:
     target = parent / f"{folder.name}.{number}"
     os.replace(folder, target)
     return target
-
-
-def _check_unfinished(folder: Path, key: str) -> None:
-    """Raise BusyError if another sweep has finished this job while this process was starting."""
-    if FAILURE not in os.environ:
-        return
-    finished = read_finished(folder)
-    if finished is not None and finished.key == key:
-        raise BusyError(f"Another sweep has just finished '{folder}'; there is nothing left to do.")
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

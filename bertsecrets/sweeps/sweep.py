@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import atomic_write, describe_os_error
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
-from bertsecrets.sweeps.job_processes import visible_gpus
+from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
 from bertsecrets.sweeps.run_folder import NO_INFLUENCE
 
 SWEEP_FILE = "sweep.json"
@@ -38,6 +39,9 @@ PROGRAM = "BERTSECRETS_PROGRAM"
 
 GPUS = "BERTSECRETS_GPUS"
 """Environment variable: names of the GPUs that the sweep may assign to its jobs, separated by commas."""
+
+INTERRUPTED = "interrupted"
+"""Name of the file in the records of a sweep that was asked to end: no further job begins."""
 
 RUNNING, FINISHED, FAILED, SKIPPED = "running", "finished", "failed", "skipped"
 """The states of a job."""
@@ -104,6 +108,12 @@ class Sweep:
             *(f"++hydra.job.env_set.{name}={quoted(value)}" for name, value in variables.items()),
         ]
 
+    def interrupt(self, number: int) -> None:
+        """Hand a signal on to the running jobs, and wait until those of other processes have saved their work."""
+        (self.records / INTERRUPTED).touch()
+        started = [map(int, path.read_text("utf-8").split()) for path in self.records.glob("*.process")]
+        ask_to_end([process for process, starter in started if starter != os.getpid()], number)
+
     def close(self, compare: Callable[[Path, bool], object]) -> list[JobRecord]:
         """Print the table of jobs, compare their runs, and return their records.
 
@@ -134,11 +144,19 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     Raises:
         UserError: If the folder belongs to another sweep, or holds this one and ``resume=true`` is missing.
     """
+    if config.overwrite:
+        raise UserError("overwrite=true is for single runs; choose another hydra.sweep.dir, or resume the sweep in it.")
     folder = Path(config.hydra.sweep.dir).resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"hydra.sweep.dir is '{folder}', but that path is a file; choose another folder.") from error
+    except OSError as error:
+        raise UserError(
+            f"hydra.sweep.dir is '{folder}', which cannot be written ({describe_os_error(error)}); choose another folder."
+        ) from error
+    if (folder / CONFIG_COPY).exists():
+        raise UserError(f"hydra.sweep.dir is '{folder}', which holds a single run; choose another folder.")
     fixed, swept = _settings(invocation, config)
     content = {
         "command": config.hydra.job.config_name or invocation.config_name,
@@ -265,7 +283,11 @@ def _read(folder: Path) -> dict[str, Any] | None:
     except ValueError:
         return None
     required = {"command", "arguments", "fixed", "swept"}
-    return content if isinstance(content, dict) and required <= content.keys() else None
+    if not isinstance(content, dict) or not required <= content.keys():
+        return None
+    arguments = content["arguments"]
+    are_texts = isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
+    return content if are_texts else None
 
 
 def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

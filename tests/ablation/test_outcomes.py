@@ -95,11 +95,11 @@ def test_parts_of_another_sweep_are_not_taken(tmp_path: Path) -> None:
 def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
     model = tiny_model("bert")
     whole = sweep(model, plan(), batches())
-    halves = []
+    halves = {}
     for layers in ([2, 0], [1]):
         some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
         sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
-        halves.append(Outcomes.read(tmp_path / f"{layers[0]}.safetensors"))
+        halves[str(layers[0])] = Outcomes.read(tmp_path / f"{layers[0]}.safetensors")
     merged = merge(halves)
     assert merged.plan == whole.plan
     torch.testing.assert_close(merged.logits_NVC, whole.logits_NVC, atol=1e-6, rtol=0)
@@ -109,15 +109,15 @@ def test_what_does_not_belong_together_is_not_merged() -> None:
     model = tiny_model("bert")
     one = sweep(model, plan(), batches())
     with pytest.raises(UserError, match="nothing to merge"):
-        merge([])
+        merge({})
     with pytest.raises(UserError, match="differ in their disabling mode"):
-        merge([one, sweep(model, plan("zero"), batches())])
+        merge({"one": one, "two": sweep(model, plan("zero"), batches())})
     with pytest.raises(UserError, match="differ in their examples"):
-        merge([one, sweep(model, plan(), list(batches())[:2])])
-    with pytest.raises(UserError, match="different models"):
-        merge([one, sweep(tiny_model("bert", seed=5), plan(), batches())])
-    with pytest.raises(UserError, match="in the plan twice"):
-        merge([one, one])
+        merge({"one": one, "two": sweep(model, plan(), list(batches())[:2])})
+    with pytest.raises(UserError, match="'one' and 'two' come from different models"):
+        merge({"one": one, "two": sweep(tiny_model("bert", seed=5), plan(), batches())})
+    with pytest.raises(UserError, match="'one' and 'two' both disable l00h00"):
+        merge({"one": one, "two": one})
 
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:

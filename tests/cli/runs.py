@@ -1,24 +1,24 @@
-"""Runs the doors as a user does, in processes of their own."""
+"""Run train.py and analyze.py as a user does, in processes of their own."""
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from faults.client import warm_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def door(name: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Runs train.py or analyze.py; two threads would only get into each other's way here."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / f"{name}.py"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=ROOT,
-        env=environment(),
-        check=False,
-    )
+    """Run train.py or analyze.py in a forked child of a process that has done the imports."""
+    with TemporaryDirectory() as folder:
+        stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+        answer = warm_process().run([f"{name}.py", *arguments], ROOT, environment(), stdout, stderr, timeout)
+        printed = stdout.read_text("utf-8", errors="replace"), stderr.read_text("utf-8", errors="replace")
+    if answer["timed_out"]:
+        raise subprocess.TimeoutExpired([name, *arguments], timeout, *printed)
+    return subprocess.CompletedProcess([name, *arguments], answer["status"], *printed)
 
 
 def environment() -> dict[str, str]:

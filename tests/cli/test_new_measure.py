@@ -1,13 +1,11 @@
 """A measure defined in this file, with one config, has all that a shipped measure has; no other file knows it."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import ROOT, door, environment, small
+from cli.runs import door, small
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 from wandb_log import leaves, read_log
@@ -35,10 +33,8 @@ CONFIG = "sharpness:\n  _target_: cli.test_new_measure.SharpnessInBits\n"
 
 
 def run(name: str, configs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command with this file's config in its search path and this folder importable."""
-    where = {**environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "WANDB_MODE": "offline"}
-    command = [sys.executable, str(ROOT / f"{name}.py"), "--config-dir", str(configs), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=where, check=False)
+    """A command with this file's config in its search path."""
+    return door(name, "--config-dir", str(configs), *arguments)
 
 
 @pytest.fixture(scope="module")

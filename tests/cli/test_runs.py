@@ -22,7 +22,7 @@ from bertsecrets.results.table import HeadTable
 def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny model with every default callback and W&B offline."""
     folder = tmp_path_factory.mktemp("run") / "one"
-    result = door("train", *small(tiny_bert, folder, logger="default"))
+    result = door("train", *small(tiny_bert, folder, logger="default", optimizer__learning_rate=0.005))
     assert result.returncode == 0, result.stderr
     assert "Report:" in result.stdout
     learned = json.loads((folder / "scores.json").read_text())["sets"]["val"]["p_constant"] <= 0.05
@@ -278,7 +278,10 @@ def test_runs_of_other_kinds_finish(settings: dict[str, object], tiny_bert: Path
     assert (tmp_path / "run" / "report.html").is_file()
 
 
-def test_interrupting_ends_the_run_as_failed(tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_saves_the_run_and_names_the_command_to_go_on_with(
+    number: int, tiny_bert: Path, tmp_path: Path
+) -> None:
     arguments = small(tiny_bert, tmp_path / "run", trainer__max_epochs=500)
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *arguments],
@@ -293,10 +296,13 @@ def test_interrupting_ends_the_run_as_failed(tiny_bert: Path, tmp_path: Path) ->
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "heads.parquet").is_file() and time.monotonic() < deadline:
         time.sleep(0.2)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     try:
-        process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode != 0
-    assert not (tmp_path / "run" / "report.html").exists()
+    assert process.returncode == 128 + number
+    assert errors.splitlines()[-1] == f"Interrupted; continue with resume={tmp_path / 'run'}"
+    assert "Traceback" not in errors
+    assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] >= 6
+    assert not (tmp_path / "run" / "finished.json").exists()

@@ -142,7 +142,7 @@ def test_a_task_without_gold_annotation_gets_it(pipeline: Path, tmp_path: Path, 
             assert all(text[word.start : word.end] == word.form for word in annotation.words)
             assert "".join(word.form for word in annotation.words) == "".join(text.split())
     measure = Features(1, 1, {"nouns": {"pos": ["NOUN", "PROPN"]}, "subjects": {"relation": ["nsubj", "nsubj:pass"]}})
-    measure.prepare(data.examples("validation"), data.tokenizer)
+    measure.prepare(data.encoded("validation"))
 
 
 def test_white_space_tokens_of_spacy_are_not_words(tmp_path: Path) -> None:

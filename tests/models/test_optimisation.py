@@ -63,8 +63,8 @@ def test_the_schedule_equals_the_librarys(steps: int, fraction: float) -> None:
     ("config", "message"),
     [
         ({"learning_rate": 1e-3, "layer_deccay": 1}, "did you mean 'layer_decay'"),
-        ({"learning_rate": -1}, "learning_rate is -1; expected a number from 0 to 1"),
-        ({"weight_decay": 0.1}, "optimizer.learning_rate has no value; give a number from 0 to 1"),
+        ({"learning_rate": -1}, "learning_rate is -1; expected a number above 0 and up to 1"),
+        ({"weight_decay": 0.1}, "optimizer.learning_rate has no value; give a number above 0 and up to 1"),
         ({"learning_rate": 1e-3, "eps": 0.0}, "eps is 0.0; expected a number above 0"),
         ({"learning_rate": 1e-3, "betas": [0.9, 1.0]}, r"betas is \[0.9, 1.0\]; expected two numbers"),
         ({"learning_rate": 1e-3, "freeze": "embeddings"}, "freeze is 'embeddings'; expected a list"),

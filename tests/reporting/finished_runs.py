@@ -19,7 +19,7 @@ from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.run import FINISHED, Declaration, Run
 from bertsecrets.results.table import HeadTable
 
 
@@ -59,6 +59,7 @@ def make_run(
     model = {"accuracy": accuracy, "loss": 0.5}
     sets = {"val": {"count": count, "model": model, "constant": {"accuracy": constant}, "p_constant": p_constant}}
     (folder / "scores.json").write_text(json.dumps({"sets": sets, "constant_answer": "x", "step": 9, "seconds": 3.5}))
+    (folder / FINISHED).write_text(json.dumps({"key": "", "config": "", "code": "", "seconds": 3.5, "files": {}}))
     identity = {"run": folder.name, "model": "minilm", "task": task, "init": init}
     run = Run.open(folder)
     for stage, measure, columns in measured:

@@ -110,5 +110,5 @@ def test_what_cannot_be_compared_is_an_error(tmp_path: Path) -> None:
         find_runs([str(whole)])
     (whole / "heads.parquet").write_bytes(content)
     (whole / "scores.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read; run it again"):
+    with pytest.raises(UserError, match="cannot be read as the scores of a run"):
         find_runs([str(whole)])

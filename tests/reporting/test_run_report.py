@@ -83,6 +83,7 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
         "What disabling does to accuracy (mode: uniform)",
         "Entropy of somebody",
         "Changed and needed",
+        "All heads",
         "How to read this page",
     ]
     names = [block.name for block in report.report.figures]
@@ -103,7 +104,7 @@ def test_what_is_compared_follows_what_is_described(tmp_path: Path) -> None:
         ("checkpoint-initial", "offsets", {"previous": 0 * value_LH + 0.1}),
         ("checkpoint", "late", {"x": value_LH}),
     ]
-    assert titles(trained(tmp_path / "run", measured=measured))[1:-1] == [
+    assert titles(trained(tmp_path / "run", measured=measured))[1:-2] == [
         "Offsets",
         "Late",
         "Offsets, compared with other models",
@@ -207,7 +208,7 @@ def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_pa
     assert "How each head's attention changed" in [section.title for section in sections]
     columns |= {f"nouns_{end}": np.full((2, 2), 0.05) for end in ("random", "over_random")}
     newer = trained(tmp_path / "newer", measured=[("training", "features", columns)])
-    (section,) = report_run(newer, heads=2).report.sections[1:-1]
+    (section,) = report_run(newer, heads=2).report.sections[1:-2]
     assert section.tables
     assert section.figures
     assert section.findings
@@ -231,10 +232,10 @@ def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted
     run = trained(tmp_path / "run", measured=[("training", "theirs", {"x": COSINE})])
     run.declare(Declaration("theirs", "Theirs", "theirs_package:Theirs", (Column("x", "the x"),)))
     untrusted = report_run(run, heads=2)
-    assert [section.title for section in untrusted.report.sections[1:-1]] == ["Theirs"]
+    assert [section.title for section in untrusted.report.sections[1:-2]] == ["Theirs"]
     assert "theirs_package" not in sys.modules
     trusted = report_run(run, heads=2, trusted=["theirs_package:Theirs"])
-    assert [section.title for section in trusted.report.sections[1:-1]] == ["By themselves"]
+    assert [section.title for section in trusted.report.sections[1:-2]] == ["By themselves"]
     assert trusted.report.sections[1].findings == ["Step 9."]
     assert trusted.scalars == {"theirs/best": 0.5}
     monkeypatch.delitem(sys.modules, "theirs_package")

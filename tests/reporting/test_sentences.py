@@ -165,7 +165,7 @@ EXPECTED = {
         "in the only head, layer 0 · head 0.",
     ],
     "undefined reference": [
-        "On 408 development examples the model's val/accuracy is undefined; always answering “x” has no defined score.",
+        "On 408 development examples the model's val/accuracy is undefined, as the answers or the labels are all equal; always answering “x” has no defined score.",
         "No head's change can be told: its cosine similarity is undefined (NaN) for all 6 heads.",
         "undefined for all 6 heads.",
         "Compared with the model before fine-tuning, no difference in offsets is defined.",

@@ -1,11 +1,20 @@
 import errno
+import json
 import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, remove_leftovers
 
 
 def test_success_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -53,7 +62,7 @@ def test_full_disk_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, call, full)
     with (
-        pytest.raises(UserError, match=r"a\.txt; no incomplete file was kept.*free some space"),
+        pytest.raises(UserError, match=r"a\.txt' cannot be written.*no incomplete file was kept.*free some space"),
         atomic_write(path) as temporary,
     ):
         temporary.write_text("new")
@@ -61,9 +70,72 @@ def test_full_disk_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_other_os_errors_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), atomic_write(tmp_path / "a.txt"):
-        raise PermissionError(errno.EACCES, "no")
+def test_any_error_of_the_system_is_a_user_error_that_names_the_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"a\.txt' cannot be written \(permission denied\)"),
+        atomic_write(tmp_path / "a.txt"),
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file exists"), atomic_write(tmp_path / "file" / "a.txt"):
+        pass
+
+
+@contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """No file may grow beyond a size, as on a disk without more space."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _write_torch(path: Path, count: int) -> None:
+    torch.save({"x": torch.zeros(count)}, path)
+
+
+def _write_safetensors(path: Path, count: int) -> None:
+    save_file({"x": torch.zeros(count)}, path)
+
+
+def _write_parquet(path: Path, count: int) -> None:
+    pq.write_table(pa.table({"x": np.random.default_rng(0).random(count)}), path)
+
+
+def _write_json(path: Path, count: int) -> None:
+    path.write_text(json.dumps([0] * count), "utf-8")
+
+
+@pytest.mark.parametrize("write", [_write_torch, _write_safetensors, _write_parquet, _write_json])
+def test_every_writer_meets_a_full_disk_with_one_sentence(tmp_path: Path, write: Callable[[Path, int], None]) -> None:
+    path = tmp_path / "table.bin"
+    with atomic_write(path) as temporary:
+        write(temporary, 10)
+    before = path.read_bytes()
+    with (
+        file_limit(100_000),
+        pytest.raises(UserError, match=r"table\.bin' cannot be written"),
+        atomic_write(path) as temporary,
+    ):
+        write(temporary, 200_000)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["table.bin"]
+
+
+def test_errors_of_a_writer_itself_pass_through_on_a_disk_with_space(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="a bug"), atomic_write(tmp_path / "a.txt"):
+        raise RuntimeError("a bug")
+    assert os.listdir(tmp_path) == []
+
+
+def test_leftovers_of_killed_writers_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in (".heads.0123abcd.parquet", "sub/.last.89abcdef.ckpt", ".notes.txt", ".lock", "a.0123abcd.txt"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {"sub", ".notes.txt", ".lock", "a.0123abcd.txt"}
 
 
 def test_content_reaches_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_every_element_is_closed_and_nothing_hostile_became_one(page: Page) -> N
 
 def test_notes_and_findings_stand_at_the_top(page: Page) -> None:
     top = page.text[: page.text.index("Contents")]
-    assert top.index("One run is left out.") < top.index("Layer 11 changed most")
+    assert top.index("One run was left out.") < top.index("Layer 11 changed most")
     assert page.text.count("Layer 11 changed most") == 2
     assert "A paragraph." not in top
 

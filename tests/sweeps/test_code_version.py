@@ -141,7 +141,7 @@ def package(tmp_path: Path) -> Path:
 
 def test_only_rooms_that_make_numbers_count(package: Path) -> None:
     digest = package_digest(package)
-    for name in ("results/score.py", "reporting/runs.py", "cli/train.py", "sweeps/job.py", "settings.py", "errors.py"):
+    for name in ("results/scores.py", "reporting/runs.py", "cli/train.py", "sweeps/job.py", "settings.py", "errors.py"):
         path = package / name
         path.write_text(f"{path.read_text('utf-8')}\nADDED = 1\n", "utf-8")
     for name in ("patterns/training/fit.py", "patterns/labelling/page.py", "papers/new/page.py"):

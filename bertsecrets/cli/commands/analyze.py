@@ -5,9 +5,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from bertsecrets.cli.command_line import run_command
-from bertsecrets.cli.run_settings import with_run_settings
+from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.job import in_sweep, start_job
+from bertsecrets.sweeps.run_folder import exclusive_run
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="analyze")
@@ -18,21 +19,27 @@ def task(config: DictConfig) -> float | None:
         return start_job(config)
     # Imported late: a mistake on the command line should not wait for PyTorch.
     from bertsecrets.cli.analyze import analyze
+    from bertsecrets.cli.build import run_folder
     from bertsecrets.cli.merge import merge_runs
     from bertsecrets.cli.pages import compare_runs, report_again
     from bertsecrets.cli.pattern_tools import take_labels, train_patterns
     from bertsecrets.cli.workspace import save_workspace
 
+    if config.resume is not None:
+        config = resumed(config, run_folder())
     if config.merge is not None:
-        merge_runs(config)
+        with exclusive_run(config, run_folder()):
+            merge_runs(config)
     elif config.compare is not None:
-        compare_runs(config)
+        with exclusive_run(config, run_folder()):
+            compare_runs(config)
     elif isinstance(config.report, str):
         report_again(config)
     elif config.labelling.labels is not None:
         take_labels(config)
     elif config.train_patterns is not None:
-        train_patterns(config)
+        with exclusive_run(config, run_folder()):
+            train_patterns(config)
     elif config.workspace is not None:
         save_workspace(config)
     else:

@@ -11,6 +11,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetFiles, Span
 from bertsecrets.data.framenet.selection import Filters, Selection, select
 from bertsecrets.errors import UserError
+from bertsecrets.settings import shown
 
 _LINE = re.compile(r"(?P<text>.*) (?P<target>\S+) (?P<links>\[.*\])")
 
@@ -26,8 +27,8 @@ class FrameNetSource(Filters):
         UserError: If both are given, or the one given does not exist or is not valid.
     """
 
-    root: str | None = Field(default=None, description="a folder or zip of FrameNet, or null")
-    published: str | None = Field(default=None, description="a text file of sentences, or null")
+    root: str | None = Field(default=None, min_length=1, description="a folder or zip of FrameNet, or null")
+    published: str | None = Field(default=None, min_length=1, description="a text file of sentences, or null")
 
     @model_validator(mode="after")
     def _check_places(self) -> Self:
@@ -94,7 +95,7 @@ def read_published(path: Path) -> list[Example]:
 def _published(line: str, index: int, where: str) -> Example:
     problem = UserError(
         f"{where} is not of the form <sentence> <target> ['<element>', ...], with target and elements in the sentence: "
-        f"'{line}'."
+        f"{shown(line)}."
     )
     match = _LINE.fullmatch(line)
     if match is None:
@@ -102,7 +103,7 @@ def _published(line: str, index: int, where: str) -> Example:
     text = match["text"]
     try:
         links = ast.literal_eval(match["links"])
-    except (ValueError, SyntaxError) as error:
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise problem from error
     spans = [_locate(form, text) for form in (match["target"], *map(str, links))]
     located = [span for span in spans if span is not None]

@@ -1,17 +1,23 @@
 """What every source of rows offers, and what the sources share."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
 
 TRAIN = "train"
 """Name of the training split."""
+
+LONGEST_TEXT = 1_000_000
+"""Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
 
 
 class Source(Protocol):
@@ -49,12 +55,44 @@ class SplitFiles:
 
     def has(self, split: str) -> bool:
         path = self.path(split)
-        if not path.is_file():
+        if not os.path.exists(path):
             rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
-        return path.is_file()
+        return os.path.exists(path)
 
     def prepare(self) -> None:
         pass
+
+
+@contextmanager
+def opened(path: Path, advice: str) -> Iterator[TextIO]:
+    """Open a file in UTF-8, with or without byte order mark, whose lines end with a line feed only.
+
+    Args:
+        path: The file.
+        advice: What to do if it is missing, as the end of a sentence.
+
+    Raises:
+        UserError: If it is missing, not a file, may not be read, or is not UTF-8.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"File '{path}' is missing; {advice}.") from error
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UserError(f"File '{path}' cannot be read ({reason}); give a file that you may read.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"File '{path}' is not UTF-8 ({error.reason}); convert it to UTF-8.") from error
+
+
+def check_length(text: str, where: str) -> None:
+    """Raise UserError, naming the place, if a text is too long to be a sentence, or a pair of them."""
+    if len(text) > LONGEST_TEXT:
+        raise UserError(
+            f"{where} is longer than {LONGEST_TEXT:,} characters; shorten or remove it, as only the first tokens of a text are "
+            "used."
+        )
 
 
 def read_score(text: str | float, task: Task, where: str) -> float:
@@ -66,5 +104,7 @@ def read_score(text: str | float, task: Task, where: str) -> float:
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise UserError(f"{where}: score '{text}' of task '{task.name}'; expected a number from {low:g} to {high:g}.")
+        raise UserError(
+            f"{where}: score {shown(text)} of task '{task.name}'; expected a number from {low:g} to {high:g}."
+        )
     return value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources.base import SplitFiles
+from bertsecrets.data.sources.base import LONGEST_TEXT, SplitFiles, check_length, opened
 from bertsecrets.data.task import ConlluLayout, Task
 from bertsecrets.errors import UserError
 
@@ -38,35 +38,36 @@ class ConlluSource(SplitFiles):
 
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)
-        if not path.is_file():
-            raise UserError(f"File '{path}' is missing; data.root must hold {self.layout.folder}/{path.name}.")
+        advice = f"data.root must hold {self.layout.folder}/{path.name}"
         examples = [
-            Example(index, (text,), None, (annotation,)) for index, (text, annotation) in enumerate(read_conllu(path))
+            Example(index, (text,), None, (annotation,))
+            for index, (text, annotation) in enumerate(read_conllu(path, advice))
         ]
         if not examples:
             raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
         return examples
 
 
-def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
+def read_conllu(path: Path, advice: str = "give the path of a CoNLL-U file") -> Iterator[tuple[str, Annotation]]:
     """Each sentence's text and annotation, in file order.
 
     Words are the syntactic words. Those of a multiword token ("don't") have the offsets of their forms in it; if the
     forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none.
 
     Raises:
-        UserError: If the file is not CoNLL-U, naming the sentence.
+        UserError: If the file is missing (with the advice) or cannot be read, or is not CoNLL-U, naming the sentence.
     """
     import conllu
 
     number = 0
+    _check_lines(path, advice)
     with path.open(encoding="utf-8-sig") as file:
         sentences = conllu.parse_incr(file)
         while True:
             number += 1
             try:
                 sentence = next(sentences, None)
-            except (conllu.exceptions.ParseException, UnicodeDecodeError) as error:
+            except conllu.exceptions.ParseException as error:
                 reason = " ".join(str(error).split()).rstrip(".")
                 raise UserError(
                     f"{path}: sentence {number} is not CoNLL-U ({reason}); fix or replace the file."
@@ -74,6 +75,15 @@ def read_conllu(path: Path) -> Iterator[tuple[str, Annotation]]:
             if sentence is None:
                 return
             yield _sentence(sentence, f"{path}: sentence {sentence.metadata.get('sent_id', number)}")
+
+
+def _check_lines(path: Path, advice: str) -> None:
+    """Raise UserError if a file cannot be read, is not UTF-8, or has a line that is too long."""
+    with opened(path, advice) as file:
+        number = 0
+        while line := file.readline(LONGEST_TEXT + 2):
+            number += 1
+            check_length(line.rstrip("\r\n"), f"{path}:{number}: the line")
 
 
 def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:

@@ -37,16 +37,16 @@ class SourceConfig(Settings):
     """
 
     source: Literal["auto", "hub", "tsv", "conllu", "demo"] = Field(default="auto", description="the name of a source")
-    root: str | None = Field(default=None, description=_OPTIONAL_FOLDER)
-    path: str | None = Field(default=None, description=_OPTIONAL_FOLDER)
-    revision: str | None = Field(default=None, description="a revision of the hub, or null")
-    cache_dir: str | None = Field(default=None, description=_OPTIONAL_FOLDER)
+    root: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
+    path: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
+    revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
+    cache_dir: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
     skip_bad_rows: bool = Field(default=False, description="true or false")
     limit_train: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
     limit_eval: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
     eval_batch_size: int = Field(default=64, ge=1, description=_COUNT)
     pad_to_multiple_of: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
-    num_workers: int = Field(default=0, ge=0, description="a whole number from 0")
+    num_workers: int = Field(default=0, ge=0, le=1024, description="a whole number from 0 to 1024")
 
 
 def make_source(config: SourceConfig, task: Task) -> Source:

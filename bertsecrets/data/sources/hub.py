@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import TRAIN, read_score
+from bertsecrets.data.sources.base import TRAIN, check_length, read_score
 from bertsecrets.data.task import HubLayout, Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
 
 
 class HubSource:
@@ -62,7 +63,10 @@ class HubSource:
     def _texts(self, texts: list[Any], where: str) -> tuple[str, ...]:
         for name, text in zip(self.layout.texts, texts, strict=True):
             if not isinstance(text, str):
-                raise UserError(f"{where} of data set {self.name}: column '{name}' holds {text!r}; expected a text.")
+                raise UserError(
+                    f"{where} of data set {self.name}: column '{name}' holds {shown(text)}; expected a text."
+                )
+            check_length(text, f"{where} of data set {self.name}: column '{name}'")
         return tuple(texts)
 
     def _label(self, label: Any, where: str) -> int | float | None:
@@ -75,7 +79,7 @@ class HubSource:
             return self.task.labels.index(label)
         if not isinstance(label, int) or not 0 <= label < len(self.task.labels):
             raise UserError(
-                f"{where} of data set {self.name}: label '{label}' of task '{self.task.name}'; expected 0 to "
+                f"{where} of data set {self.name}: label {shown(label)} of task '{self.task.name}'; expected 0 to "
                 f"{len(self.task.labels) - 1} or {', '.join(self.task.labels)}."
             )
         return label

@@ -6,9 +6,10 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import SplitFiles, read_score
+from bertsecrets.data.sources.base import LONGEST_TEXT, SplitFiles, check_length, opened, read_score
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
 
 
 class TsvSource(SplitFiles):
@@ -34,13 +35,9 @@ class TsvSource(SplitFiles):
 
     def examples(self, split: str) -> list[Example]:
         path = self.path(split)
-        if not path.is_file():
-            raise UserError(
-                f"File '{path}' is missing; data.root must hold {self.layout.folder}/{path.name} in the GLUE layout."
-            )
         examples: list[Example] = []
         skipped = 0
-        rows = _rows(path)
+        rows = _rows(path, f"data.root must hold {self.layout.folder}/{path.name} in the GLUE layout")
         columns = self._columns(path, split, rows)
         width = max(columns.values()) + 1
         labelled = self.layout.label in columns and not split.startswith("test")
@@ -67,12 +64,16 @@ class TsvSource(SplitFiles):
         if split in self.layout.headless:
             return dict(self.layout.positions)
         header = next(rows, (0, []))[1]
+        if not header:
+            raise UserError(f"File '{path}' is empty; expected a header and a row for each example.")
         needed = list(self.layout.texts)
         if not split.startswith("test"):
             needed.append(self.layout.label)
         for name in needed:
             if name not in header:
-                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
+                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, map(shown, header))}.")
+            if header.count(name) > 1:
+                raise UserError(f"File '{path}' has {header.count(name)} columns '{name}'; rename all but one.")
         return {name: header.index(name) for name in needed}
 
     def _label(self, text: str, where: str) -> int | float:
@@ -81,21 +82,24 @@ class TsvSource(SplitFiles):
         name = self.task.tsv_labels.get(text, text)
         if name not in self.task.labels:
             valid = self.task.tsv_labels or self.task.labels
-            raise UserError(f"{where}: label '{text}' of task '{self.task.name}'; expected one of {', '.join(valid)}.")
+            raise UserError(
+                f"{where}: label {shown(text)} of task '{self.task.name}'; expected one of {', '.join(valid)}."
+            )
         return self.task.labels.index(name)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, advice: str) -> Iterator[tuple[int, list[str]]]:
     """Line numbers from 1 and fields. Only a line feed ends a line: other line separators occur inside texts.
 
     Raises:
-        UserError: If the file is not UTF-8.
+        UserError: If the file is missing (with the advice), cannot be read or is not UTF-8, or a row is too long.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as stream:
-            for number, line in enumerate(stream, start=1):
-                content = line.rstrip("\r\n")
-                if content:
-                    yield number, content.split("\t")
-    except UnicodeDecodeError as error:
-        raise UserError(f"File '{path}' is not UTF-8 ({error.reason}); convert it to UTF-8.") from error
+    with opened(path, advice) as stream:
+        number = 0
+        # A row is read no further than it may be long.
+        while line := stream.readline(LONGEST_TEXT + 2):
+            number += 1
+            content = line.rstrip("\r\n")
+            check_length(content, f"{path}:{number}: the row")
+            if content:
+                yield number, content.split("\t")

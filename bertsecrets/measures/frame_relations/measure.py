@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import torch
+from pydantic import Field
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
@@ -19,7 +20,7 @@ from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
 from bertsecrets.measures.frame_relations.drawings import averages, drawn_places, p_values
 from bertsecrets.measures.frame_relations.exchange import Exchange
 from bertsecrets.measures.frame_relations.links import (
@@ -145,12 +146,12 @@ class FrameRelations(Measure):
         pairs: Pairs = "all",
         direction: Direction = "element_to_target",
         matching: Matching = "offsets",
-        permutations: int | None = None,
-        max_examples: int | None = None,
+        permutations: Annotated[int | None, Field(ge=1, description="a whole number from 1, or null")] = None,
+        max_examples: MaxExamples = None,
         framenet: Mapping[str, Any] | None = None,
         example: str = "",
         required: bool = True,
-        seed: int = 0,
+        seed: Annotated[int, Field(ge=0, lt=2**32)] = 0,
     ) -> None:
         for key, value, valid in (
             ("pairs", pairs, get_args(Pairs)),

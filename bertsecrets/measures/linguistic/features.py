@@ -14,7 +14,7 @@ from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.linguistic.columns import (
     RATE,
     SPECIAL,
@@ -98,8 +98,8 @@ class Features(Measure):
         features: Mapping[str, Mapping[str, Any] | None],
         matching: Matching = "offsets",
         absent: Absent = "exclude",
-        max_examples: int | None = None,
-        max_length: int | None = None,
+        max_examples: MaxExamples = None,
+        max_length: Length | None = None,
     ) -> None:
         self.features = features_from_config(features)
         if not self.features:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -16,7 +17,7 @@ from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.linguistic.columns import (
     RATE,
     above_zero,
@@ -117,11 +118,11 @@ class TokenToToken(Measure):
         num_heads: int,
         features: Mapping[str, Mapping[str, Any] | None],
         pairs: Mapping[str, Mapping[str, Any] | None],
-        far: int = 3,
+        far: Annotated[int, Field(ge=1, description="a whole number of tokens from 1")] = 3,
         matching: Matching = "offsets",
         absent: Absent = "exclude",
-        max_examples: int | None = None,
-        max_length: int | None = None,
+        max_examples: MaxExamples = None,
+        max_length: Length | None = None,
     ) -> None:
         self.features = features_from_config(features)
         self.pairs = {

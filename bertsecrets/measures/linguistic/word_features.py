@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from bertsecrets.data.example import Example, Word
 from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
 
 SPECIAL = ("first", "separator")
 
@@ -70,11 +71,22 @@ class Feature:
         for key in ("pos", "relation", "tag", "lexicon", "contains"):
             value = section.get(key, ())
             if isinstance(value, str) or not isinstance(value, Sequence):
-                raise UserError(f"Kind '{key}' of feature '{name}' is {value!r}; expected a list, e.g. [{value}].")
-            lists[key] = tuple(map(str, value))
+                raise UserError(
+                    f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list, e.g. [NOUN, VERB]."
+                )
+            for text in value:
+                if not isinstance(text, str):
+                    raise UserError(
+                        f"Kind '{key}' of feature '{name}' holds {shown(text)}; expected texts, in quotes where YAML reads "
+                        "something else."
+                    )
+            lists[key] = tuple(value)
+        negation = section.get("negation", False)
+        if not isinstance(negation, bool):
+            raise UserError(f"Kind 'negation' of feature '{name}' is {shown(negation)}; expected true or false.")
         return cls(
             **lists,
-            negation=bool(section.get("negation", False)),
+            negation=negation,
             special=section.get("special"),
             pool=section.get("pool", "max"),
         )

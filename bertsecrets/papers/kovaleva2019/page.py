@@ -13,7 +13,7 @@ from bertsecrets.papers.kovaleva2019.published import MODEL
 from bertsecrets.papers.kovaleva2019.relations import relations
 from bertsecrets.papers.kovaleva2019.token_to_token import token_to_token
 from bertsecrets.reporting.conditions import find_conditions
-from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.report.content import Report, Section
 from bertsecrets.results.report.page import save_figures, write_report
 
@@ -32,12 +32,13 @@ CHAPTERS: tuple[Callable[[PaperRuns], Chapter | None], ...] = (
 """The chapters of the page, in the order of the paper."""
 
 
-def write_paper(runs: Sequence[FinishedRun], folder: Path) -> Path:
+def write_paper(runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
     """Write the page and its figures into a folder; returns the page.
 
     Args:
         runs: At least one finished run; a section of the paper without numbers in any of them is left out.
         folder: Created if missing.
+        unfinished: Names of the unfinished runs, which are left out.
     """
     paper_runs = PaperRuns(*find_conditions(runs))
     chapters = [chapter for make in CHAPTERS if (chapter := make(paper_runs)) is not None]
@@ -60,6 +61,7 @@ def write_paper(runs: Sequence[FinishedRun], folder: Path) -> Path:
                 if MODEL not in models
                 else []
             ),
+            *left_out(unfinished),
         ],
         sections=[*(chapter.section for chapter in chapters), _reading()],
     )

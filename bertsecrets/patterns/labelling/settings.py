@@ -1,6 +1,7 @@
 """Settings of the ``labelling`` section: which maps are sampled for labelling, and which labels are imported."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
@@ -11,6 +12,7 @@ from bertsecrets.results.run import CHECKPOINT, INITIAL
 from bertsecrets.settings import Settings
 
 STAGES = (INITIAL, CHECKPOINT)
+_Path = Annotated[str, Field(min_length=1)]
 _POSITIVE = "a whole number from 1"
 
 
@@ -32,11 +34,13 @@ class LabellingSettings(Settings):
         seed: Seed of the sample.
     """
 
-    folder: str | None = Field(default=None, description="a folder, or null for patterns/ in the run's folder")
-    labels: str | Sequence[str] | None = Field(
+    folder: str | None = Field(
+        default=None, min_length=1, description="a folder, or null for patterns/ in the run's folder"
+    )
+    labels: _Path | Annotated[Sequence[_Path], Field(min_length=1)] | None = Field(
         default=None, description="a CSV file of labels, a list of them, or null"
     )
-    annotator: str | None = Field(default=None, description="an annotator's name, or null")
+    annotator: str | None = Field(default=None, min_length=1, description="an annotator's name, or null")
     maps: int = Field(default=72, ge=1, description=_POSITIVE)
     stages: Sequence[str] = Field(default=STAGES, description=f"a list of {' and '.join(STAGES)}")
     min_length: int = Field(default=8, ge=1, description=_POSITIVE)
@@ -46,7 +50,7 @@ class LabellingSettings(Settings):
     votes: int = Field(default=3, ge=2, description="a whole number from 2: the labels of a disputed map")
     patterns: Sequence[str] | None = Field(default=None, description=f"a list of {', '.join(PATTERNS)}, or null")
     examples: int = Field(default=100, ge=1, description=_POSITIVE)
-    seed: int = Field(default=0, ge=0, description="a whole number from 0")
+    seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
     @field_validator("stages")
     @classmethod

@@ -51,7 +51,7 @@ class FitSettings(Settings):
     variants: int = Field(default=8, ge=1, description=_POSITIVE)
     hidden: float = Field(default=0.25, ge=0, le=1, description="a share from 0 to 1")
     batch_size: int = Field(default=96, ge=1, description=_POSITIVE)
-    learning_rate: float = Field(default=3e-3, gt=0, allow_inf_nan=False, description="a number above 0")
+    learning_rate: float = Field(default=3e-3, gt=0, le=1, description="a number above 0 and up to 1")
     seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
     @model_validator(mode="after")

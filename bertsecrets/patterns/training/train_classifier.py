@@ -54,7 +54,7 @@ class TrainingSettings(Settings):
     fit: FitSettings = Field(default=FitSettings(), description="a section of keys and values")
     margin: float = Field(default=0.1, ge=0, le=1, description="a number from 0 to 1")
     mistakes: int = Field(default=20, ge=1, description="a whole number from 1")
-    resamples: int = Field(default=2000, ge=1, description="a whole number from 1")
+    resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
 
 
 def train_classifier(source: Path, folder: Path, settings: TrainingSettings, progress: bool = True) -> Evaluation:

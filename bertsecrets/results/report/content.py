@@ -124,6 +124,53 @@ class Highlights:
 
 
 @dataclass(frozen=True)
+class JointColumn:
+    """A column of the table of all heads.
+
+    Args:
+        key: Unique name in files, e.g. ``"drift/cosine"``.
+        group: Title of its experiment.
+        label: Heading.
+        cells: Text for each head, in order of layer and head.
+        shown: Whether the page shows it at first.
+    """
+
+    key: str
+    group: str
+    label: str
+    cells: Sequence[str]
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class JointTable:
+    """One row for each head, which readers sort, filter and open in the viewer.
+
+    Args:
+        heads: Layer and head of each row.
+        columns: Columns; those of a group follow one another.
+
+    Raises:
+        ValueError: If a column has more or fewer cells than there are heads.
+    """
+
+    heads: Sequence[tuple[int, int]]
+    columns: Sequence[JointColumn]
+
+    def __post_init__(self) -> None:
+        for column in self.columns:
+            if len(column.cells) != len(self.heads):
+                raise ValueError(f"Column '{column.key}': {len(column.cells)} cells for {len(self.heads)} heads")
+
+    @property
+    def groups(self) -> list[tuple[str, int, bool]]:
+        """Title of each experiment, its number of columns, and whether any of them is shown at first."""
+        titles = dict.fromkeys(column.group for column in self.columns)
+        members = {title: [column for column in self.columns if column.group == title] for title in titles}
+        return [(title, len(columns), any(column.shown for column in columns)) for title, columns in members.items()]
+
+
+@dataclass(frozen=True)
 class Section:
     """A headed part of the page: findings and paragraphs, then tables, then figures.
 
@@ -133,6 +180,7 @@ class Section:
         paragraphs: Further sentences.
         tables: Tables.
         figures: Figures.
+        joint: A table with a row for each head.
         viewer: Maps for the page's viewer, if the section has any.
         highlights: The heads that it highlights, if any.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
@@ -144,6 +192,7 @@ class Section:
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[FigureBlock] = ()
+    joint: JointTable | None = None
     viewer: HeadViewer | None = None
     highlights: Highlights | None = None
     rows: Sequence[Mapping[str, object]] = ()
@@ -192,7 +241,12 @@ class Report:
         return [
             section
             for section in self.sections
-            if section.viewer is None or section.findings or section.paragraphs or section.tables or section.figures
+            if section.viewer is None
+            or section.findings
+            or section.paragraphs
+            or section.tables
+            or section.figures
+            or section.joint
         ]
 
     @property

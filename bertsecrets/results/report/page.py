@@ -4,14 +4,18 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from bertsecrets.errors import UserError
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
 from bertsecrets.results.report.viewer import colour_stops, encode_prefix
+from bertsecrets.settings import shown
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -52,16 +56,25 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
-    """Write every figure of a page as PNG and SVG under its name."""
+    """Write every figure of a page as PNG and SVG under its name.
+
+    Raises:
+        UserError: If a name, which may come from a run's folder, is a path.
+    """
     for block in blocks:
+        if Path(block.name).name != block.name:
+            raise UserError(f"A figure is called {shown(block.name)}; expected the name of a file in '{folder}'.")
         for suffix in (".png", ".svg"):
             save_figure(block.figure, folder / f"{block.name}{suffix}")
 
 
 def _render(report: Report, images: list[Image | None], examples: list[str], notes: list[str]) -> str:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     folder = files("bertsecrets.results.report")
-    parts = {name: (folder / name).read_text("utf-8") for name in ("report.html.jinja", "report.css", "viewer.js")}
+    names = ("report.html.jinja", "report.css", "viewer.js", "joint_table.js")
+    parts = {name: (folder / name).read_text("utf-8") for name in names}
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
         next_image=iter(images).__next__,
@@ -69,9 +82,15 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         notes=notes,
         css=parts["report.css"],
         js=parts["viewer.js"],
+        joint_js=parts["joint_table.js"],
         colours=colour_stops(),
         numeric=_numeric_columns,
+        is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )
+
+
+def _shown(value: Any) -> Any:
+    return visible(value) if type(value) is str else value
 
 
 def _numeric_columns(table: Table) -> list[bool]:

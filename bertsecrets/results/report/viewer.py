@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL
+from bertsecrets.results.formatting import visible
 from bertsecrets.results.report.content import ViewerExample
 
 _STOPS = 33
@@ -43,11 +44,16 @@ def colour_stops() -> dict[str, list[str]]:
 
 def _encode(example: ViewerExample) -> str:
     stages = [
-        {"name": name, "layers": [_pack(layer_HQK) for layer_HQK in _quantise(attention_LHQK)]}
+        {"name": visible(name), "layers": [_pack(layer_HQK) for layer_HQK in _quantise(attention_LHQK)]}
         for name, attention_LHQK in example.stages
     ]
     heads = np.shape(example.stages[0][1])[1]
-    content = {"name": example.name, "tokens": list(example.tokens), "heads": heads, "stages": stages}
+    content = {
+        "name": visible(example.name),
+        "tokens": [visible(token) for token in example.tokens],
+        "heads": heads,
+        "stages": stages,
+    }
     return str(htmlsafe_json_dumps(content, separators=(",", ":")))
 
 

@@ -1,0 +1,168 @@
+"""Sections that name a class: import it, check its arguments before anything is loaded, and build it."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, get_type_hints
+
+import hydra
+from hydra.errors import InstantiationException
+from pydantic import create_model
+
+from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import Settings, shown
+
+Section = dict[str, Any]
+
+_HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class _Arguments(Settings, arbitrary_types_allowed=True):
+    """Arguments of a target, some of which may be objects that no configuration can give."""
+
+
+def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
+    """The class or function that a section names.
+
+    Args:
+        place: Dotted name of the section, for messages.
+        section: ``_target_`` and arguments.
+
+    Raises:
+        UserError: If it names none, or the name cannot be imported.
+    """
+    name = section.get("_target_")
+    if name is None:
+        raise UserError(f"{place} has no _target_; name its class, e.g. _target_: my_package.MyClass.")
+    if not isinstance(name, str):
+        raise UserError(f"{place}._target_ is {shown(name)}; expected the name of a class, e.g. my_package.MyClass.")
+    try:
+        target: Any = _resolve(name)
+    except Exception as error:
+        # Importing a user's module can raise anything.
+        raise UserError(f"{place}._target_ is '{name}', which cannot be imported ({_cause(error)}).") from error
+    if not callable(target):
+        raise UserError(f"{place}._target_ is '{name}', which is neither a class nor a function; name one of them.")
+    checked: Callable[..., Any] = target
+    return checked
+
+
+def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[str] = ()) -> Callable[..., Any]:
+    """Check the arguments of a section against the signature of its target; return the target.
+
+    Names are checked for any target. Values are checked for the targets of this package, by the types and ranges
+    (``Annotated[int, Field(ge=1)]``) in the signature; others may accept more than their types say.
+
+    Args:
+        place: Dotted name of the section, for messages.
+        section: ``_target_`` and arguments.
+        offered: Arguments that the program adds, and the section cannot set.
+
+    Raises:
+        UserError: If the target cannot be imported, or an argument is unknown, missing or does not fit.
+    """
+    target = load_target(place, section)
+    try:
+        parameters = inspect.signature(target).parameters
+    except ValueError:
+        return target
+    own = {name: one for name, one in parameters.items() if one.kind in _NAMED and name not in set(offered)}
+    arguments = {str(key): value for key, value in section.items() if key not in _HYDRA_KEYS}
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for name in arguments:
+            if name not in own:
+                raise UserError(f"Unknown key '{place}.{name}'; {choices(name, own)}.")
+    if is_own(target):
+        _arguments_of(target, tuple(own)).read(place, {name: value for name, value in arguments.items() if name in own})
+    elif not section.get("_args_"):
+        for name, parameter in own.items():
+            if parameter.default is inspect.Parameter.empty and name not in arguments:
+                raise UserError(f"{place}.{name} has no value; {section['_target_']} needs one.")
+    return target
+
+
+def accepted_arguments(
+    target: Callable[..., Any], section: Mapping[str, Any], offered: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those of the offered arguments that a target accepts and its section does not set."""
+    try:
+        parameters = inspect.signature(target).parameters
+    except ValueError:
+        return {}
+    return {key: value for key, value in offered.items() if key in parameters and key not in section}
+
+
+def is_own(target: Callable[..., Any]) -> bool:
+    """Whether a class or function is of this package."""
+    return str(getattr(target, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+
+
+def make(section: Section, /, **arguments: Any) -> Any:
+    """Build the object of a ``_target_`` section.
+
+    Args:
+        section: ``_target_`` and arguments, as plain values.
+        arguments: Further arguments, of any type.
+
+    Raises:
+        UserError: If the section does not fit its target, or the target cannot be imported.
+    """
+    try:
+        target = load_target("The section", section)
+        if not is_own(target):
+            # Hydra also builds the sections inside a section.
+            target = hydra.utils.instantiate({**section, "_partial_": True, "_convert_": "all"})
+            return target(**arguments)
+        return target(**{key: value for key, value in section.items() if key != "_target_"}, **arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        # The constructor of a user's class can raise anything.
+        cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
+        if isinstance(cause, UserError):
+            raise cause from error
+        raise UserError(
+            f"{section.get('_target_')} could not be built ({_cause(cause)}); check its section."
+        ) from error
+
+
+def _resolve(name: str) -> Any:
+    first, *rest = name.split(".")
+    place: Any = importlib.import_module(first)
+    path = first
+    for part in rest:
+        path = f"{path}.{part}"
+        if hasattr(place, part):
+            place = getattr(place, part)
+        elif isinstance(place, ModuleType) and hasattr(place, "__path__") and importlib.util.find_spec(path):
+            place = importlib.import_module(path)
+        else:
+            names = [known for known in vars(place) if not known.startswith("_")]
+            nearest = choices(part, names).partition("?")[0]
+            hint = f"; {nearest}?" if nearest.startswith("did") else ""
+            raise AttributeError(f"{path.rpartition('.')[0]} has no '{part}'{hint}")
+    return place
+
+
+@functools.lru_cache(maxsize=64)
+def _arguments_of(target: Callable[..., Any], names: tuple[str, ...]) -> type[Settings]:
+    """The arguments of a target with these names, as typed settings."""
+    parameters = inspect.signature(target).parameters
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ... if parameter.default is inspect.Parameter.empty else parameter.default)
+        for name, parameter in parameters.items()
+        if name in names
+    }
+    return create_model("Arguments", __base__=_Arguments, **fields)
+
+
+def _cause(error: BaseException) -> str:
+    """An error as part of a sentence."""
+    text = " ".join(str(error).split()).rstrip(".")
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind

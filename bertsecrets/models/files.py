@@ -1,0 +1,114 @@
+"""Check the files of a model's folder before the library reads them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from bertsecrets.errors import UserError
+
+CONFIG = "config.json"
+
+_SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
+_WEIGHTS = (_SAFE, f"{_SAFE}.index.json", _PICKLED, f"{_PICKLED}.index.json")
+"""Where the library looks for weights, in this order."""
+
+
+def check_config_file(folder: Path) -> dict[str, Any]:
+    """The content of a folder's ``config.json``.
+
+    Raises:
+        UserError: If it is missing, cannot be read, or is not a JSON object that names its ``model_type``.
+    """
+    if not is_file(folder / CONFIG):
+        raise UserError(
+            f"Model folder '{folder}' has no {CONFIG}; give a folder made by save_pretrained, or a hub name."
+        )
+    content = _read_json(folder / CONFIG)
+    if not isinstance(content.get("model_type"), str):
+        raise UserError(f"'{folder / CONFIG}' names no model_type; give a folder made by save_pretrained.")
+    return content
+
+
+def check_weights(folder: Path) -> None:
+    """Check that a folder holds whole weights, as plain tensors.
+
+    Raises:
+        UserError: If weights are missing, truncated, of another format, or pickled objects other than tensors.
+    """
+    names = [name for name in _WEIGHTS if is_file(folder / name)]
+    if not names:
+        raise UserError(
+            f"Model folder '{folder}' holds no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
+        )
+    chosen = names[0]
+    for name in _shards(folder, chosen) if chosen.endswith(".index.json") else [chosen]:
+        _check_tensors(folder / name)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a file.
+
+    Raises:
+        UserError: If its folder may not be read.
+    """
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read ({error.strerror}); change its permissions or its path.") from error
+
+
+def _shards(folder: Path, index: str) -> Sequence[str]:
+    """The names of the files that an index of sharded weights lists."""
+    listed = _read_json(folder / index).get("weight_map")
+    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
+        raise UserError(f"'{folder / index}' lists no files of weights; save the model again.")
+    names = sorted(set(listed.values()))
+    for name in names:
+        # A folder's index must not make other files of the machine be read.
+        if Path(name).name != name:
+            raise UserError(f"'{folder / index}' lists '{name}'; expected the name of a file in the same folder.")
+        if not is_file(folder / name):
+            raise UserError(f"'{folder / index}' lists '{name}', which is missing; copy the whole model folder again.")
+    return names
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {str(error).splitlines()[0]}"
+        raise UserError(f"'{path}' cannot be read ({reason}); save or copy the model again.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' holds a {type(content).__name__}; expected a JSON object of names and values.")
+    return content
+
+
+def _check_tensors(path: Path) -> None:
+    kind = "a safetensors file" if path.suffix == ".safetensors" else "a file of tensors"
+    try:
+        if path.stat().st_size == 0:
+            raise UserError(f"Weights '{path}' are empty; save or copy the model again.")
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                names = set(file.keys())
+        else:
+            content = torch.load(path, map_location="meta", weights_only=True)
+            names = {name for name, value in content.items() if isinstance(value, torch.Tensor)}
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"Weights '{path}' cannot be read ({error.strerror or error}); copy the model again."
+        ) from error
+    # The readers' errors (truncation, pickled objects, other formats) have no common base class.
+    except Exception as error:
+        raise UserError(
+            f"Weights '{path}' are not {kind} (truncated, pickled objects, or another format); save or copy the model "
+            "again, with model.safetensors if possible."
+        ) from error
+    if not names:
+        raise UserError(f"Weights '{path}' hold no tensors; save or copy the model again.")

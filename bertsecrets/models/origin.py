@@ -1,0 +1,152 @@
+"""Which model a checkpoint was fine-tuned from, and whether that is the model it is analysed with."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+from bertsecrets.settings import shown
+
+INITIAL_WEIGHTS = "initial_weights"
+"""Key of the digest of the weights before fine-tuning, in a checkpoint's record."""
+
+_LEAST_COSINE = 0.5
+"""Between a model before and after fine-tuning; 0.99 is usual."""
+
+_OF_A_RUN = frozenset(
+    {
+        "architectures",
+        "dtype",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "problem_type",
+        "return_dict",
+        "tie_word_embeddings",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
+)
+"""Keys of a configuration that depend on the task or the library, not on the pre-trained model."""
+
+_STRUCTURE = (
+    "model_type",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_size",
+    "intermediate_size",
+    "hidden_act",
+)
+
+
+@torch.no_grad()
+def weights_digest(model: PreTrainedModel) -> str:
+    """SHA-256 (64 hexadecimal digits) of an encoder's weights, without the task head and the pooler.
+
+    A pooler may be missing from the pre-trained weights; it is then drawn at random like the head.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.base_model.state_dict().items()):
+        if not name.startswith("pooler."):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def config_difference(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first key in which two configurations describe different models, with both values; None if there is none."""
+    for key in sorted(recorded.keys() & now.keys() - _OF_A_RUN):
+        # The library's own keys start with an underscore.
+        if not key.startswith("_") and _plain(recorded[key]) != _plain(now[key]):
+            return f"{key} is {shown(recorded[key])} there and {shown(now[key])} here"
+    return None
+
+
+def structure(config: PreTrainedConfig) -> dict[str, Any]:
+    """The keys of a configuration that fine-tuning does not change, unlike its dropout."""
+    return {key: getattr(config, key, None) for key in _STRUCTURE}
+
+
+def check_origin(record: Mapping[str, Any], initial: PreTrainedModel, name: str, path: object) -> None:
+    """Raise UserError if a checkpoint was not fine-tuned from these initial weights.
+
+    Args:
+        record: Of the checkpoint; one without a digest of its initial weights passes.
+        initial: The model before fine-tuning.
+        name: Of that model.
+        path: Of the checkpoint.
+    """
+    digest = record.get(INITIAL_WEIGHTS)
+    if digest is not None and digest != weights_digest(initial):
+        source = record.get("model", {})
+        raise UserError(
+            f"Checkpoint '{path}' was fine-tuned from other weights ('{source.get('name')}' in '{source.get('path')}') than "
+            f"those of model '{name}'; set the model it was made from, or reference=<folder> to compare it with another "
+            "model on purpose."
+        )
+
+
+def check_folder_origin(model: PreTrainedModel, initial: PreTrainedModel, name: str, path: object) -> None:
+    """Raise UserError if the weights of a plain folder do not resemble those that it should be fine-tuned from.
+
+    Such a folder records no origin. Fine-tuning hardly turns a weight vector, while the weights of two models that were
+    pre-trained apart are nearly orthogonal.
+
+    Args:
+        model: The fine-tuned model.
+        initial: The model before fine-tuning, of the same architecture.
+        name: Of that model.
+        path: Of the folder.
+    """
+    cosine = weights_cosine(model, initial)
+    if cosine < _LEAST_COSINE:
+        raise UserError(
+            f"The weights in '{path}' do not resemble those of model '{name}' (cosine {cosine:.2f}), so they were not "
+            "fine-tuned from it; set the model they were made from, or reference=<folder> to compare them with another "
+            "model on purpose."
+        )
+
+
+@torch.no_grad()
+def weights_cosine(model: PreTrainedModel, other: PreTrainedModel) -> float:
+    """Cosine between the weight matrices of two encoders, all entries as one vector; 0 if one of them is zero.
+
+    Matrices that the other encoder lacks or has in another shape are left out. Biases and norms are, too: those of any
+    two models resemble each other.
+    """
+    others = other.base_model.state_dict()
+    product = norm = other_norm = 0.0
+    for key, weight in model.base_model.state_dict().items():
+        if weight.dim() >= 2 and key in others and others[key].shape == weight.shape:
+            a, b = weight.double().flatten(), others[key].double().flatten()
+            product += float(a @ b)
+            norm += float(a @ a)
+            other_norm += float(b @ b)
+    return product / math.sqrt(norm * other_norm) if norm and other_norm else 0.0
+
+
+def check_same_size(model: PreTrainedModel, reference: PreTrainedModel, name: str) -> None:
+    """Raise UserError if a reference model has other layers or heads than a model."""
+    encoders = describe(model), describe(reference)
+    sizes = [(encoder.num_layers, encoder.num_heads) for encoder in encoders]
+    if sizes[0] != sizes[1]:
+        (layers, heads), (other_layers, other_heads) = sizes
+        raise UserError(
+            f"reference is '{name}', with {other_layers} layers of {other_heads} heads, but the model has {layers} layers "
+            f"of {heads} heads; give a model of the same size."
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back: lists for tuples, texts for keys."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,186 @@
+"""The joint head table: one row for each head with everything that a run knows about it."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.report.content import JointColumn, JointTable, Section
+from bertsecrets.results.views import MeasureView
+
+Grid = NDArray[Any]
+"""Numbers or texts ``[layers, heads]``."""
+
+CSV, LATEX = "heads_together.csv", "heads_together.tex"
+
+_SHOWN = 10
+"""Columns that a page shows at first; readers choose further ones."""
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\N{MINUS SIGN}": "$-$", "±": r"$\pm$", "·": r"$\cdot$",
+    "\N{EN DASH}": "--", "→": r"$\to$", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HeadColumn:
+    """A column of the joint table.
+
+    Args:
+        experiment: The experiment's name.
+        title: Its title.
+        name: Name of the column.
+        label: Heading.
+        value_LH: Numbers ``[layers, heads]``, or texts.
+    """
+
+    experiment: str
+    title: str
+    name: str
+    label: str
+    value_LH: Grid
+
+    @property
+    def key(self) -> str:
+        """Name of the column in files, e.g. ``drift/cosine``."""
+        return f"{self.experiment}/{self.name}"
+
+    @property
+    def texts(self) -> list[str]:
+        """Text of each head, in order of layer and head."""
+        flat = self.value_LH.ravel()
+        return [number(float(value)) if flat.dtype.kind == "f" else str(value) for value in flat]
+
+
+@dataclass(frozen=True)
+class HeadsTogether:
+    """One row for each head.
+
+    Args:
+        columns: At least one; all of one shape.
+    """
+
+    columns: Sequence[HeadColumn]
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """Layer and head of each row."""
+        layers, heads = self.columns[0].value_LH.shape
+        return [(layer, head) for layer in range(layers) for head in range(heads)]
+
+    @property
+    def main(self) -> list[HeadColumn]:
+        """The texts and the first numbers of each experiment: as many as fit on a page."""
+        ranks: dict[str, int] = {}
+        ranked = []
+        for column in self.columns:
+            is_text = column.value_LH.dtype.kind != "f"
+            rank = -1 if is_text else ranks.setdefault(column.experiment, 0)
+            ranks[column.experiment] = ranks.get(column.experiment, 0) + (not is_text)
+            ranked.append((rank, column))
+        chosen = {column.key for _, column in sorted(ranked, key=lambda pair: pair[0])[:_SHOWN]}
+        return [column for column in self.columns if column.key in chosen]
+
+    def section(self) -> Section:
+        """The section of a report."""
+        shown = {column.key for column in self.main}
+        columns = [
+            JointColumn(column.key, column.title, column.label, column.texts, column.key in shown)
+            for column in self.columns
+        ]
+        return Section(
+            "All heads",
+            paragraphs=[
+                f"Each row is a head; it opens the head in the viewer where the run has kept maps. {CSV} in the run's "
+                f"folder holds all {len(self.columns)} columns, {LATEX} those shown at first."
+            ],
+            joint=JointTable(self.heads, columns),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write ``heads_together.csv``, every column in full precision, and ``heads_together.tex``, the main ones.
+
+        Raises:
+            UserError: If the disk is full.
+        """
+        with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["layer", "head", *(column.key for column in self.columns)])
+            flat = [column.value_LH.ravel().tolist() for column in self.columns]
+            for place, (layer, head) in enumerate(self.heads):
+                writer.writerow([layer, head, *(_cell(values[place]) for values in flat)])
+        with atomic_write(folder / LATEX) as temporary:
+            temporary.write_text(self.latex(), encoding="utf-8")
+
+    def latex(self) -> str:
+        """The main columns as a ``longtable`` with ``booktabs`` rules."""
+        columns = self.main
+        kinds = "".join("r" if column.value_LH.dtype.kind == "f" else "l" for column in columns)
+        header = " & ".join(["head", *(_escape(f"{column.title}: {column.label}") for column in columns)])
+        texts = [column.texts for column in columns]
+        rows = [
+            " & ".join([head_code(layer, head), *(_escape(cells[place]) for cells in texts)]) + r" \\"
+            for place, (layer, head) in enumerate(self.heads)
+        ]
+        lines = [
+            "% needs \\usepackage{booktabs,longtable}",
+            f"\\begin{{longtable}}{{l{kinds}}}",
+            r"\toprule",
+            f"{header} \\\\",
+            r"\midrule",
+            r"\endhead",
+            *rows,
+            r"\bottomrule",
+            r"\end{longtable}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) -> HeadsTogether | None:
+    """Join all experiments of a run head by head; None if none has a number for each head.
+
+    Args:
+        experiments: Each experiment's view and the class that describes it.
+    """
+    columns: list[HeadColumn] = []
+    for view, kind in experiments:
+        numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
+        grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
+        texts = kind.classes(view) if grids else {}
+        columns += [
+            HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
+        ]
+        labels = {column.name: column.label for column in numbers}
+        columns += [HeadColumn(view.name, view.title, name, labels[name], value_LH) for name, value_LH in grids.items()]
+    if not columns:
+        return None
+    layers, heads = (max(column.value_LH.shape[axis] for column in columns) for axis in (0, 1))
+    return HeadsTogether([replace(column, value_LH=_padded(column.value_LH, layers, heads)) for column in columns])
+
+
+def _is_per_head(view: MeasureView, name: str) -> bool:
+    rows = view.rows.select(column=name, stage=view.stage, step=view.step).table
+    return not rows["head"].null_count
+
+
+def _padded(value_LH: Grid, layers: int, heads: int) -> Grid:
+    """A grid with undefined numbers, or dashes, for the heads that it lacks."""
+    padded_LH: Grid = np.full((layers, heads), np.nan if value_LH.dtype.kind == "f" else MISSING, value_LH.dtype)
+    padded_LH[: value_LH.shape[0], : value_LH.shape[1]] = value_LH
+    return padded_LH
+
+
+def _cell(value: float | str) -> float | str:
+    return "" if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in text)

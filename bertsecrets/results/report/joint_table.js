@@ -1,0 +1,104 @@
+(() => {
+  "use strict";
+  const viewer = document.querySelector(".viewer");
+  const COMPARE = {
+    "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
+  };
+
+  // Pages print a true minus sign; what stands behind ± is an error. An undefined number is NaN.
+  function numeric(text) {
+    const value = text.split("±")[0].replaceAll(",", "").replace("\u2212", "-").replace("%", "").trim();
+    return value === "" || value === "\u2013" ? NaN : Number(value);
+  }
+
+  for (const joint of document.querySelectorAll(".joint")) {
+    const body = joint.querySelector("tbody");
+    const headings = [...joint.querySelectorAll("thead th")];
+    const find = joint.querySelector("[data-find]");
+    const names = headings.map((heading) => `${heading.dataset.group ?? ""} ${heading.textContent}`.toLowerCase());
+    const rows = [...body.rows].map((row, order) => ({
+      row, order, texts: [...row.cells].map((cell) => cell.textContent), layer: Number(row.dataset.layer),
+      head: Number(row.dataset.head),
+    }));
+    let sorted = { column: 0, down: false };
+
+    function cell(entry, column) {
+      return column === 0 ? entry.order : numeric(entry.texts[column]);
+    }
+
+    function sort(column) {
+      const isText = column > 0 && !headings[column].classList.contains("number");
+      // The first click on numbers shows the largest ones; text and heads start from the front.
+      sorted = { column, down: sorted.column === column ? !sorted.down : column > 0 && !isText };
+      const sign = sorted.down ? -1 : 1;
+      rows.sort((a, b) => {
+        if (isText) return sign * a.texts[column].localeCompare(b.texts[column]) || a.order - b.order;
+        const [x, y] = [cell(a, column), cell(b, column)];
+        // Undefined numbers stay at the end in either direction.
+        if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y) || a.order - b.order;
+        return sign * (x - y) || a.order - b.order;
+      });
+      headings.forEach((heading, i) => {
+        if (i === column) heading.setAttribute("aria-sort", sorted.down ? "descending" : "ascending");
+        else heading.removeAttribute("aria-sort");
+      });
+      body.append(...rows.map((entry) => entry.row));
+    }
+
+    function predicate(term) {
+      const condition = term.match(/^(.+?)\s*(<=|>=|<|>|=)\s*([-\u2212+]?[\d.]+)$/);
+      if (!condition) return (entry) => entry.texts.some((text) => text.toLowerCase().includes(term));
+      const [, name, operator, limit] = condition;
+      const value = numeric(limit);
+      if (name === "layer" || name === "head") return (entry) => COMPARE[operator](entry[name], value);
+      const columns = names.flatMap((heading, i) => (i > 0 && heading.includes(name) ? [i] : []));
+      return (entry) => columns.some((column) => COMPARE[operator](cell(entry, column), value));
+    }
+
+    function filter() {
+      const tests = find.value.toLowerCase().split(",").map((term) => term.trim()).filter(Boolean).map(predicate);
+      let count = 0;
+      for (const entry of rows) {
+        entry.row.hidden = !tests.every((test) => test(entry));
+        count += entry.row.hidden ? 0 : 1;
+      }
+      joint.querySelector("[data-count]").textContent = `${count} of ${rows.length} heads.`;
+    }
+
+    function show(heading, shown) {
+      const column = headings.indexOf(heading);
+      heading.hidden = !shown;
+      for (const { row } of rows) row.cells[column].hidden = !shown;
+    }
+
+    function open(event) {
+      if (!viewer) return;
+      const row = event.target.closest("tr");
+      for (const name of ["layer", "head"]) {
+        const select = viewer.querySelector(`select[data-pick=${name}]`);
+        select.value = row.dataset[name];
+        select.dispatchEvent(new Event("change", { bubbles: true }));
+      }
+    }
+
+    headings.forEach((heading, column) => {
+      const button = heading.querySelector("button");
+      button.disabled = false;
+      button.addEventListener("click", () => sort(column));
+      if (heading.dataset.shown === "false") show(heading, false);
+    });
+    for (const box of joint.querySelectorAll("fieldset input")) {
+      box.addEventListener("change", () => {
+        for (const heading of headings) if (heading.dataset.group === box.value) show(heading, box.checked);
+      });
+    }
+    find.addEventListener("input", filter);
+    for (const link of body.querySelectorAll("a")) {
+      if (viewer) link.addEventListener("click", open);
+      else link.removeAttribute("href");
+    }
+    joint.querySelector(".joint-controls").hidden = false;
+    headings[0].setAttribute("aria-sort", "ascending");
+    filter();
+  }
+})();

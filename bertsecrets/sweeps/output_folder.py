@@ -1,0 +1,199 @@
+"""The output folder of a single run: who may write to it is decided before anything is loaded or written."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import describe_os_error, remove_leftovers
+from bertsecrets.results.run import FINISHED
+from bertsecrets.sweeps.run_folder import BEGUN, LOCK, hold, read_finished, run_key
+from bertsecrets.sweeps.signals import Interrupted
+from bertsecrets.sweeps.sweep import SWEEP_FILE
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_PRELIMINARIES = (
+    BEGUN,
+    CONFIG_COPY,
+    LOCK,
+    ".hydra",
+    "tokenizer",
+    "csv",
+    "wandb",
+    "wandb.json",
+    "experiments.json",
+    "*.log",
+)
+"""What a run writes before its first result."""
+
+
+@contextmanager
+def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Iterator[bool]:
+    """Hold an output folder for a run during the block; yield False if that run is already finished.
+
+    A run that is refused during the block, before its first result, leaves nothing behind.
+
+    Args:
+        folder: The folder, absolute.
+        config: The run's resolved configuration.
+        resume: Whether the run in the folder is resumed.
+        overwrite: Whether another run in the folder is moved aside.
+
+    Raises:
+        BusyError: If another process is writing to the folder.
+        UserError: If the folder holds another run and neither ``resume`` nor ``overwrite`` is set, or is not writable.
+    """
+
+    def is_finished() -> bool:
+        return _finished_before(folder) if resume else not overwrite and _is_finished(folder, config)
+
+    if is_finished():
+        yield False
+        return
+    _check_writable(folder)
+    content = _content(folder)
+    if content is not None and not (resume or overwrite or (folder / LOCK).exists()):
+        raise _used(folder, content)
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    before = set() if created else {path.name for path in folder.iterdir()}
+    with ExitStack() as held:
+        try:
+            held.enter_context(hold(folder))
+        except OSError as error:
+            raise _cannot_use(folder, error) from error
+        if is_finished():
+            # By the process that held the folder until now.
+            yield False
+            return
+        moved = None
+        if resume:
+            remove_leftovers(folder)
+        elif (content := _content(folder)) is not None:
+            if not overwrite or content == _SWEEP:
+                raise _used(folder, content)
+            moved, before = _move_aside(folder), set()
+            held.close()
+            held.enter_context(hold(folder))
+        try:
+            yield True
+        except (UserError, OSError, Interrupted) as error:
+            began = isinstance(error, Interrupted) and (folder / CONFIG_COPY).exists()
+            if not resume and not began:
+                _remove_preliminaries(folder, before, created)
+                if moved is not None and not any(folder.iterdir()):
+                    folder.rmdir()
+                    moved.rename(folder)
+            raise
+
+
+_SWEEP, _UNFINISHED, _FINISHED_RUN = "a sweep", "an unfinished run", "a finished run"
+
+
+def _content(folder: Path) -> str | None:
+    """What a folder holds, in words; None if it holds no run."""
+    if (folder / SWEEP_FILE).exists():
+        return _SWEEP
+    if (folder / FINISHED).exists():
+        return _FINISHED_RUN
+    return _UNFINISHED if (folder / CONFIG_COPY).exists() else None
+
+
+def _used(folder: Path, content: str) -> UserError:
+    if content == _SWEEP:
+        return UserError(
+            f"Folder '{folder}' holds {content}, not a single run; resume it with resume={folder}, or choose another folder "
+            "with hydra.run.dir=<folder>."
+        )
+    return UserError(
+        f"Folder '{folder}' already holds {content}; resume it with resume={folder}, choose another folder with "
+        f"hydra.run.dir=<folder>, or add overwrite=true, which moves it to '{_free_name(folder).name}'."
+    )
+
+
+def _is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a folder holds this run, finished and unchanged, by its settings, its code and its inputs."""
+    if (folder / SWEEP_FILE).exists():
+        return False
+    try:
+        finished = read_finished(folder)
+        return finished is not None and finished.key == run_key(config)
+    except (ValueError, UserError):
+        # A file was changed or lost, or the checkpoint that was analysed is gone.
+        return False
+
+
+def _finished_before(folder: Path) -> bool:
+    """Whether the run in a folder is finished and unchanged; if a file was changed, resuming writes it again."""
+    try:
+        return read_finished(folder) is not None
+    except ValueError:
+        return False
+
+
+def _check_writable(folder: Path) -> None:
+    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise UserError(
+            f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
+
+
+def _cannot_use(folder: Path, error: OSError) -> UserError:
+    return UserError(
+        f"The output folder '{folder}' cannot be written ({describe_os_error(error)}); choose another folder with "
+        "hydra.run.dir=<folder>."
+    )
+
+
+def cannot_write(error: OSError, folder: Path) -> str | None:
+    """The sentence for an error of the system that concerns a run's output folder; None for any other error."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    inside = any(Path(name).absolute().is_relative_to(folder) for name in names)
+    if not inside and error.errno not in _DISK_ERRORS:
+        return None
+    return (
+        f"'{names[0] if names else folder}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free "
+        f"some space or allow writing there, and continue with resume={folder}."
+    )
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while os.path.lexists(target := folder.with_name(f"{folder.name}.{number}")):
+        number += 1
+    return target
+
+
+def _move_aside(folder: Path) -> Path:
+    target = _free_name(folder)
+    os.rename(folder, target)
+    # A process that waits for the old lock must not take it for that of the new folder.
+    (target / LOCK).unlink(missing_ok=True)
+    return target
+
+
+def _remove_preliminaries(folder: Path, before: set[str], created: list[Path]) -> None:
+    """Remove what a refused run has written, unless it has a result."""
+    entries = [path for path in folder.iterdir() if path.name not in before]
+    preliminary = [path for path in entries if any(path.match(pattern) for pattern in _PRELIMINARIES)]
+    results = [path for path in entries if path not in preliminary and (path.is_file() or any(path.rglob("*")))]
+    if results or any((folder / "csv").rglob("metrics.csv")):
+        return
+    for path in entries:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in created:
+        try:
+            path.rmdir()
+        except OSError:
+            # Another run has begun beside this one.
+            return

@@ -1,0 +1,94 @@
+"""The processes of one distributed run: when one of them is lost, the others end with one sentence instead of waiting."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertsecrets.errors import UserError
+from bertsecrets.sweeps.job_processes import describe_exit, end_at_once
+from bertsecrets.sweeps.run_folder import report_failure
+
+_POLL_S = 0.5
+_GRACE_S = 3.0
+"""How long the first process may take to report an error of its own."""
+
+
+class LostProcessError(UserError):
+    """Another process of this run was killed."""
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Yield a list for the processes that this one has started for its run, and watch them during the block.
+
+    If one of them fails, this process ends. When the block fails, the other processes end.
+
+    Args:
+        folder: Of the run.
+
+    Raises:
+        LostProcessError: If the block failed because another process was killed.
+    """
+    others: list[subprocess.Popen[bytes]] = []
+    done = threading.Event()
+    threading.Thread(target=_watch, args=(others, folder, done), daemon=True, name="watch-processes").start()
+    parent = os.getppid()
+    try:
+        yield others
+    except Exception as error:
+        done.set()
+        sentence = None if isinstance(error, UserError) else _lost(others, folder, parent)
+        if sentence is not None:
+            raise LostProcessError(sentence) from error
+        raise
+    finally:
+        done.set()
+        if sys.exc_info()[0] is not None:
+            _end(others)
+
+
+def _lost(others: Sequence[subprocess.Popen[bytes]], folder: Path, parent: int) -> str | None:
+    """A sentence about another process of this run that was killed; None if all are alive or ended by themselves."""
+    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
+    # A connection breaks a moment before the process counts as ended.
+    deadline = time.monotonic() + (1.0 if others or not is_first else 0.0)
+    while True:
+        for rank, process in enumerate(others, start=1):
+            status = process.poll()
+            if status is not None and status < 0:
+                return _sentence(rank, status, folder)
+        if not is_first and os.getppid() != parent:
+            return "The first process of this run has ended, and this one ends with it."
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.05)
+
+
+def _sentence(rank: int, status: int, folder: Path) -> str:
+    reason = f"was {describe_exit(status)}" if status < 0 else f"ended with {describe_exit(status)}"
+    return f"Process {rank} of this run {reason}; continue with resume={folder}"
+
+
+def _watch(others: list[subprocess.Popen[bytes]], folder: Path, done: threading.Event) -> None:
+    while not done.wait(_POLL_S):
+        for rank, process in enumerate(list(others), start=1):
+            status = process.poll()
+            if status:
+                if done.wait(_GRACE_S):
+                    return
+                _end(others)
+                report_failure("LostProcessError", _sentence(rank, status, folder))
+                end_at_once(_sentence(rank, status, folder))
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)

@@ -1,0 +1,140 @@
+"""Values of every key of the configuration: accepted, or refused in one sentence that names the key."""
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from bertsecrets.cli.settings import read_settings
+from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+VALUES = (None, "abc", "", -1, 0, 1.5, [1, 2], [], {}, {"a": 1}, math.inf, math.nan, True, 10**30)
+"""What is tried for every key; ``1e400`` is read as infinity."""
+
+_NEEDED = {
+    "train": [],
+    "analyze": ["checkpoint=x"],
+}
+_EXTRA = {
+    "disable_groups": ["ablation.heads=[[0,1]]"],
+    "folder": ["model.path=x"],
+    "spacy": ["annotation.pipeline=null"],
+}
+_GROUPS = {
+    "train": (
+        "task",
+        "data",
+        "model",
+        "trainer",
+        "logger",
+        "callbacks",
+        "measure",
+        "experiment",
+        "launcher",
+        "sweeper",
+    ),
+    "analyze": ("analysis", "annotation", "measure"),
+}
+
+
+@cache
+def composed(command: str, *arguments: str) -> dict[str, Any]:
+    invocation = parse_arguments([*_NEEDED[command], *arguments], CONF, command)
+    assert invocation is not None
+    with invocation.hydra():
+        config = invocation.compose(invocation.overrides)
+    return plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+
+
+def places(section: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The keys of all sections, sections included."""
+    for key, value in section.items():
+        yield (*prefix, key)
+        if isinstance(value, dict):
+            yield from places(value, (*prefix, key))
+
+
+def with_value(config: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(config)
+    section = changed
+    for key in place[:-1]:
+        section = section[key]
+    section[place[-1]] = value
+    return changed
+
+
+def options() -> Iterator[tuple[str, list[str]]]:
+    """Every option of every group, as a command line."""
+    yield "train", []
+    yield "analyze", []
+    for command, groups in _GROUPS.items():
+        for group in groups:
+            for path in sorted((CONF / group).glob("*.yaml")):
+                chosen = f"{group}=[{path.stem}]" if group == "measure" else f"{group}={path.stem}"
+                extra = _EXTRA.get(path.stem, [])
+                if path.stem in ("dark_secrets", "dark_secrets_minilm") and group == "experiment":
+                    extra = ["annotation.pipeline=null"]
+                if path.stem == "ud_ewt" or "override /analysis" in path.read_text("utf-8"):
+                    yield "analyze", [chosen, *extra]
+                else:
+                    yield command, [chosen, *extra]
+
+
+OPTIONS = list(options())
+
+_MEASURES = "[drift,entropy,features,frame_relations,offsets,patterns,token_to_token]"
+SOME_OPTIONS = [
+    ("train", ["trainer=ddp_cpu", "callbacks=disable", "task=mrpc", f"measure={_MEASURES}"]),
+    ("analyze", ["analysis=annotate_patterns", "task=ud_ewt"]),
+]
+
+
+def names_the_key(sentence: str, place: tuple[str, ...]) -> bool:
+    """Whether a sentence names a key, or the section that it is in."""
+    return place[-1] in sentence or ".".join(place[:2]) in sentence
+
+
+def complaint(config: dict[str, Any], place: tuple[str, ...], value: Any) -> str | None:
+    """What is wrong with the answer to a value of a key; None if it is accepted or refused as it should be."""
+    name = f"{'.'.join(place)}={value!r}"
+    try:
+        read_settings(with_value(config, place, value))
+    except UserError as error:
+        text = str(error)
+        if "\n" in text:
+            return f"{name}: more than one line: {text}"
+        if not names_the_key(text, place):
+            return f"{name}: does not name the key: {text}"
+        return None if re.fullmatch(r".+[.)]", text) else f"{name}: no sentence: {text}"
+    except Exception as error:
+        return f"{name}: {type(error).__name__}: {error}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [(SOME_OPTIONS, 4), pytest.param(OPTIONS, 1, marks=pytest.mark.slow)],
+    ids=["a sample", "all"],
+)
+def test_every_value_of_every_key_is_accepted_or_refused_in_one_sentence(
+    options: list[tuple[str, list[str]]], step: int
+) -> None:
+    cases: dict[tuple[tuple[str, ...], str], tuple[dict[str, Any], Any]] = {}
+    for command, arguments in options:
+        config = composed(command, *arguments)
+        read_settings(config)
+        for place in places(config):
+            for value in VALUES:
+                cases.setdefault((place, repr(value)), (config, value))
+    assert len(cases) > 3000
+    chosen = list(cases.items())[::step]
+    wrong = [text for (place, _), (config, value) in chosen if (text := complaint(config, place, value)) is not None]
+    assert not wrong, "\n".join(wrong)

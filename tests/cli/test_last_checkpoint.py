@@ -1,0 +1,126 @@
+"""Training that is interrupted at any step or in any validation goes on as if it had not been interrupted."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from data.toy import pairs, wordpiece
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
+from bertsecrets.cli.last_checkpoint import EndOnSignal, LastCheckpoint
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.sampler import BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.sweeps.signals import Interrupted, handled
+
+EXAMPLES, SIZE, EPOCHS = 44, 8, 3
+STEPS = -(-EXAMPLES // SIZE) * EPOCHS
+SPLIT = EncodedSplit(pairs(EXAMPLES), wordpiece(), 16)
+
+
+class Recorder(pl.LightningModule):
+    """Records every batch and every completed validation; gets a signal in a step or in a validation."""
+
+    def __init__(self, batch: int | None = None, validation: int | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, dtype=torch.float64))
+        self.signalled_batch, self.signalled_validation = batch, validation
+        self.seen: list[list[int]] = []
+        self.validated: list[int] = []
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.seen.append(batch.index_B.tolist())
+        if self.trainer.fit_loop.total_batch_idx == self.signalled_batch:
+            os.kill(os.getpid(), signal.SIGTERM)
+        features_4 = batch.index_B.double().mean() * torch.arange(1, 5)
+        return (self.weight * features_4).cos().sum() * batch.weight
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        if batch_idx == 1 and self.global_step == self.signalled_validation:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def on_validation_epoch_end(self) -> None:
+        self.validated.append(self.global_step)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=0.1)
+
+
+def fit(folder: Path, module: Recorder, every: int, **settings: Any) -> Recorder:
+    """Fit, from the last checkpoint if there is one."""
+    sampler = BucketedTrainSampler(SPLIT.lengths, SIZE, seed=5)
+    train = ResumableDataLoader(SPLIT, sampler=sampler, batch_size=None)
+    evaluation = DataLoader(SPLIT, sampler=[[0, 1], [2, 3], [4, 5]], batch_size=None)
+    last = LastCheckpoint(folder / "last.ckpt", every)
+    trainer = pl.Trainer(
+        max_epochs=EPOCHS,
+        accelerator="cpu",
+        logger=False,
+        callbacks=[EndOnSignal([]), last],
+        plugins=AtomicCheckpointIO(),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        default_root_dir=folder,
+        **settings,
+    )
+    resume = str(last.path) if last.path.is_file() else None
+    with handled():
+        trainer.fit(module, train, evaluation, ckpt_path=resume, weights_only=True)
+        last.finish(trainer)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    ("every", "settings"),
+    [
+        (2, {"val_check_interval": 0.5}),
+        (1000, {"val_check_interval": 0.5}),
+        (1000, {"val_check_interval": 4, "accumulate_grad_batches": 3}),
+        (3, {"val_check_interval": 1.0, "check_val_every_n_epoch": 2}),
+    ],
+    ids=["often", "seldom", "accumulated", "every second epoch"],
+)
+def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
+    every: int, settings: dict[str, Any], stride: int, tmp_path: Path
+) -> None:
+    whole = fit(tmp_path / "whole", Recorder(), every, **settings)
+    assert len(whole.seen) == STEPS
+    assert whole.validated
+    moments = [{"batch": batch} for batch in range(STEPS)] + [
+        {"validation": step} for step in sorted(set(whole.validated))
+    ]
+    # Always in the first and in the last validation.
+    for moment in (moments[i] for i in sorted({*range(stride // 2, len(moments), stride), STEPS, len(moments) - 1})):
+        folder = tmp_path / "-".join(f"{key}{value}" for key, value in moment.items())
+        first, second = Recorder(**moment), Recorder()
+        try:
+            fit(folder, first, every, **settings)
+            # After the last batch nothing but the end of the training is left to stop.
+            assert moment == {"batch": STEPS - 1}
+        except Interrupted:
+            pass
+        fit(folder, second, every, **settings)
+        assert torch.equal(second.weight, whole.weight), moment
+        assert first.validated + second.validated == whole.validated, moment
+        if "accumulate_grad_batches" not in settings:
+            # No batch is trained on twice.
+            assert first.seen + second.seen == whole.seen, moment

@@ -1,0 +1,82 @@
+"""The table of fault cases and their outcomes, printed as counts and written as Markdown."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults.cases import Case, Outcome
+
+PROPERTY = "fault"
+"""Name of the property of a test's report that holds a row of the table."""
+
+_LONGEST = 200
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the table's file."""
+    parser.addoption("--faults-table", metavar="FILE", help="write the table of fault cases and outcomes (Markdown)")
+
+
+def row_of(case: Case, outcome: Outcome | None) -> dict[str, str]:
+    """A case's row: what was run, what was expected, and what was read."""
+    lines = (outcome.stderr if outcome else "").rstrip("\n").split("\n")
+    return {
+        "id": case.id,
+        "command": " ".join(case.words),
+        "expected": case.sentence,
+        "status": "none" if outcome is None else str(outcome.status),
+        "read": lines[-1] if case.status != 0 else "runs",
+    }
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print how many cases of each subject ended as expected; write the table if asked for."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    results = {report.nodeid: report.outcome for report in reports if getattr(report, "when", None) == "call"}
+    rows = {
+        report.nodeid: dict(report.user_properties)[PROPERTY]
+        for report in reports
+        if PROPERTY in dict(getattr(report, "user_properties", ()))
+    }
+    if not rows:
+        return
+    totals = Counter(_subject(name) for name in rows)
+    passed = Counter(_subject(name) for name in rows if results.get(name) == "passed")
+    terminalreporter.write_sep("-", "fault cases that ended as expected")
+    for subject, total in sorted(totals.items()):
+        terminalreporter.write_line(f"{subject:<28} {passed[subject]:>4} of {total}")
+    terminalreporter.write_line(f"{'together':<28} {passed.total():>4} of {totals.total()}")
+    path = config.getoption("--faults-table")
+    if path:
+        Path(path).write_text(markdown({name: (row, results.get(name, "none")) for name, row in rows.items()}), "utf-8")
+
+
+def markdown(rows: dict[str, tuple[dict[str, str], str]]) -> str:
+    """The table, one section for each subject."""
+    lines = ["# Fault cases", ""]
+    for subject in sorted({_subject(name) for name in rows}):
+        lines += [
+            f"## {subject.replace('_', ' ')}",
+            "",
+            "| case | command | exit status | reads | outcome |",
+            "|---|---|---|---|---|",
+        ]
+        for name, (row, result) in sorted(rows.items()):
+            if _subject(name) == subject:
+                cells = (row["id"], f"`{_cut(row['command'])}`", row["status"], _cut(row["read"]), result)
+                lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    """A cell's text without folders of this machine, printable and not too long."""
+    text = re.sub(r"/\S*/pytest-\d+/[\w-]+", "<folder>", text)
+    text = "".join(letter if letter.isprintable() else "�" for letter in text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _subject(name: str) -> str:
+    return name.split("::")[0].rpartition("/")[2].removeprefix("test_").removesuffix(".py")

@@ -1,0 +1,266 @@
+"""Output folders: used, occupied, read-only or full ones, and what resuming and overwriting do."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faults.cases import Case, Outcome, analyze, parametrized, train
+from faults.runner import Warm, copied
+
+USED = r"error: Folder '{run}' already holds a finished run; resume it with resume={run}, choose another folder with "
+USED += r"hydra.run.dir=<folder>, or add overwrite=true, which moves it to 'run.1'.$"
+ANYTHING = ("out/*", "out/*/*", "out/*/*/*", "out/*/*/*/*", "out/*/*/*/*/*")
+
+
+def _pattern(text: str) -> str:
+    """A sentence as a regular expression, but for its places."""
+    return text.replace(".", r"\.").replace("<", r"\<")
+
+
+def _unfinished(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "config.yaml").write_text("seed: 1\n")
+
+
+def _sweep(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "sweep.json").write_text("{}")
+
+
+def _file(folder: Path) -> None:
+    (folder / "out").write_text("mine")
+
+
+def _read_only(folder: Path) -> None:
+    (folder / "out").mkdir(mode=0o555)
+
+
+def _occupied(name: str, *, by_folder: bool) -> Callable[[Path], None]:
+    """Put a folder in the place of a file, or a file in the place of a folder."""
+
+    def arrange(folder: Path) -> None:
+        path = folder / "out" / name
+        path.parent.mkdir(parents=True)
+        if by_folder:
+            path.mkdir()
+            (path / "mine.txt").write_text("mine")
+        else:
+            path.write_text("mine")
+
+    return arrange
+
+
+def _nothing(folder: Path, outcome: Outcome) -> None:
+    assert list(folder.iterdir()) == []
+
+
+def _one_line(folder: Path, outcome: Outcome) -> None:
+    assert outcome.stdout.count("\n") == 1
+    assert outcome.stderr == ""
+
+
+OUT = "{folder}/out"
+OTHERS = {
+    "train": train(hydra__run__dir="{run}", seed=7),
+    "analyze": analyze(hydra__run__dir="{run}"),
+    "merge": ("analyze.py", "merge={analysis}", "hydra.run.dir={run}"),
+    "compare": ("analyze.py", "compare=[{run}]", "hydra.run.dir={run}"),
+    "report": ("analyze.py", "report={analysis}", "hydra.run.dir={run}"),
+    "train-patterns": ("analyze.py", "train_patterns=true", "hydra.run.dir={run}"),
+}
+FOLDERS = {"name": ("checkpoints", "csv", "tokenizer", ".hydra", "figures", "predictions")}
+FILES = ("heads.parquet", "scores.json", "report.html", "begun.json", "train.log", ".lock", "experiments.json")
+
+CASES = [
+    *(Case(f"used-by-{name}", words, _pattern(USED)) for name, words in OTHERS.items()),
+    Case(
+        "used-analysis", analyze(hydra__run__dir="{analysis}", seed=None), r"'{analysis}' already holds a finished run"
+    ),
+    Case(
+        "finished-training",
+        train(hydra__run__dir="{run}"),
+        r"^The run in '{run}' is already finished; add overwrite=true to run it again\.$",
+        status=0,
+        check=_one_line,
+    ),
+    Case(
+        "finished-training-other-report",
+        train(hydra__run__dir="{run}", report__heads=2, group="other", tags="[a]"),
+        r"is already finished",
+        status=0,
+    ),
+    Case(
+        "finished-analysis",
+        analyze(hydra__run__dir="{analysis}", analysis="disable_heads"),
+        r"^The run in '{analysis}' is already finished; add overwrite=true",
+        status=0,
+        check=_one_line,
+    ),
+    Case("resume-finished", ("train.py", "resume={run}"), r"'{run}' is already finished\.$", status=0, check=_one_line),
+    Case(
+        "unfinished",
+        train(hydra__run__dir=OUT),
+        r"'{folder}/out' already holds an unfinished run; resume it with resume={folder}/out, choose",
+        arrange=_unfinished,
+    ),
+    Case(
+        "unfinished-analysis",
+        analyze(hydra__run__dir=OUT),
+        r"'{folder}/out' already holds an unfinished run",
+        arrange=_unfinished,
+    ),
+    Case("unfinished-relative", train(hydra__run__dir="x/../out"), r"already holds an unfinished", arrange=_unfinished),
+    Case("a-sweep", train(hydra__run__dir=OUT), r"'{folder}/out' holds a sweep, not a single run", arrange=_sweep),
+    Case(
+        "a-sweep-overwritten",
+        train(hydra__run__dir=OUT, overwrite="true"),
+        r"holds a sweep, not a single run",
+        arrange=_sweep,
+    ),
+    Case(
+        "sweep-in-a-run",
+        (*train(hydra__sweep__dir="{run}"), "-m", "seed=1,2"),
+        r"hydra.sweep.dir is '{run}', which holds a single run; choose another folder",
+    ),
+    Case("sweep-overwrites", (*train(overwrite="true"), "-m", "seed=1,2"), r"overwrite=true is for single runs"),
+    Case("overwrite-abc", train(overwrite="abc"), r"overwrite is abc; expected true or false"),
+    Case("overwrite-null", train(overwrite="null"), r"overwrite"),
+    Case(
+        "overwrite-moves",
+        train(hydra__run__dir=OUT, overwrite="true"),
+        r"Report: {folder}/out/report.html",
+        status=0,
+        arrange=_unfinished,
+        check=lambda folder, _: (folder / "out.1" / "config.yaml").read_text() == "seed: 1\n" or pytest.fail("lost"),
+    ),
+    Case(
+        "overwrite-by-a-refused-run",
+        train(hydra__run__dir=OUT, overwrite="true", model__path="{folder}/nowhere"),
+        r"nowhere",
+        arrange=_unfinished,
+    ),
+    Case("a-file", train(hydra__run__dir=OUT), r"is '{folder}/out', but '{folder}/out' is a file", arrange=_file),
+    Case("below-a-file", train(hydra__run__dir=OUT + "/a/b"), r"but '{folder}/out' is a file; choose", arrange=_file),
+    Case("read-only", train(hydra__run__dir=OUT), r"'{folder}/out' cannot be written \(permission", arrange=_read_only),
+    Case("below-read-only", train(hydra__run__dir=OUT + "/a"), r"cannot be written \(permission", arrange=_read_only),
+    Case("read-only-analysis", analyze(hydra__run__dir=OUT), r"cannot be written \(permission", arrange=_read_only),
+    Case(
+        "read-only-sweep",
+        (*train(hydra__sweep__dir=OUT + "/a"), "-m", "seed=1,2"),
+        r"hydra.sweep.dir is '{folder}/out/a', which cannot be written \(permission denied\)",
+        arrange=_read_only,
+    ),
+    Case("no-such-device", train(hydra__run__dir="/proc/bertsecrets/a"), r"'/proc/bertsecrets/a' cannot be written"),
+    Case("long-name", train(hydra__run__dir="{folder}/" + "x" * 300), r"cannot be written \(file name too long\)"),
+    *(
+        Case(
+            f"refused-leaves-nothing-{name}",
+            (*words, "hydra.run.dir={folder}/a/b"),
+            sentence,
+            check=_nothing,
+        )
+        for name, words, sentence in (
+            ("layer", train(optimizer__freeze="[7]"), r"layer from 0 to 2"),
+            ("model", train(model__path="{folder}/nowhere"), r"nowhere"),
+            ("length", train(task__training__max_length=400), r"positions for 128 tokens"),
+            ("data", train(data__root="{folder}/nowhere"), r"nowhere"),
+            ("evaluation", analyze(analysis="disable_heads", ablation__evaluation="tset"), r"tset"),
+            ("checkpoint", analyze(checkpoint="{folder}/nowhere"), r"does not exist"),
+            ("head", analyze(analysis="disable_heads", ablation__layer=7), r"Layer 7 does not exist"),
+        )
+    ),
+    *(
+        Case(
+            f"file-{name}",
+            train(hydra__run__dir=OUT, logger="csv"),
+            r"cannot be written|cannot be used|is a file|Not a directory|File exists",
+            arrange=_occupied(name, by_folder=False),
+            leaves=ANYTHING,
+        )
+        for name in FOLDERS["name"]
+    ),
+    *(
+        Case(
+            f"folder-{name}",
+            train(hydra__run__dir=OUT, logger="csv"),
+            r"cannot be written|cannot be used|cannot be read",
+            arrange=_occupied(name, by_folder=True),
+            leaves=ANYTHING,
+        )
+        for name in FILES
+    ),
+    Case(
+        "folder-config.yaml",
+        train(hydra__run__dir=OUT),
+        r"already holds an unfinished run",
+        arrange=_occupied("config.yaml", by_folder=True),
+    ),
+    Case("resume-nothing", ("train.py", "resume={folder}/none"), r"holds no config.yaml; resume= takes the folder of"),
+    Case("resume-a-file", ("train.py", "resume=" + OUT), r"holds no config.yaml", arrange=_file),
+    Case(
+        "resume-and-seed", ("train.py", "resume={run}", "seed=3"), r"'seed=3' cannot be combined with resume=<folder>"
+    ),
+    Case(
+        "resume-and-overwrite", ("train.py", "resume={run}", "overwrite=true"), r"'overwrite=true' cannot be combined"
+    ),
+    Case("resume-true", train(resume="true"), r"resume=true is for sweeps"),
+]
+
+
+@parametrized(CASES)
+def test_folders(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm.check(case, tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mounts a disk of some kilobytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mount(kilobytes: int) -> Path:
+        options = ["-t", "tmpfs", "-o", f"size={kilobytes}k,nr_inodes=2000", "tmpfs", str(disk)]
+        if shutil.which("mount") is None or subprocess.run(["mount", *options], check=False).returncode:
+            pytest.skip("needs the right to mount a disk")
+        return disk
+
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", str(disk)], check=False, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "kilobytes",
+    [pytest.param(size, marks=[] if size == 2000 else pytest.mark.slow) for size in (4, 40, 1200, 2000, 8000, 20000)],
+)
+def test_a_full_disk_is_told_in_one_sentence(
+    kilobytes: int, warm: Warm, tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    disk = small_disk(kilobytes)
+    words = train(hydra__run__dir=disk / "run", callbacks="default", logger="csv", checkpoint__every_n_steps=1)
+    outcome = warm.run(words, tmp_path)
+    printed = outcome.stdout + outcome.stderr
+    if outcome.status == 0:
+        assert kilobytes == 20000, printed
+        return
+    assert outcome.status == 1, printed
+    assert "Traceback" not in printed
+    lines = outcome.stderr.splitlines()
+    assert sum(line.startswith("error: ") for line in lines) == 1, printed
+    assert "cannot be written (no space left on device)" in lines[-1], printed
+    assert not [path for path in disk.rglob(".*.*") if path.is_file() and ".hydra" not in str(path)]
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_copied_run_is_refused_as_well(warm: Warm, tmp_path: Path) -> None:
+    copy = copied(warm.finished("run"), tmp_path / "copy")
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    outcome = warm.run(train(hydra__run__dir=copy, seed=9), tmp_path)
+    assert outcome.status == 1
+    assert "already holds a finished run" in outcome.stderr
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before

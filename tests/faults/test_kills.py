@@ -1,0 +1,252 @@
+"""Runs that are killed or interrupted at random moments and resumed end as if nothing had happened."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli.runs import ROOT, environment, small
+from faults.cases import Outcome, analyze, train
+from faults.runner import Warm
+from sweeps.sweeps import left_of, sweep_arguments
+
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.table import HeadTable
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+RUN = "{folder}/run"
+QUICK = train(hydra__run__dir=RUN, trainer__max_epochs=2, checkpoint__every_n_steps=2)
+TRAINING = train(
+    hydra__run__dir=RUN,
+    callbacks="disable",
+    callbacks__disable__every_n_validations=1,
+    ablation__resamples=100,
+    ablation__permutations=100,
+    trainer__max_epochs=4,
+    checkpoint__every_n_steps=2,
+    task__training__batch_size=4,
+)
+
+
+def killed_at(warm: Warm, words: tuple[str, ...], folder: Path, moment: float, number: int) -> Outcome:
+    """Run a command and send its process a signal after some seconds, unless it has ended."""
+    done = threading.Event()
+    process = warm._process.pid
+
+    def kill() -> None:
+        if not done.wait(moment):
+            for child in children(process):
+                os.kill(child, number)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    outcome = warm.run(words, folder, seconds=120.0)
+    done.set()
+    killer.join()
+    return outcome
+
+
+def kill_and_resume(
+    warm: Warm, words: tuple[str, ...], folder: Path, numbers: Sequence[int], seed: int
+) -> tuple[Path, Path, int]:
+    """Run work undisturbed, and again with kills at random moments, each resumed, to its end.
+
+    Returns both folders, and how many attempts a signal has ended.
+    """
+    (folder / "whole").mkdir()
+    (folder / "killed").mkdir()
+    whole = warm.run(words, folder / "whole", seconds=120.0)
+    assert whole.status == 0, whole.stderr
+    generator, killed, run = random.Random(seed), 0, folder / "killed" / "run"
+    for number in numbers:
+        again = (words[0], f"resume={run}") if (run / "config.yaml").exists() else words
+        outcome = killed_at(warm, again, folder / "killed", generator.uniform(0, 0.8 * whole.seconds), number)
+        assert "Traceback" not in outcome.stderr, outcome.stderr
+        assert outcome.status in (0, -number, 128 + number), (number, outcome)
+        if outcome.status == 128 + number:
+            assert outcome.stderr.splitlines()[-1].startswith("Interrupted"), outcome.stderr
+        killed += outcome.status != 0
+        assert children(warm._process.pid) == []
+    again = (words[0], f"resume={run}") if (run / "config.yaml").exists() else words
+    last = warm.run(again, folder / "killed", seconds=120.0)
+    assert last.status == 0, last.stderr
+    assert_same_run(folder / "whole" / "run", run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    outcome = warm.run(words, folder / "killed")
+    assert outcome.status == 0
+    assert "is already finished" in outcome.stdout
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+    return folder / "whole" / "run", run, killed
+
+
+def children(parent: int) -> list[int]:
+    """Ids of the processes that a process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, owner = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(owner) == parent and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def files(folder: Path) -> set[str]:
+    """Relative paths of a run's files, without the logs, of which each attempt adds its own."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if not name.startswith(("csv/", ".hydra/")) and not name.endswith(".log")}
+
+
+def assert_same_run(whole: Path, resumed: Path) -> None:
+    """Weights, tables and scores are equal to the last bit, and there is no stray file."""
+    assert files(whole) == files(resumed)
+    for name in ("last.ckpt", "best.ckpt"):
+        if (whole / "checkpoints" / name).is_file():
+            one, two = (
+                torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
+                for folder in (whole, resumed)
+            )
+            assert all(torch.equal(one[key], two[key]) for key in one), name
+    for name, table in (("heads.parquet", HeadTable), ("ablation.parquet", AblationTable)):
+        if (whole / name).is_file():
+            rows = [
+                sorted(map(repr, table.read(folder / name).table.to_pylist()))  # type: ignore[attr-defined]
+                for folder in (whole, resumed)
+            ]
+            assert rows[0] == rows[1], name
+    if (whole / "scores.json").is_file():
+        scores = [_timeless(json.loads((folder / "scores.json").read_text())) for folder in (whole, resumed)]
+        assert scores[0] == scores[1]
+
+
+def _timeless(scores: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in scores.items() if key != "seconds"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("words", "numbers", "seed"),
+    [
+        (QUICK, (signal.SIGTERM, signal.SIGKILL), 2),
+        pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, marks=pytest.mark.slow),
+    ],
+    ids=["some", "six"],
+)
+def test_a_killed_training(
+    words: tuple[str, ...], numbers: tuple[int, ...], seed: int, warm: Warm, tmp_path: Path
+) -> None:
+    *_, killed = kill_and_resume(warm, words, tmp_path, numbers, seed)
+    assert killed >= len(numbers) // 2
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_a_killed_analysis_and_a_killed_merge(warm: Warm, tmp_path: Path) -> None:
+    analysis = {"analysis": "disable_heads", "data__eval_batch_size": 1, "hydra__run__dir": RUN}
+    (tmp_path / "analysis").mkdir()
+    *_, killed = kill_and_resume(warm, analyze(**analysis), tmp_path / "analysis", (*SIGNALS, *SIGNALS), 16)
+    assert killed >= 3
+    for layer in (0, 1, 2):
+        outcome = warm.run(analyze(**analysis, ablation__layer=layer), _made(tmp_path / f"part{layer}"))
+        assert outcome.status == 0, outcome.stderr
+    parts = ",".join(str(tmp_path / f"part{layer}" / "run") for layer in (0, 1, 2))
+    merge = ("analyze.py", f"merge=[{parts}]", f"hydra.run.dir={RUN}")
+    *_, killed = kill_and_resume(warm, merge, _made(tmp_path / "merge"), (*SIGNALS, signal.SIGKILL), 17)
+    assert killed >= 2
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def start(words: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *words],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A test runner in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_killed_sweep_runs_no_job_twice(tiny_bert: Path, tmp_path: Path) -> None:
+    def arguments(folder: Path) -> list[str]:
+        settings = {"callbacks": "none", "checkpoint__every_n_steps": 2, "data__limit_train": 40}
+        return sweep_arguments(tiny_bert, folder, "seed=1,2", **settings)
+
+    began = time.monotonic()
+    whole = start(arguments(tmp_path / "whole"))
+    _, errors = whole.communicate(timeout=600)
+    assert whole.returncode == 0, errors
+    seconds = time.monotonic() - began
+    generator, killed, folder = random.Random(18), 0, tmp_path / "killed"
+    markers: dict[Path, int] = {}
+    for number in (*SIGNALS, signal.SIGTERM, None):
+        process = start([f"resume={folder}"] if (folder / "sweep.json").exists() else arguments(folder))
+        if number is not None:
+            try:
+                process.wait(generator.uniform(0.2 * seconds, 0.7 * seconds))
+            except subprocess.TimeoutExpired:
+                killed += 1
+                process.send_signal(number)
+        _, errors = process.communicate(timeout=600)
+        assert left_of(folder) == []
+        assert "Traceback" not in errors, errors
+        assert process.returncode in (0, *(() if number is None else (-number, 128 + number))), errors
+        if process.returncode > 0:
+            assert f"Interrupted; continue with resume={folder}" in errors
+        for marker in folder.glob("*/finished.json"):
+            # A finished job is never run again: its marker stays as it was.
+            assert markers.setdefault(marker, marker.stat().st_mtime_ns) == marker.stat().st_mtime_ns
+    assert killed >= 3
+    assert not (folder / ".set_aside").exists()
+    jobs = sorted(path.parent.name for path in markers)
+    assert jobs == sorted(path.parent.name for path in (tmp_path / "whole").glob("*/finished.json"))
+    assert len(jobs) == 2
+    for name in jobs:
+        assert_same_run(tmp_path / "whole" / name, folder / name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["first", "second"])
+def test_a_rank_that_is_killed_ends_the_other_within_ten_seconds(victim: str, tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = small(tiny_bert, folder, trainer="ddp_cpu", trainer__devices=2, trainer__max_epochs=500)
+    arguments.remove("trainer.accelerator=cpu")
+    process = start(arguments)
+    deadline = time.monotonic() + 240
+    while not (folder / "heads.parquet").is_file() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (second,) = [
+        child for child in children(process.pid) if b"train.py" in (Path("/proc") / str(child) / "cmdline").read_bytes()
+    ]
+    began = time.monotonic()
+    os.kill(process.pid if victim == "first" else second, signal.SIGKILL)
+    process.wait(60)
+    assert left_of(folder, 10) == []
+    assert time.monotonic() - began < 10
+    _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors, errors
+    reason = {
+        "first": "The process that started this one|The first process of this run",
+        "second": "Process 1 of this run",
+    }
+    (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert any(words in line for words in reason[victim].split("|")), line
