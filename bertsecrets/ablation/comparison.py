@@ -10,6 +10,7 @@ from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panel
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_code, lower_first
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
+from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.results.sections import (
     MOST_PANELS,
     agreement_in_words,
@@ -51,6 +52,7 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
     deltas, verdicts, baselines, last = [], [], [], None
     for view in replicates.views:
         singles = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
+        singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
         run_size = view.run.size()
         if not singles or run_size is None:
             continue

@@ -20,7 +20,7 @@ from bertsecrets.results.figures.ablation_sets import (
 )
 from bertsecrets.results.formatting import head_code, head_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.run import TRAINING
+from bertsecrets.results.run import CHECKPOINT, TRAINING
 
 Row = dict[str, Any]
 
@@ -40,6 +40,8 @@ _KINDS = {
 def latest_rows(table: AblationTable) -> list[Row]:
     """The rows of the table's last step."""
     rows = table.rows()
+    # Those of a finished checkpoint take precedence over those taken during training, as in MeasureView.
+    rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
     last = max((row["step"] for row in rows), default=0)
     return [row for row in rows if row["step"] == last]
 

@@ -113,6 +113,10 @@ class DisableHeads(pl.Callback):
                     "choose a labelled task."
                 )
         encoder = describe(pl_module.model)
+        if "similar_groups" in self.plans and encoder.num_layers * encoder.num_heads < 2:
+            raise UserError(
+                "The model has one attention head, so there are no groups of heads with similar maps; use analysis=disable."
+            )
         variants = self.variants(encoder)
         if variants or "similar_groups" not in self.plans:
             Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))

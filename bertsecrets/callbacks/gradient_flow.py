@@ -44,6 +44,7 @@ class GradientFlow(pl.Callback, Experiment):
 
     name = "gradient_flow"
     title = "Gradient flow"
+    reads_task = True
     columns = (
         Column("gradient_norm", "gradient norm before clipping", "gradient norm (L2)"),
         Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),

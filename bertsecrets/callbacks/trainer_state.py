@@ -8,18 +8,25 @@ from bertsecrets.results.run import CHECKPOINT, TRAINING
 
 
 def stage_of(trainer: pl.Trainer) -> str:
-    """``training`` in and right after ``trainer.fit``, ``checkpoint`` when a finished model is validated."""
-    return TRAINING if trainer.state.fn == TrainerFn.FITTING or trainer.global_step > 0 else CHECKPOINT
+    """``training`` in ``trainer.fit``, ``checkpoint`` when a finished model is validated."""
+    return TRAINING if trainer.state.fn == TrainerFn.FITTING else CHECKPOINT
 
 
 def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:
     """Optimiser steps that the model was trained for; for a finished checkpoint, in its own training."""
-    return trainer.global_step if stage_of(trainer) == TRAINING else int(module.record.get("step", 0))
+    return trainer.global_step if stage_of(trainer) == TRAINING else int(module.record.get("step", trainer.global_step))
 
 
 def is_last_validation(trainer: pl.Trainer) -> bool:
-    """Whether no training step follows this validation; always true outside ``trainer.fit``."""
-    return trainer.state.fn != TrainerFn.FITTING or trainer.global_step >= trainer.estimated_stepping_batches
+    """Whether this validation is the last one of the run: outside ``trainer.fit``, or after its last step.
+
+    In a run that validates its chosen checkpoint after ``trainer.fit``, no validation within it is the last one.
+    """
+    if trainer.state.fn != TrainerFn.FITTING:
+        return True
+    module = trainer.lightning_module
+    followed = isinstance(module, SequenceClassifier) and module.validated_after_training
+    return not followed and trainer.global_step >= trainer.estimated_stepping_batches
 
 
 def shows_progress(trainer: pl.Trainer) -> bool:

@@ -1,6 +1,5 @@
 """Analyse a finished checkpoint: the numbers, figures and report of training, without training."""
 
-import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -28,9 +27,9 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
-from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
+from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
-from bertsecrets.results.run import Run, is_first_process
+from bertsecrets.results.run import TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
 
@@ -38,7 +37,7 @@ from bertsecrets.sweeps.run_processes import watched
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     """Run the chosen analyses of one checkpoint in Hydra's output folder; return its scores.
 
-    For a checkpoint inside a run's folder, the run's history (drift and gradients through training) is copied too.
+    For a checkpoint inside a run's folder, what the run measured during training of the same kind is copied too.
 
     Raises:
         UserError: If a setting or the data are wrong; raised before a model is loaded where possible.
@@ -83,11 +82,11 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         recorded = config.copy()
-        OmegaConf.update(recorded, "trained", {"name": run.name, "init": init, "seed": seed}, force_add=True)
+        trained = {"name": run.name, "init": init, "seed": seed}
+        if path is not None and path.is_file():
+            trained["folder"] = str(path.parent.parent.resolve())
+        OmegaConf.update(recorded, "trained", trained, force_add=True)
         write_config(recorded, folder)
-    # A model may be analysed on another task's sentences; its history on its own task does not belong there.
-    if path is not None and path.is_file() and record["task"] == task.name:
-        _bring_history(Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False), run)
     module = SequenceClassifier(
         checkpoint.model,
         task,
@@ -107,6 +106,9 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     with closing(loggers), watched(folder) as others:
         trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
         trainer.validate(module, datamodule=data, verbose=False)
+        # A model may be analysed on another task's sentences; its history on its own task does not belong there.
+        if path is not None and path.is_file() and record["task"] == task.name:
+            _bring_history(Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False), run)
         finish(
             run,
             module,
@@ -114,18 +116,15 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             trainer,
             heads=settings.report.heads,
             trusted=trusted_classes(settings),
+            selected=path is not None and path.name == BEST,
             seconds=time.monotonic() - started,
         )
     return module.scores
 
 
 def _bring_history(origin: Run, run: Run) -> None:
-    """Copy the head table of the fine-tuning run, and the extras of its experiments."""
+    """Copy the numbers taken during training by the experiments of this analysis; the others are in the run's own report."""
     if not run.writes or not origin.heads_path.is_file():
         return
-    run.add(origin.table())
-    for declaration in origin.declarations():
-        run.declare(declaration)
-        extras = origin.extras_path(declaration.name)
-        if extras.is_file():
-            shutil.copyfile(extras, run.extras_path(declaration.name))
+    history = origin.table().select(stage=TRAINING)
+    run.add(*(history.select(measure=declaration.name) for declaration in run.declarations()))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bertsecrets.data.module import TaskData
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, score
+from bertsecrets.models.metrics import Predictions, decide, score
 from bertsecrets.models.spec import BEST
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results import wandb as tracking
@@ -23,10 +23,13 @@ from bertsecrets.results.console import print_summary
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Run
-from bertsecrets.results.scores import RunScores, SetScores
+from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.results.wandb import artifact_name
 
 _log = logging.getLogger(__name__)
+
+_PRINTED = 2
+"""Findings of an analysis that are printed."""
 
 
 def finish(
@@ -37,6 +40,7 @@ def finish(
     *,
     heads: int,
     trusted: Sequence[str],
+    selected: bool,
     seconds: float,
 ) -> None:
     """Write all results of a run; only the first process writes.
@@ -48,11 +52,12 @@ def finish(
         trainer: The trainer; its loggers receive tables and summary.
         heads: How many of the highlighted heads the map gallery shows.
         trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        selected: Whether the weights were chosen by their score on the evaluation set.
         seconds: Time the run has taken so far.
     """
     if not run.writes:
         return
-    scores = collect_scores(module, data, seconds)
+    scores = collect_scores(module, data, seconds, selected=selected)
     run.write_json(run.scores_path, scores.as_dict())
     if data.task.is_labelled:
         _write_predictions(run, module)
@@ -64,15 +69,21 @@ def finish(
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             _track(logger, run, summary)
-    print_summary(Console(), scores.lines(), summary.highlights, run.report_path)
+    print_summary(
+        Console(),
+        scores.lines(),
+        summary.highlights,
+        run.report_path,
+        findings=summary.report.lead[:_PRINTED] if summary.analysis else summary.report.notes[:1],
+    )
 
 
-def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
+def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *, selected: bool) -> RunScores:
     """The scores of the last validation and those of a constant predictor learned from the training set.
 
     For a task without labels, only the sets and their sizes.
     """
-    step = module.trainer.global_step or int(module.record.get("step", 0))
+    step = int(module.record.get("step", module.trainer.global_step))
     if not data.task.is_labelled:
         sizes = {name: len(data.examples(split)) for name, split in data.evaluation.items()}
         return RunScores({name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds)
@@ -81,11 +92,18 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
         answers_N = torch.full_like(label_N, constant)
-        sets[name] = SetScores(
-            count=len(label_N), model=module.scores[name], constant=score(answers_N, label_N, data.task)
+        predictions = module.predictions[name]
+        assert isinstance(predictions, Predictions)
+        _, logits_NC, known_N = predictions.compute()
+        p_constant = beats_constant(
+            decide(logits_NC, data.task).numpy(),
+            known_N.numpy(),
+            constant,
+            correlated=data.task.is_regression or data.task.metrics[0] == "matthews",
         )
+        sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    return RunScores(sets=sets, constant_answer=answer, step=step, seconds=seconds)
+    return RunScores(sets, answer, step, seconds, selected)
 
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:

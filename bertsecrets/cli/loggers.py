@@ -67,7 +67,7 @@ def wandb_logger(
     wandb_arguments: dict[str, Any] = {
         "project": project,
         "entity": entity,
-        "name": run.name,
+        "name": _name(run, config),
         "id": identity,
         "group": config["group"],
         "job_type": job_type,
@@ -80,6 +80,14 @@ def wandb_logger(
     mode = "offline" if mode == "online" and online is None else mode
     run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
     return WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+
+
+def _name(run: Run, config: Mapping[str, Any]) -> str:
+    """Name of the W&B run: that of the run, after what an analysis was asked for."""
+    asked = [
+        name for section in ("analysis", "measure") for name, entry in (config.get(section) or {}).items() if entry
+    ]
+    return f"{' + '.join(asked)} · {run.name}" if config.get("checkpoint") and asked else run.name
 
 
 def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:

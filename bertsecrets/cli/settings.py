@@ -48,6 +48,7 @@ class CheckpointSettings(Settings):
     """The ``checkpoint`` section of ``train.py``."""
 
     every_n_steps: int = Field(default=200, ge=1, description="a whole number from 1")
+    report: Literal["best", "last"] = Field(default="best", description="best or last")
 
 
 class SweepSettings(Settings):

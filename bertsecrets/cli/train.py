@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor
 
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
@@ -25,8 +27,8 @@ from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
-from bertsecrets.models.checkpoint import check_resumable
-from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.checkpoint import check_resumable, read_record
+from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
@@ -88,6 +90,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     module = SequenceClassifier(
         model, task, settings.optimizer, data.evaluation_names, record, seed=keys.seed, compile_model=keys.compile
     )
+    module.validated_after_training = True
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
     last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
@@ -101,9 +104,13 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
         last.finish(trainer)
-        if module.scored_step != trainer.global_step:
-            # With several validations in an epoch, the last step seldom falls on one.
-            trainer.validate(module, datamodule=data, verbose=False)
+        # Scores, measures and disabling of one page are all of one set of weights.
+        best = run.checkpoints / BEST
+        selected = settings.checkpoint.report == "best" and best.is_file()
+        module.record["step"] = int(read_record(best)[RECORD]["step"]) if selected else trainer.global_step
+        trainer.validate(
+            module, datamodule=data, ckpt_path=str(best) if selected else None, verbose=False, weights_only=True
+        )
         finish(
             run,
             module,
@@ -111,14 +118,27 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             trainer,
             heads=settings.report.heads,
             trusted=trusted_classes(settings),
+            selected=selected,
             seconds=time.monotonic() - started,
         )
     return module.scores
 
 
+class LaterAmongEquals(ModelCheckpoint):
+    """Keep the best checkpoint, of equally good ones the later."""
+
+    def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
+        if current is not None and self.best_model_score is not None:
+            # An undefined score counts as the lowest, as in Lightning.
+            score = -torch.inf if bool(current.isnan()) else current
+            if bool(self.best_model_score == score):
+                return True
+        return super().check_monitor_top_k(trainer, current)
+
+
 def _best_checkpoint(module: SequenceClassifier, run: Run) -> ModelCheckpoint:
     """The best checkpoint by the task's first metric."""
-    return ModelCheckpoint(
+    return LaterAmongEquals(
         dirpath=run.checkpoints,
         filename=Path(BEST).stem,
         monitor=module.monitor,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError, choices
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.trajectory import trajectory
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
@@ -19,7 +20,15 @@ from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights
 from bertsecrets.results.views import MeasureView
 
 _LISTED, _OUTLINED = 10, 5
+_TITLE = "How each head's attention changed"
 _COSINE, _DIVERGENCE = "cosine similarity (1: unchanged)", "divergence in nats (0: unchanged)"
+
+FIRST = "p_cosine_first"
+"""Column of the p-values of heads equalling the most changed one."""
+
+_LEVEL = 0.05
+_ROUNDING = 3e-7
+"""Largest 1 − cosine of two maps that differ by float32 rounding only."""
 
 Padding = Literal["exclude", "kovaleva"]
 
@@ -39,7 +48,8 @@ def cosine(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tensor | Non
         reference_squares_BHQ = reference_squares_BHQ * weight_BHQ
     norms_BH = squares_BHQ.sum(-1).sqrt() * reference_squares_BHQ.sum(-1).sqrt()
     cosine_BH: Tensor = dot_BHQ.sum(-1) / norms_BH.clamp(min=torch.finfo(norms_BH.dtype).tiny)
-    return cosine_BH
+    # Rounding may carry the cosine of two equal maps above 1.
+    return cosine_BH.clamp(max=1)
 
 
 def jensen_shannon(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tensor) -> Tensor:
@@ -66,6 +76,8 @@ class Drift(Measure):
         ``cosine``: cosine similarity of the flattened maps, 1 if nothing changed.
         ``jensen_shannon``: Jensen-Shannon divergence of the rows, in nats, averaged over the rows.
         ``cls_cosine``, ``cls_jensen_shannon``: the same two for row 0 only.
+        ``p_cosine_first``: p-value of a head's mean cosine equalling that of the head with the lowest one, paired over
+            examples and corrected over heads (:func:`~bertsecrets.measures.first_heads.differs_from_first`).
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -80,6 +92,7 @@ class Drift(Measure):
 
     name = "drift"
     title = "Drift of attention"
+    reads_task = True
     # One scale for all runs, to compare reports; the divergence is at most ln 2 nats.
     columns = (
         Column("cosine", "cosine similarity with the maps before fine-tuning", _COSINE, (0.0, 1.0)),
@@ -96,9 +109,14 @@ class Drift(Measure):
             _DIVERGENCE,
             (0.0, math.log(2)),
         ),
+        Column(FIRST, "p, same cosine as the head with the lowest", "p-value", (0.0, 1.0), role="p_value"),
     )
     needs = frozenset({Need.REFERENCE})
     tracked = ("cosine", "jensen_shannon")
+
+    paired_total_N: Tensor
+    products_NN: Tensor
+    paired_count: Tensor
 
     def __init__(
         self,
@@ -114,6 +132,12 @@ class Drift(Measure):
         self.padding = padding
         length = pad_to if padding == "kovaleva" else None
         self.feed = Feed(max_examples=max_examples, max_length=length, pad_to=length)
+        heads = num_layers * num_heads
+        self.add_state("paired_total_N", torch.zeros(heads, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("products_NN", torch.zeros(heads, heads, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("paired_count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        # Distances of one batch by layer, until all layers are known.
+        self._distances: tuple[Batch, list[Tensor]] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         assert reference_BHQK is not None
@@ -131,44 +155,139 @@ class Drift(Measure):
             dim=-1,
         )
 
+    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+        """Add one layer's maps of one batch, and after the last layer the products of all heads' numbers."""
+        super().update(layer, attention_BHQK, batch, reference_BHQK)
+        if layer == 0:
+            self._distances = batch, []
+        if self._distances is None or self._distances[0] is not batch:
+            return
+        layers = self._distances[1]
+        assert self.added is not None
+        assert self.added.values_BHC is not None
+        # 1 − cosine: differences of numbers near 0 keep more digits than those of numbers near 1.
+        layers.append(1 - self.added.values_BHC[..., 0].to(self.products_NN.device).double())
+        if len(layers) == len(self.total_LHC):
+            distance_BN = torch.cat(layers, dim=1)
+            distance_BN = distance_BN[distance_BN.isfinite().all(1)]
+            self.paired_total_N += distance_BN.sum(0)
+            self.products_NN += distance_BN.T @ distance_BN
+            self.paired_count += len(distance_BN)
+            self._distances = None
+
+    def compute(self) -> HeadGrid:
+        """Means, standard errors and counts, reduced over all processes, and the p-values against the first head."""
+        grid = super().compute()
+        count = int(self.paired_count)
+        p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), count, lowest=False)
+        p_LH1 = p_N.reshape(*grid.value_LHC.shape[:2], 1)
+        return HeadGrid(
+            self.name,
+            self.columns,
+            torch.cat((grid.value_LHC, p_LH1), -1),
+            torch.cat((grid.stderr_LHC, torch.full_like(p_LH1, torch.nan)), -1),
+            torch.cat((grid.count_LHC, torch.full_like(p_LH1, count, dtype=torch.int64)), -1),
+        )
+
+    def reset(self) -> None:
+        """Forget all examples."""
+        super().reset()
+        self._distances = None
+
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Drift by head, by layer and during training; None without cosine similarities."""
         if not view.has("cosine"):
             return None
-        value_LH, stderr_LH, _ = view.grid("cosine")
+        value_LH, stderr_LH, count_LH = view.grid("cosine")
         order = np.argsort(value_LH, axis=None, kind="stable")
         places = [divmod(int(place), value_LH.shape[1]) for place in order]
         changed = [place for place in places if np.isfinite(value_LH[place])][:_LISTED]
+        if not changed:
+            return Section(
+                _TITLE,
+                [
+                    f"No head's change can be told: its cosine similarity is undefined (NaN) for all {value_LH.size} heads."
+                ],
+                ["The maps of one of the two models are not numbers, or no example was compared."],
+            )
+        columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
+        moved = bool(np.nanmin(value_LH) < 1 - _ROUNDING)
         lines = [
             HeadLine(place[0], place[1], "cosine", float(value_LH[place]), float(stderr_LH[place])) for place in changed
         ]
-        blocks = [_heatmap(view, column, changed[:_OUTLINED]) for column in view.columns if view.has(column.name)]
+        outlined = changed[:_OUTLINED] if moved else []
+        how = (
+            "Each number compares a head's attention maps with the same head's before fine-tuning, on the same examples, "
+            "averaged over examples; padding is left out unless the run says otherwise (Kovaleva et al. 2019, "
+            "section 4.3)."
+        )
+        if outlined:
+            which = "The head is" if len(outlined) == 1 else f"The {len(outlined)} most changed heads are"
+            how += f" {which} outlined, and named in the chart over steps."
         return Section(
-            "How each head's attention changed",
-            _findings(value_LH, stderr_LH, changed),
-            [
-                "Each number compares a head's attention maps with the same head's before fine-tuning, on the same examples, "
-                "averaged over examples; padding is left out unless the run says otherwise (Kovaleva et al. 2019, "
-                "section 4.3). The five most changed heads are outlined."
-            ],
-            [_heads_table(lines), _layers_table(value_LH)],
-            [*blocks, *_through_training(view)],
-            highlights=Highlights("Heads that changed most", lines),
+            _TITLE,
+            _findings(view, value_LH, stderr_LH, count_LH, changed) if moved else [_unmoved(value_LH, count_LH)],
+            [how],
+            [*([_heads_table(lines)] if moved else []), _layers_table(value_LH)],
+            [*(_heatmap(view, column, outlined) for column in columns), *_through_training(view, outlined)],
+            highlights=Highlights("Heads that changed most", lines) if moved else None,
         )
 
 
+def _unmoved(value_LH: NDArray[np.float64], count_LH: NDArray[np.int64]) -> str:
+    known = int(np.isfinite(value_LH).sum())
+    heads = f"None of {known} heads has changed its" if known > 1 else "The only head has not changed its"
+    return f"{heads} attention beyond rounding on {_examples(count_LH)}: cosine 1 with the maps before fine-tuning."
+
+
+def _examples(count_LH: NDArray[np.int64]) -> str:
+    count = int(count_LH.max())
+    return f"{count:,} example{'s' * (count != 1)}"
+
+
 def _findings(
-    value_LH: NDArray[np.float64], stderr_LH: NDArray[np.float64], changed: list[tuple[int, int]]
+    view: MeasureView,
+    value_LH: NDArray[np.float64],
+    stderr_LH: NDArray[np.float64],
+    count_LH: NDArray[np.int64],
+    changed: list[tuple[int, int]],
 ) -> list[str]:
-    mean_L = np.nanmean(value_LH, axis=1)
-    most, least = int(np.nanargmin(mean_L)), int(np.nanargmax(mean_L))
     top = changed[0]
-    return [
-        f"Attention changed most in layer {most} (mean cosine {number(mean_L[most])} with the maps before fine-tuning) and "
-        f"least in layer {least} ({number(mean_L[least])}).",
-        f"The head that changed most is {head_label(*top)}: cosine {with_error(value_LH[top], stderr_LH[top])}.",
-    ]
+    cosine = f"cosine {with_error(value_LH[top], stderr_LH[top])} over {_examples(count_LH)}"
+    if value_LH.size == 1:
+        return [f"The only head, {head_label(*top)}, has a {cosine} with its maps before fine-tuning."]
+    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in known}
+    most, least = min(known, key=lambda layer: mean_L[layer]), max(known, key=lambda layer: mean_L[layer])
+    layers = (
+        f"The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer {most} "
+        f"({number(mean_L[most])}), and highest in layer {least} ({number(mean_L[least])})."
+        if number(mean_L[most]) != number(mean_L[least])
+        else f"All {len(known)} layers have the same mean cosine with the maps before fine-tuning, {number(mean_L[most])}."
+        if len(known) > 1
+        else ""
+    )
+    heads = f"The head that changed most is {head_label(*top)}: {cosine}. {_like_the_first(view, top, changed)}".strip()
+    return [*([layers] if layers else []), heads]
+
+
+def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple[int, int]]) -> str:
+    """The heads that cannot be told from the first, by the paired test; nothing for a run of an earlier version."""
+    if not view.has(FIRST):
+        return ""
+    p_LH, _, count_LH = view.grid(FIRST)
+    if not np.isfinite(p_LH).any():
+        return f"With {_examples(count_LH)} the order of the heads cannot be tested."
+    like_LH = p_LH >= _LEVEL
+    like_LH[top] = False
+    names = [head_label(*place) for place in changed if like_LH[place]]
+    total = int(like_LH.sum())
+    if not total:
+        return "It changed significantly more than every other head (paired t tests, Holm-corrected)."
+    more = f" and {total - len(names[:_OUTLINED])} more" if total > len(names[:_OUTLINED]) else ""
+    listed = ", ".join(names[:_OUTLINED]) + more if names else f"{total} heads"
+    return f"Indistinguishable from the top: {listed} (paired t tests, Holm-corrected p ≥ {_LEVEL:g})."
 
 
 def _heatmap(view: MeasureView, column: Column, outlined: list[tuple[int, int]]) -> FigureBlock:
@@ -187,18 +306,25 @@ def _heatmap(view: MeasureView, column: Column, outlined: list[tuple[int, int]])
     return FigureBlock(f"{view.name}_{column.name}", figure, caption, alt)
 
 
-def _through_training(view: MeasureView) -> list[FigureBlock]:
-    history = view.history("cosine")
-    if len(history) < 2:
+def _through_training(view: MeasureView, named: list[tuple[int, int]]) -> list[FigureBlock]:
+    history = [(step, value_LH) for step, value_LH in view.history("cosine") if step > 0]
+    if not history:
         return []
+    # Before the first step the model is its own reference: every cosine is 1.
+    start_LH = np.where(np.isfinite(history[0][1]), 1.0, np.nan)
+    steps, values = zip((0, start_LH), *history, strict=True)
     figure = trajectory(
-        [step for step, _ in history],
-        np.stack([value_LH for _, value_LH in history]),
+        steps,
+        np.stack(values),
         title="Drift during training",
         unit=_COSINE,
         count=view.grid("cosine")[2],
+        named=named,
     )
-    caption = "Cosine similarity with the maps before fine-tuning, at every validation."
+    caption = (
+        "Cosine similarity with the maps before fine-tuning, from step 0 (1 by definition) over every validation; named: the "
+        "heads of the list."
+    )
     return [
         FigureBlock(f"{view.name}_trajectory", figure, caption, "Line chart of drift by layer and head over steps.")
     ]
@@ -213,5 +339,6 @@ def _layers_table(value_LH: NDArray[np.float64]) -> Table:
     rows = [
         [str(layer), *(number(float(summary(value_H))) for summary in (np.nanmean, np.nanmin, np.nanmax))]
         for layer, value_H in enumerate(value_LH)
+        if np.isfinite(value_H).any()
     ]
     return Table(["layer", "mean cosine over heads", "lowest head", "highest head"], rows, "By layer")

@@ -6,6 +6,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision
+from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.nn import functional
@@ -63,7 +64,8 @@ class SequenceClassifier(pl.LightningModule):
         self.evaluation_names = tuple(evaluation_names)
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
-        self.scored_step = -1
+        self.validated_after_training = False
+        """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for that."""
         self._first_bad_step: Tensor | None = None
         self._sharded = False
         freeze(model, optimizer.freeze)
@@ -144,7 +146,7 @@ class SequenceClassifier(pl.LightningModule):
         predictions.update(batch.index_B, self(batch), batch.label_B)
 
     def on_validation_epoch_end(self) -> None:
-        self.scores, self.scored_step = {name: {} for name in self.evaluation_names}, self.global_step
+        self.scores = {name: {} for name in self.evaluation_names}
         if not self.task.is_labelled:
             return
         for name in self.evaluation_names:
@@ -165,6 +167,8 @@ class SequenceClassifier(pl.LightningModule):
                 self.log(
                     f"{name}/{metric}",
                     value,
+                    # The curves over steps hold the scores taken during training.
+                    logger=not (self.validated_after_training and self.trainer.state.fn != TrainerFn.FITTING),
                     prog_bar=metric == self.task.metrics[0],
                     rank_zero_only=False,
                     sync_dist=False,

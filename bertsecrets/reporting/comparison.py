@@ -111,7 +111,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                 constant = _number(scores["constant"][metric])
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
-                interval = _within(mean_interval(values), metric)
+                interval = within_range(mean_interval(values), metric)
                 cells.append(
                     [
                         condition.label(varying),
@@ -214,7 +214,7 @@ def _reading(with_heads: bool) -> Section:
     )
 
 
-def _within(interval: Interval, metric: str) -> Interval:
+def within_range(interval: Interval, metric: str) -> Interval:
     """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
     least = -1.0 if metric in _CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))

@@ -101,7 +101,9 @@ def maps_of_changed_heads(
         return None
     folder = views["capture"].run.captures
     files = read_steps(folder)
-    first, last = min(files), max(files)
+    # The maps of the weights that the page is about; those of the last step are kept too.
+    step = views["drift"].step
+    first, last = min(files), step if step in files else max(files)
     examples = read_examples(folder)
     # The longest example with tokens still readable in print.
     fitting = [example for example in examples if len(example.tokens) <= _GALLERY_TOKENS]
@@ -127,3 +129,6 @@ def maps_of_changed_heads(
 
 JOINS: tuple[Join, ...] = (gradients_and_drift, drift_and_ablation, maps_of_changed_heads)
 """The joins of a run's report, in the order of their sections."""
+
+READ_TASK = frozenset({gradients_and_drift, drift_and_ablation})
+"""The joins that speak of what fine-tuning on the task did."""

@@ -1,20 +1,23 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
-from bertsecrets.reporting.joins import JOINS
+from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
-from bertsecrets.results.formatting import number, with_error
+from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.scores import RunScores
+from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
@@ -30,6 +33,7 @@ class RunReport:
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
         heads: Everything that the run knows about each head; None without a measured head.
+        analysis: Whether the run analysed a finished checkpoint.
     """
 
     report: Report
@@ -37,6 +41,7 @@ class RunReport:
     highlights: Highlights | None
     scalars: Mapping[str, float]
     heads: HeadsTogether | None
+    analysis: bool = False
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -68,8 +73,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     experiments = views_of(run)
     sections: dict[str, Section] = {}
     scalars: dict[str, float] = {}
+    of_task: set[str] = set()
     for name, (declaration, view) in experiments.items():
         kind = experiment_of(declaration, trusted)
+        of_task |= {name} if kind.reads_task else set()
         try:
             section = kind.describe(view)
             scalars |= kind.scalars(view)
@@ -80,7 +87,16 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             sections[name] = section
     views = {name: view for name, (_, view) in experiments.items()}
     compared = [section for view in views.values() if (section := compared_section(view)) is not None]
-    joins = [section for join in JOINS if (section := join(views, sections, heads)) is not None]
+    nothing_learned = scores.learned is False
+    joins = [
+        section
+        for join in JOINS
+        if not (nothing_learned and join in READ_TASK) and (section := join(views, sections, heads)) is not None
+    ]
+    if nothing_learned:
+        sections = {
+            name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
+        }
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     flat = [part for section in (*sections.values(), *compared, *joins) for part in section.flat()]
     highlights = next(iter(singled.values()), None)
@@ -95,14 +111,63 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
     )
     together_section = [] if together is None else [together.section()]
+    of_scores = [_scores_section(scores)] if scores.lines() else []
+    analysis = bool(config.get("checkpoint"))
     report = Report(
-        title=f"What changed inside {run.model} on {run.task}",
+        title=_analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,
         facts=_facts(run, scores, config),
-        notes=[note for name in singled if (note := _steps_in_words(views[name], scores)) is not None],
-        sections=[*([_scores_section(scores)] if scores.lines() else []), *flat, *together_section, _reading_section()],
+        notes=[
+            *([_nothing_learned(scores)] if nothing_learned else []),
+            *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
+        ],
+        links=_origin(run, config) if analysis else [],
+        # An analysis leads with what was asked for.
+        sections=[*flat, *together_section, *of_scores, _reading_section()]
+        if analysis
+        else [*of_scores, *flat, *together_section, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars, together)
+    return RunReport(report, scores, highlights, scalars, together, analysis)
+
+
+def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
+    titles = [view.title for _, view in experiments.values() if view.title]
+    what = titles[0] if len(titles) == 1 else "Attention heads"
+    return f"{what}: {run.model} on {run.task}"
+
+
+def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A link to the report of the run that the analysed checkpoint is of; none if its folder is not known."""
+    folder = (config.get("trained") or {}).get("folder")
+    if not isinstance(folder, str):
+        return []
+    page = Path(folder) / run.report_path.name
+    if not page.is_file():
+        return []
+    address = quote(Path(os.path.relpath(page, run.folder.resolve())).as_posix())
+    return [(f"Drift and gradients during training: the report of {run.name}", address)]
+
+
+def _nothing_learned(scores: RunScores) -> str:
+    name, first = next(iter(scores.sets.items()))
+    line = scores.lines()[0]
+    examples = f"{first.count:,} example{'s' * (first.count != 1)} of {name}"
+    return (
+        f"Nothing was learned that {examples} can show: {line.name} is {number(line.value)}, always answering "
+        f"“{scores.constant_answer}” has {_constant(line)}, and the model is not shown to be better "
+        f"(one-sided p = {p_value(first.p_constant)}). What its heads do for the task is not interpreted."
+    )
+
+
+def _not_interpreted(section: Section) -> Section:
+    """A section whose findings are left out, its numbers kept."""
+    return replace(
+        section,
+        findings=(),
+        paragraphs=["These numbers are not interpreted: the model is not shown to beat a constant answer."],
+        highlights=None,
+        parts=[_not_interpreted(part) for part in section.parts],
+    )
 
 
 def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
@@ -110,8 +175,8 @@ def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
     if view.step is None or view.step == scores.step:
         return None
     return (
-        f"Scores and analyses are those of the weights at step {scores.step}, by default a run's best "
-        f"checkpoint; changes of heads during training are those at step {view.step}, the last step."
+        f"Scores are those of the weights at step {scores.step}; {lower_first(view.title)} is that of the weights at step "
+        f"{view.step}."
     )
 
 
@@ -142,14 +207,45 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
+def _constant(line: Score) -> str:
+    return number(line.baseline) if np.isfinite(line.baseline) else "no defined score"
+
+
 def _scores_section(scores: RunScores) -> Section:
     lines = scores.lines()
     first = lines[0]
     count = next(iter(scores.sets.values())).count
-    constant = number(first.baseline) if np.isfinite(first.baseline) else "no defined score"
-    own = number(first.value) if np.isfinite(first.value) else "undefined, as the answers or the labels are all equal"
+    value = (
+        f"is {number(first.value)}"
+        if np.isfinite(first.value)
+        else "is undefined, as the answers or the labels are all equal"
+    )
+    chosen = (
+        [
+            "The checkpoint was chosen by the first of these scores on the same examples, so that the scores are on the high "
+            "side: another sample of the task may give lower ones."
+        ]
+        if scores.selected
+        else []
+    )
+    better = {name: entry.p_constant for name, entry in scores.sets.items() if np.isfinite(entry.p_constant)}
+    tested = (
+        [
+            "One-sided p of the model being no better than the constant answer: "
+            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test over examples; for "
+            "correlations a permutation test)."
+        ]
+        if better
+        else []
+    )
     rows = [
-        [line.name, with_error(line.value, line.stderr), number(line.baseline), number(line.value - line.baseline)]
+        [
+            line.name,
+            number(line.value),
+            f"{number(line.low)} to {number(line.high)}" if np.isfinite(line.low) else MISSING,
+            number(line.baseline),
+            number(line.value - line.baseline, signed=True),
+        ]
         for line in lines
     ]
     figure = scores_figure(
@@ -160,15 +256,23 @@ def _scores_section(scores: RunScores) -> Section:
     return Section(
         "Scores",
         [
-            f"On {count} development example{'s' * (count != 1)} the model's {first.name} is {own}; always answering "
-            f"“{scores.constant_answer}” has {constant}."
+            f"On {count:,} development example{'s' * (count != 1)} the model's {first.name} {value}; always answering "
+            f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
             "The constant answer is the training set's most frequent class, or its mean score: a model that does not "
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
-            "which is easy to beat: compare the accuracy instead."
+            "which is easy to beat: compare the accuracy instead.",
+            *tested,
+            *chosen,
         ],
-        [Table(["metric", "model", "constant answer", "difference"], rows, "± one standard error")],
+        [
+            Table(
+                ["metric", "model", "95 % interval", "constant answer", "difference"],
+                rows,
+                "Scores (Wilson's interval of an accuracy over examples)",
+            )
+        ],
         [FigureBlock("scores", figure, "Scores of the model and of a constant answer.", "Dot chart of scores.")],
     )
 
@@ -180,6 +284,6 @@ def _reading_section() -> Section:
             "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head 12-9 is "
             "layer 11 · head 8 here.",
             "Every number of this page is in heads.parquet, one row for each head, and in scores.json, in the run's "
-            "folder. A difference between two heads that is smaller than about two standard errors is noise.",
+            "folder. A difference between two heads that is smaller than about two standard errors may be noise.",
         ],
     )

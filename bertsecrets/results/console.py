@@ -14,11 +14,27 @@ from bertsecrets.results.scores import Score
 _PRINTED = 5
 
 
-def print_summary(console: Console, scores: Sequence[Score], highlights: Highlights | None, report_path: Path) -> None:
+def print_summary(
+    console: Console,
+    scores: Sequence[Score],
+    highlights: Highlights | None,
+    report_path: Path,
+    *,
+    findings: Sequence[str] = (),
+) -> None:
     """Print the scores with their constant baselines, a line for each highlighted head, and the report's path.
 
     Undefined numbers show as an en dash. Errors after ± are standard errors.
+
+    Args:
+        console: Where to print.
+        scores: The scores.
+        highlights: The heads that the report highlights, if any.
+        report_path: The report.
+        findings: Sentences to print first, such as those of an analysis.
     """
+    for sentence in findings:
+        console.print(Text(f"{sentence}\n"))
     if scores:
         table = Table("metric", box=None, pad_edge=False)
         table.add_column("model", justify="right")

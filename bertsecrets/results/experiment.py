@@ -4,6 +4,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from bertsecrets.grid import Column
 from bertsecrets.results.report.content import Section
@@ -24,6 +25,8 @@ class Experiment:
     name: str
     title: str
     columns: tuple[Column, ...] = ()
+    reads_task: ClassVar[bool] = False
+    """Whether its findings speak of what fine-tuning on the task did; a model that learned nothing has none of them."""
 
     def declaration(self) -> Declaration:
         """The declaration to record in a run's folder."""

@@ -15,10 +15,10 @@ from bertsecrets.errors import UserError
 
 _LARGEST_YAML = 10_000_000
 _DEEPEST_YAML = 50
+"""Levels of sections in a YAML file; the project's have fewer than ten."""
+
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
-
-"""Levels of sections in a YAML file; the project's have fewer than ten."""
 
 
 @contextmanager

@@ -6,7 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
 from bertsecrets.errors import UserError
+
+_PERMUTATIONS = 2000
 
 
 @dataclass(frozen=True)
@@ -18,21 +24,72 @@ class Score:
         value: The model's score; NaN where undefined.
         baseline: The constant prediction's score; NaN where undefined, such as a correlation with a constant.
         stderr: Standard error of ``value``; NaN where unknown.
+        low, high: Ends of a 95 % interval of ``value``, inside the metric's range; NaN where unknown.
     """
 
     name: str
     value: float
     baseline: float
     stderr: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+LEVEL = 0.05
+"""Level at which a model is shown to beat the constant answer."""
 
 
 @dataclass(frozen=True)
 class SetScores:
-    """Metrics of one evaluation set: the model's (including its loss) and a constant predictor's."""
+    """Metrics of one evaluation set: the model's (including its loss) and a constant predictor's.
+
+    Args:
+        count: Number of examples.
+        model, constant: Metric -> score.
+        p_constant: P-value of the model being no better than the constant answer; NaN where untested.
+    """
 
     count: int
     model: dict[str, float]
     constant: dict[str, float]
+    p_constant: float = math.nan
+
+
+def beats_constant(
+    prediction_N: ArrayLike, label_N: ArrayLike, constant: float, *, correlated: bool, seed: int = 0
+) -> float:
+    """One-sided p-value of a model being no better than a constant answer.
+
+    For classes McNemar's exact test: of the examples that only one of the two gets right, the model's share is at most
+    half. For metrics that are correlations, which are 0 for a constant answer, a permutation test of Pearson's r.
+
+    Args:
+        prediction_N, label_N: The model's answers and the right ones: class indices or scores.
+        constant: The constant answer.
+        correlated: Whether the metric is a correlation (of scores, or of classes: Matthews).
+        seed: Seed of the permutations.
+
+    Returns:
+        The p-value; 1 if all answers are the same, NaN without examples or with labels that are all the same.
+    """
+    prediction_N, label_N = np.asarray(prediction_N, np.float64), np.asarray(label_N, np.float64)
+    if not len(label_N):
+        return math.nan
+    if correlated:
+        if np.ptp(label_N) == 0 or len(label_N) < 3:
+            return math.nan
+        if not np.isfinite(prediction_N).all() or np.ptp(prediction_N) == 0:
+            return 1.0
+        order = np.random.default_rng(seed)
+        centred_N, answer_N = label_N - label_N.mean(), prediction_N - prediction_N.mean()
+        observed = centred_N @ answer_N - 1e-12 * np.sqrt((centred_N**2).sum() * (answer_N**2).sum())
+        reached = sum(order.permutation(centred_N) @ answer_N >= observed for _ in range(_PERMUTATIONS))
+        return float((1 + reached) / (1 + _PERMUTATIONS))
+    better = int(((prediction_N == label_N) & (label_N != constant)).sum())
+    worse = int(((prediction_N != label_N) & (label_N == constant)).sum())
+    if not better + worse:
+        return 1.0
+    return float(stats.binomtest(better, better + worse, alternative="greater").pvalue)
 
 
 @dataclass(frozen=True)
@@ -44,12 +101,20 @@ class RunScores:
         constant_answer: The constant predictor's answer; empty for a task without labels, which has no metrics.
         step: Optimiser steps of the scored model.
         seconds: Duration of the run.
+        selected: Whether the weights were chosen by their score on the first set.
     """
 
     sets: dict[str, SetScores]
     constant_answer: str
     step: int
     seconds: float
+    selected: bool = False
+
+    @property
+    def learned(self) -> bool | None:
+        """Whether the model is shown to beat the constant answer on the first set; None where that was not tested."""
+        first = next(iter(self.sets.values()), None)
+        return None if first is None or not math.isfinite(first.p_constant) else first.p_constant <= LEVEL
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; undefined numbers are null."""
@@ -66,21 +131,35 @@ class RunScores:
         try:
             content = json.loads(path.read_text("utf-8"))
             sets = {
-                name: SetScores(entry["count"], _with_nan(entry["model"]), _with_nan(entry["constant"]))
+                name: SetScores(
+                    entry["count"],
+                    _with_nan(entry["model"]),
+                    _with_nan(entry["constant"]),
+                    # Earlier versions did not test it.
+                    math.nan if entry.get("p_constant") is None else float(entry["p_constant"]),
+                )
                 for name, entry in content["sets"].items()
             }
-            return cls(sets, content["constant_answer"], content["step"], content["seconds"])
+            selected = bool(content.get("selected", False))
+            return cls(sets, content["constant_answer"], content["step"], content["seconds"], selected)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 
     def lines(self) -> list[Score]:
-        """Every metric with its baseline; an accuracy with its standard error as a proportion."""
+        """Every metric with its baseline; an accuracy with its standard error and Wilson's interval as a proportion.
+
+        An accuracy of 0 or 1 has no standard error: the estimate would be 0, which no number of examples can show.
+        """
         lines = []
         for name, scores in self.sets.items():
             for metric, baseline in scores.constant.items():
                 value = scores.model[metric]
-                error = math.sqrt(value * (1 - value) / scores.count) if metric == "accuracy" else math.nan
-                lines.append(Score(f"{name}/{metric}", value, baseline, error))
+                error = low = high = math.nan
+                if metric == "accuracy" and math.isfinite(value) and scores.count:
+                    right = round(value * scores.count)
+                    low, high = stats.binomtest(right, scores.count).proportion_ci(method="wilson")
+                    error = math.sqrt(value * (1 - value) / scores.count) if 0 < value < 1 else math.nan
+                lines.append(Score(f"{name}/{metric}", value, baseline, error, float(low), float(high)))
         return lines
 
 

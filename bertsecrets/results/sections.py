@@ -43,10 +43,7 @@ def describe_columns(view: MeasureView) -> Section | None:
             place = highest(value_LH)
             most = with_error(value_LH[place], stderr_LH[place])
             rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*place), most])
-    findings = []
-    if rows:
-        label, mean, head, most = rows[0]
-        findings.append(f"{view.title}, {label}: highest in {head} ({most}); the mean over heads is {mean}.")
+    findings = [_highest_in_words(view, columns[0])]
     header = ["column", "mean over heads", "highest head", "value ± standard error"]
     blocks = [
         FigureBlock(
@@ -58,6 +55,22 @@ def describe_columns(view: MeasureView) -> Section | None:
         for place, group in enumerate(_by_unit(columns))
     ]
     return Section(view.title, findings, [], [Table(header, rows)] if rows else [], blocks)
+
+
+def _highest_in_words(view: MeasureView, column: Column) -> str:
+    """A sentence on the highest head of a column, if heads differ."""
+    value_LH, stderr_LH, _ = view.grid(column.name)
+    known = value_LH[np.isfinite(value_LH)]
+    what = f"{view.title}, {column.label}"
+    if not known.size:
+        return f"{what}: undefined for all {value_LH.size} heads." if value_LH.size > 1 else f"{what}: undefined."
+    place = highest(value_LH)
+    most = with_error(value_LH[place], stderr_LH[place])
+    if value_LH.size == 1:
+        return f"{what}: {most} in the only head, {head_label(*place)}."
+    if number(float(known.min())) == number(float(known.max())):
+        return f"{what}: {number(float(known.max()))} in all {known.size} heads."
+    return f"{what}: highest in {head_label(*place)} ({most}); the mean over heads is {number(float(known.mean()))}."
 
 
 def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:
@@ -117,7 +130,7 @@ def compared_section(view: MeasureView) -> Section | None:
         f"{view.title}, compared with other models",
         sentences[:1],
         [*sentences[1:], _how_models_are_compared(RANDOM in view.compared)],
-        [_change_table(view.compared, labels)],
+        [table] if (table := _change_table(view.compared, labels)).rows else [],
         blocks,
     )
 
@@ -125,7 +138,10 @@ def compared_section(view: MeasureView) -> Section | None:
 def _change_in_words(
     moving: Mapping[str, Change], changes: Mapping[str, Change], labels: Mapping[str, str], other: str, title: str
 ) -> str:
-    heads = next(iter(changes.values())).delta_LH.size
+    delta_LH = next(iter(changes.values())).delta_LH
+    heads = delta_LH.size
+    if not any(np.isfinite(change.delta_LH).any() for change in changes.values()):
+        return f"Compared with {_LONG[other]}, no difference in {title} is defined."
     if not moving:
         return f"Compared with {_LONG[other]}, no head differs at all in {title}."
     widest = max(moving, key=lambda name: int(moving[name].differs_LH.sum()))

@@ -155,7 +155,8 @@ def exclusive_run(config: DictConfig, folder: Path) -> Iterator[None]:
         (folder / FINISHED).unlink(missing_ok=True)
         _write_json(folder / BEGUN, asdict(Begun(key, code_version())))
         # Whatever happens from here on, resume=<folder> goes on.
-        write_config(config, folder)
+        if not isinstance(config.get("resume"), str):
+            write_config(config, folder)
         yield
         mark_finished(folder, key, config_digest(resolved), time.monotonic() - started)
 

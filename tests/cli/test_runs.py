@@ -22,10 +22,12 @@ from bertsecrets.results.table import HeadTable
 def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny model with every default callback and W&B offline."""
     folder = tmp_path_factory.mktemp("run") / "one"
-    result = door("train", *small(tiny_bert, folder, logger="default"))
+    result = door("train", *small(tiny_bert, folder, logger="default", optimizer__learning_rate=0.005))
     assert result.returncode == 0, result.stderr
     assert "Report:" in result.stdout
-    assert len(re.findall(r"layer \d+ · head \d+ +cosine", result.stdout)) == 5
+    learned = json.loads((folder / "scores.json").read_text())["sets"]["val"]["p_constant"] <= 0.05
+    assert len(re.findall(r"layer \d+ · head \d+ +cosine", result.stdout)) == (5 if learned else 0)
+    assert ("Nothing was learned" in result.stdout) != learned
     return folder
 
 
@@ -59,6 +61,26 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
     assert ((value_LH > 0) & (value_LH <= 1 + 1e-6)).all()
 
 
+def test_scores_measures_and_maps_of_a_page_are_of_one_set_of_weights(finished: Path) -> None:
+    from bertsecrets.models.checkpoint import read_record
+
+    best = int(read_record(finished / "checkpoints" / "best.ckpt")["bertsecrets"]["step"])
+    scores = json.loads((finished / "scores.json").read_text())
+    assert (scores["step"], scores["selected"]) == (best, True)
+    table = HeadTable.read(finished / "heads.parquet")
+    assert table.steps("drift", "cosine", "checkpoint") == [best]
+    final, during = (table.grid("drift", "cosine", stage, best)[0] for stage in ("checkpoint", "training"))
+    assert np.allclose(final, during, atol=1e-6)
+    # The scores of the curve at that step are those of the page, and of equally good steps it is the last.
+    rows = [line.split(",") for line in (finished / "csv" / "attempt_0" / "metrics.csv").read_text().splitlines()]
+    place, at = rows[0].index("val/accuracy"), rows[0].index("step")
+    curve = {int(row[at]): float(row[place]) for row in rows[1:] if row[place]}
+    accuracy = scores["sets"]["val"]["model"]["accuracy"]
+    assert accuracy == pytest.approx(max(curve.values()), abs=1e-6)
+    report = (finished / "report.html").read_text("utf-8")
+    assert "The checkpoint was chosen by the first of these scores on the same examples" in report
+
+
 def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
@@ -80,10 +102,12 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
         old = before.grid("drift", column, "training", 24)
         for a, b in zip(new, old, strict=True):
             assert np.allclose(a, b, atol=1e-7, equal_nan=True)
-    scores = [json.loads((folder / "scores.json").read_text())["sets"] for folder in (finished, tmp_path / "a")]
-    assert scores[0] == scores[1]
+    scores = json.loads((tmp_path / "a" / "scores.json").read_text())
+    assert (scores["step"], scores["selected"]) == (24, False)
     assert again.steps("drift", "cosine", "training") == [6, 12, 18, 24]
-    assert (tmp_path / "a" / "report.html").is_file()
+    report = (tmp_path / "a" / "report.html").read_text("utf-8")
+    assert "during training: the report of" in report
+    assert f'href="{Path(os.path.relpath(finished / "report.html", tmp_path / "a")).as_posix()}"' in report
 
 
 def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:

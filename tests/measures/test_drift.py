@@ -8,6 +8,7 @@ import torch
 from families import HEADS, LAYERS, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.spatial import distance
 from torch import Tensor
 
@@ -16,7 +17,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed
 from bertsecrets.measures.drift import Drift, cosine, jensen_shannon
+from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.statistics.corrections import holm
 
 
 def batch_of(inputs: dict[str, Tensor], start: int = 0) -> Batch:
@@ -65,10 +68,10 @@ def test_drift_equals_a_naive_loop(lengths: list[int], seed: int) -> None:
     expected = np.array(
         [[naive(ours[i, h].numpy(), theirs[i, h].numpy(), n) for h in range(2)] for i, n in enumerate(sizes)]
     )
-    assert np.allclose(grid.value_LHC[0].numpy(), expected.mean(0), atol=1e-9)
+    assert np.allclose(grid.value_LHC[0, :, :4].numpy(), expected.mean(0), atol=1e-9)
     if len(sizes) > 1:
         errors = expected.std(0, ddof=1) / math.sqrt(len(sizes))
-        assert np.allclose(grid.stderr_LHC[0].numpy(), errors, atol=1e-8)
+        assert np.allclose(grid.stderr_LHC[0, :, :4].numpy(), errors, atol=1e-8)
     else:
         assert bool(grid.stderr_LHC.isnan().all())
     assert (grid.count_LHC == len(sizes)).all()
@@ -138,7 +141,7 @@ def test_a_pass_equals_the_eager_maps_whatever_the_padding(family: str, extra: i
                         for n in range(LAYERS)
                     ]
                 )
-    assert np.allclose(grid.value_LHC.numpy(), np.mean(rows, 0), atol=1e-5)
+    assert np.allclose(grid.value_LHC[..., :4].numpy(), np.mean(rows, 0), atol=1e-5)
     assert (grid.count_LHC == 5).all()
 
 
@@ -199,3 +202,56 @@ def test_one_layer_of_the_reference_is_alive_at_a_time() -> None:
     )
     assert len(alive) == 4 * LAYERS
     assert most <= 2
+
+
+@given(st.integers(2, 30), st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_p_values_against_the_first_head_are_those_of_scipy(count: int, seed: int) -> None:
+    value_SN = np.random.default_rng(seed).normal(size=(count, 5)) * 0.1 + [0.3, 0.32, 0.4, 0.3, 0.9]
+    sums = torch.from_numpy(value_SN.sum(0)), torch.from_numpy(value_SN.T @ value_SN)
+    for lowest in (True, False):
+        first = int(value_SN.mean(0).argmin() if lowest else value_SN.mean(0).argmax())
+        others = [place for place in range(5) if place != first]
+        raw = [stats.ttest_rel(value_SN[:, place], value_SN[:, first]).pvalue for place in others]
+        found = differs_from_first(*sums, count, lowest=lowest)
+        assert found[first] == 1
+        assert found[others].tolist() == pytest.approx(holm(np.array(raw)).tolist(), rel=1e-6, abs=1e-12)
+
+
+def test_equal_heads_one_head_and_one_example_are_not_told_apart() -> None:
+    same_SN = np.repeat(np.random.default_rng(0).random((50, 1)), 3, axis=1)
+    sums = torch.from_numpy(same_SN.sum(0)), torch.from_numpy(same_SN.T @ same_SN)
+    assert differs_from_first(*sums, 50, lowest=True).tolist() == [1, 1, 1]
+    assert differs_from_first(torch.ones(1).double(), torch.ones(1, 1).double(), 3, lowest=True).tolist() == [1]
+    assert differs_from_first(torch.ones(2).double(), torch.ones(2, 2).double(), 1, lowest=True).isnan().all()
+
+
+def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> None:
+    maps = [torch.rand(2, 3, 2, 4, 4, generator=torch.Generator().manual_seed(n)).double() for n in range(4)]
+    measure = Drift(2, 2)
+    numbers: list[list[Tensor]] = [[], []]
+    for place in range(2):
+        batch = Batch(
+            input_ids_BS=torch.ones(3, 4, dtype=torch.long),
+            attention_mask_BS=torch.ones(3, 4, dtype=torch.long),
+            token_type_ids_BS=None,
+            special_BS=torch.zeros(3, 4, dtype=torch.bool),
+            word_BS=torch.zeros(3, 4, dtype=torch.long),
+            index_B=torch.arange(3),
+            label_B=None,
+        )
+        for layer in range(2):
+            current, reference = maps[2 * place][layer], maps[2 * place + 1][layer]
+            measure.update(layer, current, batch, reference)
+            numbers[layer].append(cosine(current, reference))
+    value_SN = torch.cat([torch.cat(layer) for layer in numbers], dim=1).numpy()
+    grid = measure.compute()
+    first = int(value_SN.mean(0).argmin())
+    others = [place for place in range(4) if place != first]
+    raw = np.array([stats.ttest_rel(value_SN[:, place], value_SN[:, first]).pvalue for place in others])
+    assert grid.column("p_cosine_first").flatten()[others].tolist() == pytest.approx(holm(raw).tolist(), rel=1e-6)
+
+
+def test_the_cosine_of_equal_maps_is_not_above_1() -> None:
+    attention_BHQK = torch.rand(8, 12, 40, 40, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    assert cosine(attention_BHQK, attention_BHQK).max() <= 1

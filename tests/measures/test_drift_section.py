@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from bertsecrets.grid import HeadGrid
@@ -43,9 +44,9 @@ def test_the_most_changed_heads_come_first() -> None:
     assert most_changed.rows[:2] == [["layer 0 · head 1", "0.100 ± 0.010"], ["layer 1 · head 0", "0.200 ± 0.020"]]
     assert by_layer.rows == [["0", "0.500", "0.100", "0.900"], ["1", "0.550", "0.200", "0.950"]]
     assert section.findings == [
-        "Attention changed most in layer 0 (mean cosine 0.500 with the maps before fine-tuning) and least in layer 1 "
-        "(0.550).",
-        "The head that changed most is layer 0 · head 1: cosine 0.100 ± 0.010.",
+        "The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer 0 (0.500), and "
+        "highest in layer 1 (0.550).",
+        "The head that changed most is layer 0 · head 1: cosine 0.100 ± 0.010 over 30 examples.",
     ]
 
 
@@ -57,7 +58,7 @@ def test_at_most_ten_heads_are_listed() -> None:
 
 
 def test_every_column_is_drawn_on_its_own_scale_and_the_last_step_counts() -> None:
-    names = tuple(column.name for column in Drift.columns)
+    names = tuple(column.name for column in Drift.columns if column.role == "value")
     section = section_of(rows(COSINE, 4, names), rows(COSINE / 2, 9, names))
     figures = {block.name: block.figure for block in section.figures}
     assert list(figures) == [*(f"drift_{name}" for name in names), "drift_trajectory"]
@@ -67,8 +68,73 @@ def test_every_column_is_drawn_on_its_own_scale_and_the_last_step_counts() -> No
     shown_LH = figures["drift_cosine"].axes[0].collections[0].get_array().reshape(2, 3)
     np.testing.assert_array_equal(shown_LH.filled(math.nan), COSINE / 2)
     assert "step 9" in section.figures[0].caption
-    # One step makes no line.
-    assert "drift_trajectory" not in [block.name for block in section_of(rows(COSINE, 4)).figures]
+    # One step makes a line from step 0, where nothing has changed yet.
+    alone = {block.name: block.figure for block in section_of(rows(COSINE, 4)).figures}["drift_trajectory"]
+    np.testing.assert_array_equal(alone.axes[0].lines[0].get_xdata(), [0, 4])
+    assert alone.axes[0].lines[0].get_ydata()[0] == 1.0
+
+
+def test_heatmap_trajectory_and_list_name_the_same_heads() -> None:
+    # Between the first and the last validation other heads moved most than since the start.
+    last_LH = np.linspace(0.1, 0.9, 12).reshape(3, 4)
+    first_LH = np.where(last_LH < 0.5, last_LH + 0.01, 0.99)
+    section = section_of(rows(first_LH, 4), rows(last_LH, 9))
+    assert section.highlights is not None
+    listed = [(line.layer, line.head) for line in section.highlights.heads[:5]]
+    figures = {block.name: block.figure for block in section.figures}
+    named = [text.get_text() for text in figures["drift_trajectory"].axes[1].texts]
+    assert sorted(named) == sorted(f"layer {layer} · head {head}" for layer, head in listed)
+    outlined = {
+        (round(patch.get_y() - 0.04), round(patch.get_x() - 0.04))
+        for patch in figures["drift_cosine"].axes[0].patches
+        if patch.get_width() == pytest.approx(0.92)
+    }
+    assert outlined == set(listed)
+
+
+def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> HeadTable:
+    value_LHC = torch.from_numpy(np.stack([value_LH, p_LH], -1))
+    grid = HeadGrid(
+        "drift", ("cosine", "p_cosine_first"), value_LHC, value_LHC / 10, torch.full(value_LHC.shape, count)
+    )
+    return HeadTable.from_grid(grid, run="r", model="m", task="t", init="i", stage="training", step=9)
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [
+        ([1, 0.5, 0.01, 0.2], "Indistinguishable from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests"),
+        ([1, 0.01, 0.01, 0.01], "It changed significantly more than every other head"),
+        ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
+    ],
+)
+def test_heads_that_cannot_be_told_from_the_first_are_named(p: list[float], words: str) -> None:
+    section = section_of(table_with_p(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array(p, float).reshape(2, 2)))
+    assert words in section.findings[1]
+
+
+@pytest.mark.parametrize(
+    ("value_LH", "finding"),
+    [
+        (
+            np.full((2, 2), math.nan),
+            "No head's change can be told: its cosine similarity is undefined (NaN) for all 4 heads.",
+        ),
+        (np.ones((2, 2)), "None of 4 heads has changed its attention beyond rounding on 30 examples: cosine 1"),
+        (
+            np.full((2, 2), 1 - 3e-8),
+            "None of 4 heads has changed its attention beyond rounding on 30 examples: cosine 1",
+        ),
+        (np.ones((1, 1)), "The only head has not changed its attention beyond rounding on 30 examples: cosine 1"),
+        (np.full((1, 1), 0.4), "The only head, layer 0 · head 0, has a cosine 0.400 ± 0.040 over 30 examples"),
+        (np.full((2, 2), 0.4), "All 2 layers have the same mean cosine with the maps before fine-tuning, 0.400."),
+        (np.array([[0.4, 0.6]]), "The head that changed most is layer 0 · head 0"),
+    ],
+)
+def test_edge_cases_have_a_sentence_that_is_true(value_LH: np.ndarray, finding: str) -> None:
+    section = section_of(rows(value_LH, 9))
+    assert section.findings[0].startswith(finding)
+    assert (section.highlights is None) == ("beyond rounding" in finding or "undefined" in finding)
 
 
 def test_without_cosine_there_is_no_section() -> None:

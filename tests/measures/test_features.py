@@ -1,5 +1,6 @@
 """Attention to linguistic features against a naive loop and hand-worked sentences."""
 
+import itertools
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
 from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
 from bertsecrets.measures.linguistic.matching import OffsetMatching
+from bertsecrets.measures.linguistic.random_words import RandomWords, chance_of_rank
 from bertsecrets.measures.linguistic.word_features import Feature, features_from_config
 from bertsecrets.measures.one_pass import check_needs
 
@@ -97,6 +99,22 @@ def test_tokens_of_each_feature_are_those_read_off_by_eye() -> None:
             assert mask_BFS[row, place].nonzero()[:, 0].tolist() == positions(row)[name], (row, name)
 
 
+def units(row: int, name: str) -> list[list[int]]:
+    """The words of the hand-worked batch, as tokens, in which a feature may stand; for special tokens, all tokens."""
+    if name in ("cls", "sep", "sep_total"):
+        return [[token] for token in range((10, 4)[row])]
+    words = hand_worked().word_BS[row].tolist()
+    return [[token for token, word in enumerate(words) if word == number] for number in sorted({*words} - {-1})]
+
+
+def mean_over_all_choices(received: np.ndarray, row: int, name: str) -> float:
+    """The pooled number, averaged over every choice of as many words as have the feature."""
+    pool = sum if name == "sep_total" else max
+    having = [unit for unit in units(row, name) if set(unit) & set(positions(row)[name])]
+    values = [pool(received[token] for token in unit) for unit in units(row, name)]
+    return float(np.mean([pool(chosen) for chosen in itertools.combinations(values, len(having))]))
+
+
 @given(st.integers(0, 10_000))
 @settings(max_examples=25, deadline=None)
 def test_the_measure_equals_a_naive_loop(seed: int) -> None:
@@ -108,25 +126,68 @@ def test_the_measure_equals_a_naive_loop(seed: int) -> None:
         grid = measure.compute()
         for head in range(3):
             for name in ALL:
-                values, uniform = [], []
+                values, uniform, random = [], [], []
                 for row, length in enumerate((10, 4)):
                     received = attention_BHQK[row, head, :length, :length].numpy().mean(axis=0)
-                    found = positions(row)[name]
-                    if found:
+                    tokens = positions(row)[name]
+                    if tokens:
                         pool = sum if name == "sep_total" else max
-                        values.append(pool(received[position] for position in found))
-                        uniform.append(pool(1 / length for _ in found))
+                        values.append(pool(received[position] for position in tokens))
+                        uniform.append(pool(1 / length for _ in tokens))
+                        random.append(mean_over_all_choices(received, row, name))
                     elif absent == "kovaleva" and name != "negation":
                         values.append(0.0)
                         uniform.append(0.0)
-                over = [value - level for value, level in zip(values, uniform, strict=True)]
+                        random.append(0.0)
+                over = [value - level for value, level in zip(values, random, strict=True)]
                 for column, expected in (
                     (name, values),
                     (f"{name}_uniform", uniform),
-                    (f"{name}_over_uniform", over),
+                    (f"{name}_random", random),
+                    (f"{name}_over_random", over),
                 ):
                     assert grid.column(column)[0, head].item() == pytest.approx(np.mean(expected), abs=1e-12)
                     assert grid.count_LHC[0, head, grid.columns.index(column)].item() == len(expected)
+
+
+@given(st.integers(1, 9), st.data())
+@settings(max_examples=40, deadline=None)
+def test_the_chance_of_each_rank_is_that_of_all_choices(size: int, data: st.DataObject) -> None:
+    drawn = data.draw(st.integers(1, size))
+    ranks = [min(chosen) for chosen in itertools.combinations(range(size), drawn)]
+    expected = [ranks.count(rank) / len(ranks) for rank in range(12)]
+    chance_BFR = chance_of_rank(torch.tensor([size]), torch.tensor([[drawn, 0]]), 12)
+    assert chance_BFR[0, 0].tolist() == pytest.approx(expected, abs=1e-12)
+    assert not chance_BFR[0, 1].any()
+
+
+def test_matching_by_spelling_draws_tokens_not_words() -> None:
+    batch = hand_worked()
+    features = list(features_from_config({"nouns": ALL["nouns"]}).values())
+    mask_BFS = torch.zeros(2, 1, 10, dtype=torch.bool)
+    mask_BFS[0, 0, [2, 5]] = True
+    received = torch.rand(2, 1, 10, dtype=torch.float64)
+    found = RandomWords(features, mask_BFS, batch, by_token=True).expected(received)
+    text = [token for token in range(10) if not batch.special_BS[0, token]]
+    pairs = itertools.combinations(received[0, 0, text].tolist(), 2)
+    assert found[0, 0, 0].item() == pytest.approx(np.mean([max(pair) for pair in pairs]))
+    assert found[1, 0, 0].isnan()
+
+
+def test_a_head_that_ignores_features_is_not_above_random_words() -> None:
+    """1/L is no null for the largest of several words; the expected maximum of as many random words is one."""
+    batch = hand_worked()
+    nouns = list(features_from_config({"nouns": ALL["nouns"]}).values())
+    mask_BFS = torch.zeros(2, 1, 10, dtype=torch.bool)
+    mask_BFS[0, 0, [1, 2, 8]] = True
+    random_words = RandomWords(nouns, mask_BFS, batch, by_token=True)
+    # 2,000 heads whose attention to a token has nothing to do with what it is.
+    received_BHS = torch.rand(2, 2000, 10, generator=torch.Generator().manual_seed(2)).double()
+    largest_H = pooled(received_BHS, mask_BFS, nouns)[0, :, 0]
+    over_random_H = largest_H - random_words.expected(received_BHS)[0, :, 0]
+    over_mean_H = largest_H - received_BHS[0][:, ~batch.special_BS[0]].mean(-1)
+    assert abs(over_random_H.mean() / over_random_H.std() * 2000**0.5) < 4
+    assert over_mean_H.mean() / over_mean_H.std() * 2000**0.5 > 20
 
 
 def test_uniform_attention_gives_what_the_uniform_columns_say() -> None:

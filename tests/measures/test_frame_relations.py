@@ -22,8 +22,9 @@ from bertsecrets.data.framenet.source import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
-from bertsecrets.measures.frame_relations.drawings import drawings
-from bertsecrets.measures.frame_relations.links import Link, Moved, Places, fixed_offsets, links_of
+from bertsecrets.measures.frame_relations.drawings import averages, drawn_places, p_values
+from bertsecrets.measures.frame_relations.exchange import Exchange
+from bertsecrets.measures.frame_relations.links import Link, Moved, Places, fixed_offsets, links_of, places_within
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
@@ -80,13 +81,52 @@ PAIRS = {
 """Worked out by hand: the token pairs from element to target."""
 
 
-@pytest.mark.parametrize("size", [(1, 2), (6, 12), (12, 12), (24, 16)])
-def test_a_perfect_head_can_pass_in_a_model_of_any_size(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(1, 2), (6, 12), (24, 16)])
+def test_enough_drawings_decide_at_the_level_in_a_model_of_any_size(size: tuple[int, int]) -> None:
     heads = size[0] * size[1]
-    # Holm's correction multiplies the smallest p-value, 1 / (drawings + 1), by the number of heads.
-    assert heads / (FrameRelations(*size).permutations + 1) <= 0.05
-    with pytest.warns(UserWarning, match=f"cannot make any of {heads} heads significant"):
-        FrameRelations(*size, permutations=20 * heads - 2)
+    measure = FrameRelations(*size)
+    # A perfect head, among others of noise, is beyond every drawing; the corrected p-value is the smallest possible.
+    noise_RN = np.random.default_rng(0).normal(size=(measure.permutations, heads))
+    _, corrected_N = p_values(np.array([20.0, *[0.0] * (heads - 1)]), noise_RN, 1e-9)
+    assert corrected_N[0] == 1 / (measure.permutations + 1)
+    assert 0.05 * measure.permutations >= 200
+    with pytest.warns(UserWarning, match="fewer than 20 drawings decide at the level 0.05"):
+        FrameRelations(*size, permutations=398)
+
+
+def test_corrected_p_values_equal_a_naive_loop() -> None:
+    chance = np.random.default_rng(3)
+    drawn_RN = chance.normal(size=(200, 6)) * [1, 5, 1, 0, 2, 1]
+    observed_N = np.array([2.5, 3.0, -1.0, 0.0, 4.5, 1.0])
+    raw_N, corrected_N = p_values(observed_N, drawn_RN, 1e-9)
+    everything = [observed_N, *drawn_RN]
+    mean_N, spread_N = np.mean(everything, 0), np.std(everything, 0)
+
+    def standard(values_N: np.ndarray) -> list[float]:
+        return [(v - m) / s if s else 0.0 for v, m, s in zip(values_N, mean_N, spread_N, strict=True)]
+
+    observed = standard(observed_N)
+    left, least = list(range(6)), 0.0
+    while left:
+        # Westfall and Young 1993, algorithm 4.1: the largest head, then the largest of the rest.
+        head = max(left, key=lambda place: observed[place])
+        reached = sum(max(standard(row)[place] for place in left) >= observed[head] - 1e-12 for row in drawn_RN)
+        least = max(least, (1 + reached) / 201)
+        assert corrected_N[head] == pytest.approx(least)
+        assert raw_N[head] == pytest.approx((1 + (drawn_RN[:, head] >= observed_N[head]).sum()) / 201)
+        left.remove(head)
+
+
+def test_corrected_p_values_keep_the_family_wise_error() -> None:
+    chance = np.random.default_rng(5)
+    shared_RG = chance.normal(size=(400, 2000))
+    # 20 correlated heads without any effect, 400 times: drawings and observed values of one distribution.
+    wrong = 0
+    for place in range(400):
+        values_RN = shared_RG[:, chance.integers(0, 2000, 20)] + chance.normal(size=(400, 1))
+        _, corrected_N = p_values(values_RN[place], np.delete(values_RN, place, 0), 1e-9)
+        wrong += corrected_N.min() < 0.05
+    assert stats.binomtest(wrong, 400, 0.05).pvalue > 0.01
 
 
 @pytest.mark.parametrize(("pairs", "matching"), PAIRS)
@@ -245,11 +285,140 @@ def sentences(count: int, length: int = 9) -> Batch:
     return batch_of(*rows)
 
 
+class Sentences:
+    """The batch as the examples of a split, for ``prepare``."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return self.batch.size
+
+    def __getitem__(self, positions: list[int]) -> Batch:
+        return split(self.batch, positions)
+
+
+def prepared(measure: FrameRelations, batch: Batch) -> FrameRelations:
+    measure.prepare(Sentences(batch))  # type: ignore[arg-type]
+    return measure
+
+
 def columns_of(attention_BHQK: Tensor, batch: Batch, permutations: int) -> dict[str, np.ndarray]:
-    measure = FrameRelations(1, attention_BHQK.shape[1], permutations=permutations)
+    measure = prepared(FrameRelations(1, attention_BHQK.shape[1], permutations=permutations), batch)
     measure.update(0, attention_BHQK, batch)
     grid = measure.compute()
     return {column: grid.column(column)[0].numpy() for column in grid.columns}
+
+
+def exchange_of(batch: Batch, permutations: int = 50, seed: int = 2) -> tuple[Exchange, list[Link], list[int]]:
+    links = links_of(batch, "all", "element_to_target", "offsets")
+    indices = [int(batch.index_B[link.row]) for link in links]
+    return Exchange(zip(indices, links, strict=True), permutations, seed), links, indices
+
+
+def test_links_exchange_places_with_those_of_equally_long_sentences() -> None:
+    lengths = [5, 6, 5, 7, 5, 6]
+    frames = [
+        Frame("F", length - 1, (FrameElement("A", place % 3, place % 3),)) for place, length in enumerate(lengths)
+    ]
+    batch = batch_of(
+        *(
+            ([1, *range(5, 5 + length), 2], [-1, *range(length), -1], (annotation(length, frame),))
+            for length, frame in zip(lengths, frames, strict=True)
+        )
+    )
+    batch.index_B = torch.tensor([4, 0, 17, 3, 5, 9])
+    exchange, links, indices = exchange_of(batch)
+    own = [(place % 3 + 1, length) for place, length in enumerate(lengths)]
+    assert [link.pairs for link in links] == [(pair,) for pair in own]
+    partners = [[2, 4], [5], [0, 4], [], [0, 2], [1]]
+    for index, link, expected in zip(indices, links, partners, strict=True):
+        assert sorted(exchange.others(index, link)) == sorted((own[place],) for place in expected)
+        assert exchange.is_alone(index, link) == (not expected)
+
+
+def test_a_drawing_gives_each_place_of_a_block_once() -> None:
+    batch = sentences(80)
+    exchange, links, indices = exchange_of(batch, permutations=200)
+    assert sorted(map(len, exchange.blocks)) == [26, 27, 27]
+    drawn_NR = exchange.drawn(indices, links)
+    for block in range(3):
+        members = [place for place, index in enumerate(indices) if exchange.member_of[index, 0][0] == block]
+        own = Counter(links[place].pairs for place in members)
+        for drawing in range(200):
+            taken = [
+                [links[place].pairs, *exchange.others(indices[place], links[place])][drawn_NR[place, drawing]]
+                for place in members
+            ]
+            assert Counter(taken) == own
+    # Every place is drawn as often as the others.
+    counts = torch.stack([torch.bincount(row, minlength=27)[:26] for row in drawn_NR]).sum(0).double()
+    assert stats.chisquare(counts.numpy()).pvalue > 0.001
+    again, _, _ = exchange_of(batch, permutations=200)
+    assert torch.equal(again.drawn(indices[::-1], links[::-1]), drawn_NR.flip(0))
+
+
+def test_two_links_of_one_sentence_never_exchange_places() -> None:
+    frames = (Frame("F", 0, (FrameElement("A", 2, 2),)), Frame("G", 3, (FrameElement("A", 1, 1),)))
+    rows = [([1, 5, 6, 7, 8, 2], [-1, 0, 1, 2, 3, -1], (annotation(4, *frames[:n]),)) for n in (2, 1)]
+    exchange, links, indices = exchange_of(batch_of(*rows))
+    first, second, other = links
+    assert (first.pairs, second.pairs, other.pairs) == (((3, 1),), ((2, 4),), ((3, 1),))
+    taken = [exchange.others(index, link) for index, link in zip(indices, links, strict=True)]
+    assert sorted(map(len, taken)) == [0, 1, 1]
+    assert second.pairs not in taken[0]
+    assert first.pairs not in taken[1]
+
+
+def test_p_values_of_exchanged_places_are_those_of_all_permutations() -> None:
+    batch = sentences(4, length=6)
+    attention_BHQK = random_maps(batch, 2, 3)
+    found = columns_of(attention_BHQK, batch, permutations=40_000)
+    query_P, key_P = zip(
+        *(link.pairs[0] for link in links_of(batch, "all", "element_to_target", "offsets")), strict=True
+    )
+    for head in range(2):
+        weight_PP = attention_BHQK[:, head, query_P, key_P]
+        sums = [
+            sum(weight_PP[row, place].item() for row, place in enumerate(order))
+            for order in itertools.permutations(range(4))
+        ]
+        assert found["p_other_links"][head] == pytest.approx(np.mean(np.array(sums) >= sums[0] - 1e-9), abs=0.012)
+        others = [weight_PP[row, place].item() for row in range(4) for place in range(4) if place != row]
+        assert found["other_links"][head] == pytest.approx(np.mean(others))
+
+
+def test_a_head_that_goes_by_absolute_position_beats_only_the_nulls_within_a_sentence() -> None:
+    """Elements stand early and targets late: early tokens attend to late ones, whatever the words."""
+    chance = np.random.default_rng(4)
+    rows = []
+    for _ in range(60):
+        frame = Frame("F", int(chance.integers(6, 9)), (FrameElement("A", *[int(chance.integers(0, 3))] * 2),))
+        rows.append(([1, *range(5, 14), 2], [-1, *range(9), -1], (annotation(9, frame),)))
+    batch = batch_of(*rows)
+    size = batch.input_ids_BS.shape[1]
+    noise_BHQK = torch.rand(60, 2, size, size, generator=torch.Generator().manual_seed(1)).double() / 50
+    maps = noise_BHQK.clone()
+    maps[:, 0, 1:4, 7:10] += 0.5
+    maps[:, 1, 1:4, 7:10] += 0.5
+    for link in links_of(batch, "all", "element_to_target", "offsets"):
+        ((query, key),) = link.pairs
+        maps[link.row, 1, query, key] += 0.2
+    found = columns_of(maps, batch, permutations=2000)
+    for name in ("position", "received"):
+        assert (found[f"p_{name}_corrected"] < 0.05).all()
+    assert found["p_other_links"][0] > 0.05
+    assert found["p_other_links_corrected"][1] < 0.05
+    assert found["over_other_links"][1] == pytest.approx(0.2, abs=0.07)
+
+
+def test_a_link_without_an_equally_long_sentence_is_left_out() -> None:
+    batch = sentences(1)
+    found = columns_of(random_maps(batch, 2, 0), batch, permutations=500)
+    assert np.isnan(found["other_links"]).all()
+    assert np.isnan(found["over_other_links"]).all()
+    assert (found["p_other_links"] == 1).all()
+    assert (found["p_other_links_corrected"] == 1).all()
 
 
 def test_relation_distance_and_word_are_distinguished() -> None:
@@ -276,7 +445,9 @@ def test_relation_distance_and_word_are_distinguished() -> None:
     assert found["p_position"][1] == pytest.approx(least)
     assert found["p_position"][2] == found["p_received"][2] == pytest.approx(least)
     assert min(found["p_position"][3], found["p_received"][3]) > 0.01
-    assert found["p_position_holm"][2] == pytest.approx(3 * least, rel=0.4)
+    assert found["p_position_corrected"][2] == found["p_other_links_corrected"][2] == pytest.approx(least)
+    # Links stand anywhere here: by distance alone a head reaches no more than by chance.
+    assert min(found["p_other_links"][[0, 3]]) > 0.01
 
 
 def test_p_values_are_those_of_all_drawings() -> None:
@@ -303,8 +474,9 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
     links = links_of(batch, "all", "element_to_target", "offsets")
     assert max(Counter(link.row for link in links).values()) > 1
     attention_BHQK = random_maps(batch, 2, 8)
-    places = Places.of(links, moved)
-    found_RH = drawings(links, places, batch.index_B, 30, seed=2) @ places.weights(attention_BHQK)
+    places = Places.of(links, [places_within(link, moved) for link in links])
+    drawn_NR = drawn_places(links, places, batch.index_B, 30, seed=2)
+    found_RH = averages(links, places, drawn_NR) @ places.weights(attention_BHQK)
 
     def at(link: Link, shift: int) -> list[tuple[int, int]]:
         return [(query + shift, key + shift * (moved == "together")) for query, key in link.pairs]
@@ -330,7 +502,7 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
 def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
     batch = sentences(25)
     found = columns_of(random_maps(batch, 300, 11), batch, permutations=400)
-    for column in ("p_position", "p_received"):
+    for column in ("p_position", "p_received", "p_other_links"):
         assert stats.kstest(found[column], "uniform").pvalue > 0.001
 
 
@@ -343,7 +515,7 @@ def split(batch: Batch, rows: list[int]) -> Batch:
 def test_batches_and_processes_change_nothing() -> None:
     batch = random_batch(5, rows=7)
     attention_BHQK = random_maps(batch, 2, 5)
-    whole, first, second = (FrameRelations(1, 2, permutations=50) for _ in range(3))
+    whole, first, second = (prepared(FrameRelations(1, 2, permutations=399), batch) for _ in range(3))
     whole.update(0, attention_BHQK, batch)
     for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
         measure.update(0, attention_BHQK[rows], split(batch, rows))

@@ -42,12 +42,12 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     assert ((value_LH > 0) & (value_LH < 1) & np.isfinite(stderr_LH)).all()
     for test in ("position", "received"):
         p_LH, _, _ = table.grid("frame_relations", f"p_{test}", "checkpoint", 0)
-        corrected_LH, _, _ = table.grid("frame_relations", f"p_{test}_holm", "checkpoint", 0)
+        corrected_LH, _, _ = table.grid("frame_relations", f"p_{test}_corrected", "checkpoint", 0)
         assert ((p_LH > 0) & (p_LH <= corrected_LH) & (corrected_LH <= 1)).all()
     # The model before fine-tuning is the model itself: nothing differs; from random weights there are differences.
     assert not table.grid("frame_relations", "weight", "checkpoint-initial", 0)[0].any()
     assert table.grid("frame_relations", "weight", "checkpoint-random", 0)[0].any()
-    for column in ("p_position_holm", "p_received_holm"):
+    for column in ("p_position_corrected", "p_received_corrected"):
         own_LH, initial_LH = (table.grid("frame_relations", column, stage, 0)[0] for stage in ("checkpoint", "initial"))
         assert np.array_equal(own_LH, initial_LH)
         assert np.isfinite(table.grid("frame_relations", column, "random", 0)[0]).all()
@@ -100,7 +100,7 @@ def test_two_processes_give_the_other_models_the_tests_of_one(tiny_bert: Path, t
     one, two = tables
     for stage in ("checkpoint", "initial", "random", "checkpoint-random"):
         columns = set(one.select(measure="frame_relations", stage=stage).table["column"].to_pylist())
-        assert ("p_position_holm" in columns) == (stage != "checkpoint-random")
+        assert ("p_position_corrected" in columns) == (stage != "checkpoint-random")
         for column in columns:
             for a, b in zip(*(each.grid("frame_relations", column, stage, 0) for each in (one, two)), strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-6)

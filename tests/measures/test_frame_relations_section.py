@@ -13,7 +13,7 @@ from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Run
-from bertsecrets.results.table import HeadTable
+from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
 
 TOKENS = ["[CLS]", "he", "nodded", "[SEP]"]
@@ -22,6 +22,7 @@ RECORD = RelationRecord(
     settings={"pairs": "all", "direction": "element_to_target", "matching": "offsets", "permutations": 999},
     remaining={"all": 12, "short": 4},
     links=5,
+    alone=2,
     offsets={-1: 1, 2: 3},
     example=RelationExample("He nodded.", TOKENS, [(1, 2)], [HeadMap(0, 1, np.eye(4).tolist())]),
 )
@@ -32,10 +33,11 @@ VALUES = {
     "over_position": np.array([[0.0, 0.6], [0.1, 0.2]]),
     "over_received": np.array([[-0.1, 0.5], [0.0, 0.1]]),
     "uniform": np.full((2, 2), 0.25),
-    "p_position": np.full((2, 2), 0.001),
-    "p_position_holm": np.array([[0.5, 0.004], [0.004, 0.5]]),
-    "p_received": np.full((2, 2), 0.001),
-    "p_received_holm": np.array([[0.5, 0.004], [0.5, 0.004]]),
+    "other_links": np.full((2, 2), 0.3),
+    "over_other_links": np.array([[-0.2, 0.4], [-0.1, 0.0]]),
+    "p_position_corrected": np.array([[0.5, 0.004], [0.004, 0.5]]),
+    "p_received_corrected": np.array([[0.5, 0.004], [0.5, 0.004]]),
+    "p_other_links_corrected": np.array([[0.5, 0.004], [0.004, 0.004]]),
 }
 
 
@@ -55,28 +57,46 @@ def section_of(folder: Path) -> Section:
     return section
 
 
-def test_heads_have_the_verdict_of_both_tests(tmp_path: Path) -> None:
+def test_a_relation_head_beats_all_three_baselines(tmp_path: Path) -> None:
     section = section_of(tmp_path)
     heads = section.tables[0].rows
     assert [(row[0], row[-1]) for row in heads] == [
         ("layer 0 · head 1", "relation"),
-        ("layer 1 · head 1", "position"),
-        ("layer 1 · head 0", "word"),
-        ("layer 0 · head 0", "neither"),
+        ("layer 1 · head 1", "not shown"),
+        ("layer 1 · head 0", "not shown"),
+        ("layer 0 · head 0", "not shown"),
     ]
-    assert heads[0] == ["layer 0 · head 1", "0.700 ± 0.070", "0.100", "0.004", "0.200", "0.004", "relation"]
-    assert "relation 1 (" in section.paragraphs[0]
-    assert "word 1 (" in section.paragraphs[0]
-    assert "neither 1." in section.paragraphs[0]
+    numbers = ["0.100", "0.004", "0.200", "0.004", "0.300", "0.004"]
+    assert heads[0] == ["layer 0 · head 1", "0.700 ± 0.070", *numbers, "relation"]
+    assert "Of 4 heads, 1 attends along the relation beyond all three explanations" in section.paragraphs[0]
+    assert (
+        "Not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; places of other sentences' links 1."
+        in section.paragraphs[0]
+    )
+
+
+@pytest.mark.parametrize("test", ["position", "received", "other_links"])
+def test_one_baseline_that_is_not_beaten_is_enough_for_no_verdict(tmp_path: Path, test: str) -> None:
+    values = {**VALUES, f"p_{test}_corrected": np.full((2, 2), 0.06)}
+    section = FrameRelations.describe(view(tmp_path, values, RECORD))
+    assert section is not None
+    assert {row[-1] for row in section.tables[0].rows} == {"not shown"}
+    label = {
+        "position": "same distance elsewhere",
+        "received": "same word from elsewhere",
+        "other_links": "places of other sentences' links",
+    }[test]
+    assert f"not shown to go beyond {label} (" in section.findings[0]
 
 
 def test_the_words_carry_the_record(tmp_path: Path) -> None:
     section = section_of(tmp_path)
     (finding,) = section.findings
     assert "Over 4 sentences of FrameNet 1.5, layer 0 · head 1 attends most" in finding
-    assert "0.700 ± 0.070, which neither distance nor the attended word alone explains" in finding
+    assert "0.700 ± 0.070, which goes beyond all three explanations without a relation (same distance" in finding
     assert "2 tokens to the right would score 0.600, the share of the 5 links" in section.paragraphs[1]
-    assert "the smallest p it can give is 0.001" in section.paragraphs[2]
+    assert section.paragraphs[2].startswith("2 of 5 links are left out of the comparison with other sentences' links")
+    assert "so that 50 drawings decide at the level 0.05" in section.paragraphs[3]
     _, offsets, filters = section.tables
     assert offsets.rows == [["+2", "3", "0.600"], ["-1", "1", "0.200"]]
     assert filters.rows == [["all", "12"], ["short", "4"]]
@@ -87,6 +107,12 @@ def test_the_words_carry_the_record(tmp_path: Path) -> None:
         "frame_relations_maps",
     ]
     assert section.figures[-1].caption == "He nodded. — linked: he → nodded (attending → attended to)."
+
+
+def test_a_run_without_one_of_the_tests_is_named_as_another_version(tmp_path: Path) -> None:
+    values = {name: value for name, value in VALUES.items() if name != "p_other_links_corrected"}
+    with pytest.raises(MissingColumnError, match="p_other_links_corrected"):
+        FrameRelations.describe(view(tmp_path, values, RECORD))
 
 
 def test_without_a_record_or_a_number_there_is_no_section(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ FEATURES = {
 }
 
 
-FEATURES |= {f"{name}_over_uniform": FEATURES[name] - 0.05 for name in ("nouns", "negation", "cls", "sep")}
+RANDOM = {"nouns": 0.08, "negation": math.nan, "cls": 0.05, "sep": 0.05}
+"""What as many random words get in every head."""
+FEATURES |= {f"{name}_random": np.full((2, 2), value) for name, value in RANDOM.items()}
+FEATURES |= {f"{name}_over_random": FEATURES[name] - value for name, value in RANDOM.items()}
 
 
 EMPTY = {name: 0 for name in FEATURES if name.startswith("negation")}
@@ -61,18 +64,26 @@ def features(values: dict[str, Array]) -> tuple[Section, set[str]]:
 def test_the_section_says_where_features_are_attended_to_most() -> None:
     section, figures = features(FEATURES)
     assert section.findings == [
-        "Most attention goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
+        "Most attention, by layer, goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
         "heads), as in the paper: [CLS] early, [SEP] late.",
-        "The feature of words attended to most is nouns: layer 1 · head 1 gives it 6.4 times what uniform attention would, "
-        "heads on average 2.2 times.",
+        "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
+        "much; 1 of 4 heads gives nouns significantly more.",
     ]
     assert figures == {"features_special", "features_special_heads", "features_words"}
     [table] = section.tables
-    assert table.header[2:4] == ["mean of heads", "uniform"]
+    assert table.header[2:5] == ["mean of heads", "uniform", "as many random words"]
     # Only what an example has: no example has a negation.
     assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
-    assert table.rows[0][1:] == ["50", "0.110", "0.050", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
+    assert table.rows[0][1:] == ["50", "0.110", "0.050", "0.080", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
     assert "unlike the paper's" in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[0].findings[0]
+
+
+def test_no_head_above_random_words_is_said_so() -> None:
+    values = {name: FEATURES[name] for name in FEATURES if name.startswith("nouns")}
+    values |= {"nouns": np.full((2, 2), 0.07), "nouns_over_random": np.full((2, 2), -0.01)}
+    section, _ = features(values)
+    assert section.findings == ["No head is shown to give nouns more than as many random words of the same examples."]
+    assert section.tables[0].rows[0][5] == "0 of 4"
 
 
 def test_features_of_words_alone_make_no_figure_of_special_tokens() -> None:
@@ -87,7 +98,7 @@ def test_all_separators_together_without_the_highest_of_them() -> None:
     assert [row[0] for row in section.tables[0].rows] == ["nouns", "[CLS]", "all [SEP] together"]
     assert figures == {"features_special", "features_special_heads", "features_words"}
     without = {name: value for name, value in PAIRS.items() if not name.startswith(("cls_to_sep", "coreferent"))}
-    without |= {"cls_to_sep_total": PAIRS["cls_to_sep_total"]}
+    without |= {name: PAIRS[name] for name in ("cls_to_sep_total", "cls_to_sep_total_random")}
     section_ = TokenToToken.describe(view_of(table_of("token_to_token", without, {}), TokenToToken))
     assert section_ is not None
     assert "[CLS] attends most to all [SEP] together (0.600" in section_.findings[0]
@@ -100,13 +111,16 @@ PAIRS = {
     "subject_to_verb": np.array([[0.9, 0.1], [0.2, 0.5]]),
     "subject_to_verb_mean": np.array([[0.6, 0.1], [0.2, 0.3]]),
     "subject_to_verb_beyond_position": np.array([[0.0, -0.1], [0.001, 0.2]]),
+    "subject_to_verb_beyond_received": np.array([[0.3, -0.1], [0.3, 0.1]]),
     "subject_to_verb_far": np.array([[0.02, 0.1], [0.2, 0.4]]),
     "coreferent": np.full((2, 2), math.nan),
     "coreferent_mean": np.full((2, 2), math.nan),
     "coreferent_beyond_position": np.full((2, 2), math.nan),
+    "coreferent_beyond_received": np.full((2, 2), math.nan),
     "coreferent_far": np.full((2, 2), math.nan),
     "uniform": np.full((2, 2), 0.05),
 }
+PAIRS |= {f"cls_to_{name}_random": np.full((2, 2), 0.07) for name in ("nouns", "sep", "sep_total")}
 
 
 def test_heads_beyond_position_are_counted() -> None:
@@ -114,10 +128,10 @@ def test_heads_beyond_position_are_counted() -> None:
     section = TokenToToken.describe(view_of(table_of("token_to_token", PAIRS, empty), TokenToToken))
     assert section is not None
     assert section.findings == [
-        "In the last layer [CLS] attends most to [SEP] (0.600 on average over heads), then to nouns (0.300); uniform "
-        "attention gives 0.050.",
-        "Beyond position, 1 of 1 kinds of linked words have a head that attends to them; "
-        "layer 1 · head 1: 0.200 ± 0.010 for subject → verb goes furthest.",
+        "In the last layer [CLS] attends most to [SEP] (0.600 on average over heads; as many random words get 0.070), then "
+        "to nouns (0.300; 0.070).",
+        "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
+        "position goes layer 1 · head 1 for subject → verb (0.200 ± 0.010).",
     ]
     [rows] = [table.rows for table in section.tables]
     assert rows == [
@@ -127,6 +141,7 @@ def test_heads_beyond_position_are_counted() -> None:
             "layer 0 · head 0: 0.900 ± 0.010",
             "0.600",
             "0.000",
+            "0.300",
             "0.020",
             "1 of 4",
             "layer 1 · head 1: 0.200 ± 0.010",
@@ -139,19 +154,17 @@ def test_heads_beyond_position_are_counted() -> None:
     }
 
 
-def test_heads_above_uniform_are_those_of_scipys_test_on_the_examples_themselves() -> None:
+def test_heads_above_random_words_are_those_of_scipys_test_on_the_examples_themselves() -> None:
     rng = np.random.default_rng(0)
-    # Few examples whose lengths, and with them what uniform attention gives, differ widely.
-    uniform_N = 1 / rng.integers(5, 60, 7)
+    # Few examples whose lengths, and with them what random words get, differ widely.
+    random_N = 1 / rng.integers(5, 60, 7)
     over_NLHC = rng.normal(rng.uniform(-0.02, 0.05, (3, 4, 2)), 0.03, (7, 3, 4, 2))
-    batch_values = {
-        "nouns": uniform_N[:, None, None] + over_NLHC[..., 0],
-        "verbs": uniform_N[:, None, None] + over_NLHC[..., 1],
-        "nouns_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
-        "verbs_uniform": np.broadcast_to(uniform_N[:, None, None], (7, 3, 4)),
-        "nouns_over_uniform": over_NLHC[..., 0],
-        "verbs_over_uniform": over_NLHC[..., 1],
-    }
+    batch_values = {}
+    for place, name in enumerate(("nouns", "verbs")):
+        batch_values[name] = random_N[:, None, None] + over_NLHC[..., place]
+        for end in ("_uniform", "_random"):
+            batch_values[name + end] = np.broadcast_to(random_N[:, None, None], (7, 3, 4))
+        batch_values[f"{name}_over_random"] = over_NLHC[..., place]
     value_NLHC = torch.tensor(np.stack(list(batch_values.values()), -1))
     count_LHC = torch.full(value_NLHC.shape[1:], 7)
     grid = HeadGrid.from_sums("features", tuple(batch_values), value_NLHC.sum(0), value_NLHC.square().sum(0), count_LHC)
@@ -160,26 +173,23 @@ def test_heads_above_uniform_are_those_of_scipys_test_on_the_examples_themselves
     assert section is not None
     [table] = section.tables
     related = [
-        stats.ttest_rel(batch_values[name], batch_values[f"{name}_uniform"], axis=0, alternative="greater").pvalue
+        stats.ttest_rel(batch_values[name], batch_values[f"{name}_random"], axis=0, alternative="greater").pvalue
         for name in ("nouns", "verbs")
     ]
     expected_CN = stats.false_discovery_control(np.stack(related).ravel()).reshape(2, 12) <= 0.05
     assert 0 < expected_CN.sum() < expected_CN.size
-    assert [row[4] for row in table.rows] == [f"{each.sum()} of 12" for each in expected_CN]
+    assert [row[5] for row in table.rows] == [f"{each.sum()} of 12" for each in expected_CN]
     # A normal test that takes the two for samples of their own counts others.
-    spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(uniform_N)) for name in ("nouns", "verbs")]
+    spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(random_N)) for name in ("nouns", "verbs")]
     p_CN = stats.norm.sf(np.moveaxis(over_NLHC.mean(0), -1, 0) / np.stack(spreads)).ravel()
     assert (stats.false_discovery_control(p_CN).reshape(2, 12) <= 0.05).sum() != expected_CN.sum()
-
-
-def test_the_hint_is_a_key_that_can_be_typed() -> None:
-    section, _ = features(FEATURES)
-    assert "measure=[features] compare_with=[initial,random]" in section.paragraphs[-1]
 
 
 def test_no_section_without_a_number() -> None:
     for kind in (Features, TokenToToken):
         assert kind.describe(view_of(HeadTable.empty(), kind)) is None
-    nothing = {name: np.full((2, 2), math.nan) for name in ("nouns", "nouns_uniform", "nouns_over_uniform")}
+    nothing = {
+        name: np.full((2, 2), math.nan) for name in ("nouns", "nouns_uniform", "nouns_random", "nouns_over_random")
+    }
     rows = table_of("features", nothing, dict.fromkeys(nothing, 0))
     assert Features.describe(view_of(rows, Features)) is None

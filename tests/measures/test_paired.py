@@ -113,7 +113,7 @@ def test_the_other_model_has_the_tests_that_the_measure_gives_it_alone() -> None
     theirs, difference = paired.grids()
     (alone,) = measure_pass(other, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
     assert theirs.columns == alone.columns
-    assert {"p_position_holm", "p_received_holm"} <= set(theirs.columns)
+    assert {"p_position_corrected", "p_received_corrected"} <= set(theirs.columns)
     assert torch.allclose(theirs.value_LHC, alone.value_LHC, equal_nan=True, atol=1e-12)
     assert torch.equal(theirs.count_LHC, alone.count_LHC)
     assert theirs.column("p_position").unique().numel() > 1

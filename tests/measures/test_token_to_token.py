@@ -1,5 +1,6 @@
 """Attention between linked words against naive loops, hand-worked cases, and heads that know nothing but position."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,35 @@ def naive_beyond(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[
     return (float(np.mean(weights)), float(np.mean(differences))) if weights else (float("nan"), float("nan"))
 
 
+def naive_beyond_word(example: Plain, map_SS: NDArray[np.float64], pairs: list[tuple[int, int]]) -> float:
+    """How far the pairs are above what their second tokens get from the other tokens of the first ones' sentences."""
+    differences = []
+    for query, key in pairs:
+        others = [
+            map_SS[at, key]
+            for at, sentence in enumerate(example.sentences)
+            if sentence is not None and sentence == example.sentences[query] and at not in (query, key)
+        ]
+        if others:
+            differences.append(map_SS[query, key] - np.mean(others))
+    return float(np.mean(differences)) if differences else float("nan")
+
+
+def naive_random(example: Plain, row_S: NDArray[np.float64], places: list[int], section: dict[str, Any]) -> float:
+    """The pooled weight of as many random words (tokens, for special ones), summed over the ranks of the largest."""
+    if "special" in section:
+        units: list[list[int]] = [[at] for at in range(len(example.tokens))]
+    else:
+        units = [[at for at, word in enumerate(example.words) if word == each] for each in {*example.words} - {None}]
+    pool = sum if section.get("pool") == "sum" else max
+    weights = sorted(pool(row_S[at] for at in unit) for unit in units)
+    drawn = sum(bool({*unit} & {*places}) for unit in units)
+    if section.get("pool") == "sum":
+        return float(np.mean(weights)) * drawn
+    choices = math.comb(len(weights), drawn)
+    return sum(weight * math.comb(below, drawn - 1) / choices for below, weight in enumerate(weights))
+
+
 def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
     values: dict[str, float] = {"uniform": 1 / len(example.tokens)}
     for name, section in PAIRS.items():
@@ -86,6 +116,7 @@ def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
         far = [(query, key) for query, key in pairs if abs(query - key) >= 3]
         values[name] = max((map_SS[pair] for pair in pairs), default=float("nan"))
         values[f"{name}_far"] = max((map_SS[pair] for pair in far), default=float("nan"))
+        values[f"{name}_beyond_received"] = naive_beyond_word(example, map_SS, pairs)
         values[f"{name}_mean"], values[f"{name}_beyond_position"] = naive_beyond(example, map_SS, pairs)
     for name, section in FEATURES.items():
         kinds = {kind: values for kind, values in section.items() if kind != "pool"}
@@ -99,6 +130,8 @@ def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
         weights = [map_SS[0, place] for place in places]
         pool = sum if section.get("pool") == "sum" else max
         values[f"cls_to_{name}"] = pool(weights) if weights else float("nan")
+        random = naive_random(example, map_SS[0], places, section) if weights else float("nan")
+        values[f"cls_to_{name}_random"] = random
     return values
 
 
@@ -180,6 +213,9 @@ def test_a_sentence_worked_by_hand() -> None:
     # Six pairs of word tokens stand at distance -1; each of the two is compared with the other five.
     others = [(0.7 + 0.1 + 0.2) / 5, (0.3 + 0.1 + 0.2) / 5]
     assert values["verb_to_subject_beyond_position"] == pytest.approx(((0.3 - others[0]) + (0.7 - others[1])) / 2)
+    # "dogs" gets nothing from the other five tokens of the sentence, and "cat" nothing either; special tokens do not count.
+    assert values["verb_to_subject_beyond_received"] == pytest.approx((0.3 + 0.7) / 2)
+    assert values["subject_to_verb_beyond_received"] == pytest.approx((0.25 - 0 + 0 - 0.2 / 5) / 2)
     assert np.isnan(values["verb_to_subject_far"])
     assert values["uniform"] == pytest.approx(1 / 9)
 
@@ -199,6 +235,15 @@ def test_attending_by_position_alone_differs_from_attending_to_subjects(offset: 
     assert one(syntactic)["verb_to_subject_beyond_position"] > 0.5
 
 
+def test_a_head_that_attends_to_such_words_from_everywhere_is_not_beyond_the_word() -> None:
+    to_subjects = torch.zeros(1, 1, 9, 9, dtype=torch.float64)
+    to_subjects[..., [1, 5]] = 0.5
+    values = one(to_subjects)
+    assert values["verb_to_subject"] == 0.5
+    assert values["verb_to_subject_beyond_position"] > 0.3
+    assert values["verb_to_subject_beyond_received"] == pytest.approx(0.0)
+
+
 def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> None:
     split = EncodedSplit(EXAMPLES[:200], bert_tokenizer(), 64)
     measure = TokenToToken(1, 8, {}, PAIRS)
@@ -207,12 +252,12 @@ def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> N
         measure.update(0, maps(batch, 8, seed=start), batch)
     grid = measure.compute()
     for column in grid.columns:
-        if column.endswith("_beyond_position"):
+        if column.endswith(("_beyond_position", "_beyond_received")):
             place = grid.columns.index(column)
             z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, place]
             assert z_H.abs().max() < 4, column
             # The largest of several is well above what uniform attention gives, for no linguistic reason.
-            assert grid.column(column.removesuffix("_beyond_position")).min() > grid.column("uniform").max()
+            assert grid.column(column.split("_beyond_")[0]).min() > grid.column("uniform").max()
 
 
 def test_pieces_padding_and_an_example_without_pairs() -> None:

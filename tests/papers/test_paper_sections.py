@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
-from bertsecrets.papers.kovaleva2019.chapter import Chapter, PaperRuns
+from bertsecrets.papers.kovaleva2019.chapter import Answers, Chapter, PaperRuns
+from bertsecrets.papers.kovaleva2019.disabling import disabled_heads
 from bertsecrets.papers.kovaleva2019.drift import drift
 from bertsecrets.papers.kovaleva2019.features import features
 from bertsecrets.papers.kovaleva2019.initialisation import initialisation
@@ -37,14 +38,18 @@ def by_layer(*means: float) -> ArrayLike:
 @pytest.mark.parametrize(
     ("drifts", "holds", "said"),
     [
-        ({"rte": (0.5, 0.9, 0.8, 0.7)}, False, "are the last two nowhere."),
-        ({"rte": (0.9, 0.8, 0.6, 0.5)}, True, "are the last two for rte."),
-        ({"qqp": (0.9, 0.5, 0.4, 0.8)}, None, "are the last two nowhere."),
-        ({"qqp": (0.9, 0.5, 0.4, 0.8), "rte": (0.9, 0.8, 0.6, 0.5)}, True, "are the last two in 1 of 2 (not for qqp)."),
+        ({"rte": (0.5, 0.9, 0.8, 0.7)}, False, "are the last two, significantly: nowhere."),
+        ({"rte": (0.9, 0.8, 0.6, 0.5)}, True, "are the last two, significantly: for rte."),
+        ({"qqp": (0.9, 0.5, 0.4, 0.8)}, None, "are the last two, significantly: nowhere."),
+        (
+            {"qqp": (0.9, 0.5, 0.4, 0.8), "rte": (0.9, 0.8, 0.6, 0.5)},
+            True,
+            "are the last two, significantly: in 1 of 2 (not for qqp).",
+        ),
         (
             {"qqp": (0.9, 0.8, 0.6, 0.5), "rte": (0.9, 0.5, 0.4, 0.8)},
             False,
-            "are the last two in 1 of 2 (not for rte).",
+            "are the last two, significantly: in 1 of 2 (not for rte).",
         ),
     ],
 )
@@ -61,7 +66,7 @@ def test_only_the_papers_own_exception_is_one(
 def test_a_first_layer_hardly_changes_as_little_as_the_papers(tmp_path: Path, first: float, holds: bool) -> None:
     claim = chapter_of(drift, tmp_path, {"cosine_LH": by_layer(first, 0.8, 0.7)}).claims[1]
     assert claim.holds is holds
-    assert "its mean is 0.93 or more " + ("for mrpc." if holds else "nowhere.") in claim.here
+    assert "its mean is 0.93 or more: " + ("for mrpc." if holds else "nowhere.") in claim.here
 
 
 def test_a_score_that_is_undefined_is_no_defeat(tmp_path: Path) -> None:
@@ -83,25 +88,29 @@ def test_a_score_that_is_undefined_is_no_defeat(tmp_path: Path) -> None:
 WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
 
 
-def relation_run(p_position: float | None, p_received: float | None, task: str = "mrpc") -> dict[str, Any]:
+def relation_run(p: Sequence[float] | None, task: str = "mrpc", others: float = 0.001) -> dict[str, Any]:
+    """The three corrected p-values of the highest head; the other heads have ``others`` in all tests."""
     columns = {"weight": WEIGHT, "over_position": np.full((2, 2), 0.05)}
-    for name, p in (("p_position_holm", p_position), ("p_received_holm", p_received)):
-        if p is not None:
-            # The other heads pass both tests.
-            columns[name] = np.where(np.isclose(WEIGHT, 0.7), p, 0.001)
+    for name, value in zip(("position", "received", "other_links"), p or (), strict=False):
+        columns[f"p_{name}_corrected"] = np.where(np.isclose(WEIGHT, 0.7), value, others)
     return {"task": task, "measured": [("initial", "frame_relations", columns)]}
 
 
 @pytest.mark.parametrize(
-    ("p_position", "p_received", "verdict", "count"),
-    [(0.01, 0.02, "relation", 4), (0.01, 0.6, "word", 3), (0.5, 0.02, "position", 3), (0.5, 0.6, "neither", 3)],
+    ("p", "verdict", "count"),
+    [
+        ((0.01, 0.02, 0.03), "relation", 4),
+        ((0.01, 0.6, 0.01), "not shown", 3),
+        ((0.5, 0.02, 0.01), "not shown", 3),
+        ((0.01, 0.02, 0.5), "not shown", 3),
+    ],
 )
 def test_a_head_attends_along_relations_if_its_tests_say_so(
-    tmp_path: Path, p_position: float, p_received: float, verdict: str, count: int
+    tmp_path: Path, p: Sequence[float], verdict: str, count: int
 ) -> None:
-    chapter = chapter_of(relations, tmp_path, relation_run(p_position, p_received))
+    chapter = chapter_of(relations, tmp_path, relation_run(p))
     [claim] = chapter.claims
-    assert claim.holds is (verdict == "relation")
+    assert claim.holds is True
     [row] = chapter.section.tables[1].rows
     highest = f"l00h01: 0.700 ({verdict}); l01h01: 0.300 (relation)"
     assert row[2].startswith(highest)
@@ -109,12 +118,17 @@ def test_a_head_attends_along_relations_if_its_tests_say_so(
     assert row[6] == "l00h01: 0.201; l06h05: 0.209"
 
 
+def test_that_no_head_is_shown_to_follow_the_relation_refutes_nothing(tmp_path: Path) -> None:
+    [claim] = chapter_of(relations, tmp_path, relation_run((0.01, 0.01, 0.5), others=0.5)).claims
+    assert claim.holds is None
+
+
 def test_relations_without_tests_are_undecided(tmp_path: Path) -> None:
     [claim] = chapter_of(
-        relations, tmp_path / "new", relation_run(None, None), relation_run(0.01, 0.01, task="rte")
+        relations, tmp_path / "new", relation_run(None), relation_run((0.01, 0.01, 0.01), task="rte")
     ).claims
-    assert (claim.holds, "alone explain for rte (both" in claim.here) == (True, True)
-    [untested] = chapter_of(relations, tmp_path / "old", relation_run(None, None)).claims
+    assert (claim.holds, "exists for rte (three" in claim.here) == (True, True)
+    [untested] = chapter_of(relations, tmp_path / "old", relation_run(None)).claims
     assert untested.holds is None
 
 
@@ -125,8 +139,9 @@ def feature_run(names: Sequence[str], task: str = "qqp", rise: float = 0.02) -> 
     """Nouns get more than before fine-tuning, in every head."""
     own = {name: np.asarray(SPECIAL[name]) for name in names}
     own |= {f"{name}_uniform": np.full((3, 2), 0.05) for name in names}
-    own |= {f"{name}_over_uniform": own[name] - 0.05 for name in names}
-    delta = {name: np.full((3, 2), rise if name in ("nouns", "nouns_over_uniform") else 0.0) for name in own}
+    own |= {f"{name}_random": np.full((3, 2), 0.05) for name in names}
+    own |= {f"{name}_over_random": own[name] - 0.05 for name in names}
+    delta = {name: np.full((3, 2), rise if name in ("nouns", "nouns_over_random") else 0.0) for name in own}
     before = {name: own[name] - delta[name] for name in own}
     stages = (("training", own), ("initial", before), ("training-initial", delta))
     return {"task": task, "measured": [(stage, "features", columns) for stage, columns in stages]}
@@ -142,7 +157,8 @@ def test_special_tokens_and_words_are_judged_each_by_itself(tmp_path: Path) -> N
     assert ["qqp", "nouns", "0.020", "0.040", "0.050", "6", "0", "0.031 → 0.052"] in words
     assert {row[1] for row in words} == {"[CLS]", "[SEP]", "nouns"}
     falling = chapter_of(features, tmp_path / "falling", feature_run(["cls", "nouns"], rise=-0.02))
-    assert falling.claims[-1].holds is False
+    # That no head is shown to rise refutes nothing.
+    assert falling.claims[-1].holds is None
 
 
 @pytest.mark.parametrize(
@@ -167,8 +183,8 @@ def test_a_feature_that_was_left_out_takes_only_its_own_claim_along(
 def test_a_task_without_a_feature_is_not_counted_against_the_paper(tmp_path: Path) -> None:
     runs = feature_run(["cls", "nouns"]), feature_run(["cls", "sep"], task="rte")
     assert [claim.here for claim in chapter_of(features, tmp_path, *runs).claims[:2]] == [
-        "Its highest layer lies in the lower half in all 2.",
-        "Its highest layer lies in the upper half for rte.",
+        "Its highest layer lies in the lower half, significantly above the other half: in all 2.",
+        "Its highest layer lies in the upper half, significantly above the other half: for rte.",
     ]
 
 
@@ -189,7 +205,7 @@ def token_run(columns: Mapping[str, ArrayLike], task: str = "qqp") -> dict[str, 
 def test_figure_7_is_what_cls_attends_to_in_the_last_layer(tmp_path: Path) -> None:
     uncertain = {"cls_to_sep": np.array([[0.1, 0.1], [0.05, 0.05]]), "cls_to_nouns": np.array([[0.9, 0.9], [0.2, 0.4]])}
     chapter = chapter_of(token_to_token, tmp_path, token_run(CLS), token_run(uncertain, task="rte"))
-    assert chapter.claims[0].here == "[SEP] gets the most in 1 of 2 (not for rte)."
+    assert chapter.claims[0].here == "[SEP] gets the most, by two standard errors: in 1 of 2 (not for rte)."
     assert chapter.section.tables[1].rows[0] == [
         "qqp",
         "[SEP] 0.300, nouns 0.100",
@@ -238,3 +254,81 @@ def test_token_to_token_without_some_of_its_columns(
     said = " ".join(chapter.section.paragraphs)
     assert ("from [CLS] to [SEP]: the paper's statement" in said) == ("cls_to_sep" not in columns)
     assert ("nouns and pronouns: the paper's statement" in said) == ("verb_to_subject" not in columns)
+
+
+def test_what_cannot_be_told_is_neither_agreement_nor_disagreement(tmp_path: Path) -> None:
+    """Within rounding, without significance, and for a task that was not learned."""
+    moved = by_layer(0.99, 0.8, 0.6, 0.5)
+    cases: list[tuple[dict[str, Any], list[bool | None]]] = [
+        ({"cosine_LH": moved}, [True, True]),
+        ({"cosine_LH": by_layer(*[1.0] * 4)}, [None, None]),
+        ({"cosine_LH": by_layer(1.0, 1 - 2e-7, 1 - 3e-7, 1 - 4e-7)}, [None, None]),
+        # Errors of 0.1 over examples: layers that differ by 0.1 are not told apart.
+        ({"cosine_LH": moved, "stderr": 0.1}, [None, None]),
+        ({"cosine_LH": moved, "p_constant": 0.4}, [None, None]),
+        ({"cosine_LH": moved, "p_constant": 0.001}, [True, True]),
+    ]
+    for place, (settings, expected) in enumerate(cases):
+        chapter = chapter_of(drift, tmp_path / str(place), {"task": "rte", **settings})
+        assert [claim.holds for claim in chapter.claims] == expected, settings
+        assert any("Nothing was learned" in text for text in chapter.section.paragraphs) == (
+            settings.get("p_constant") == 0.4
+        )
+    feature = feature_run(["cls", "sep", "nouns"])
+    noisy = chapter_of(features, tmp_path / "noisy", {**feature, "stderr": 0.3})
+    assert [claim.holds for claim in noisy.claims[:2]] == [None, None]
+    unlearned = chapter_of(features, tmp_path / "unlearned", {**feature, "p_constant": 0.5})
+    assert unlearned.claims[-1].holds is None
+    near = token_run({"cls_to_sep": np.full((2, 2), 0.31), "cls_to_nouns": np.full((2, 2), 0.3)})
+    assert chapter_of(token_to_token, tmp_path / "near", near).claims[0].holds is None
+
+
+def test_the_best_of_many_noisy_heads_proves_no_gain(tmp_path: Path) -> None:
+    delta_LH = np.array([[0.02, -0.01], [0.0, 0.01]])
+    [some, _] = chapter_of(disabled_heads, tmp_path / "noise", {"delta_LH": delta_LH}).claims
+    assert some.holds is None
+    assert "exists: cannot be told for mrpc." in some.here
+    gain = {"delta_LH": delta_LH, "significant_LH": delta_LH > 0.015}
+    assert chapter_of(disabled_heads, tmp_path / "gain", gain).claims[0].holds is True
+    unlearned = chapter_of(disabled_heads, tmp_path / "unlearned", {**gain, "p_constant": 0.7})
+    assert unlearned.claims[0].holds is None
+
+
+def test_initialisations_are_compared_by_tests(tmp_path: Path) -> None:
+    def runs(pretrained: float, random: float, **settings: Any) -> list[dict[str, Any]]:
+        both = (("pretrained", pretrained), ("random_normal", random))
+        return [{"task": "rte", "init": init, "accuracy": a, "constant": 0.53, **settings} for init, a in both]
+
+    cases: list[tuple[list[dict[str, Any]], list[bool | None]]] = [
+        (runs(0.8, 0.53), [True, True]),
+        # 408 examples: a point of difference is noise, and so is a point above the constant answer.
+        (runs(0.54, 0.53), [None, True]),
+        (runs(0.8, 0.54), [True, None]),
+        (runs(0.8, 0.7), [True, False]),
+        (runs(0.53, 0.8), [False, False]),
+    ]
+    for place, (pair, expected) in enumerate(cases):
+        chapter = chapter_of(initialisation, tmp_path / str(place), *pair)
+        assert [claim.holds for claim in chapter.claims] == expected, pair
+
+
+@pytest.mark.parametrize(
+    ("answers", "everywhere", "mostly", "anywhere", "words"),
+    [
+        ({}, None, None, None, ""),
+        ({"a": True}, True, True, True, "for a"),
+        ({"a": True, "b": None}, None, None, True, "for a; cannot be told for b"),
+        ({"a": True, "b": True, "c": None}, None, True, True, "in all 2; cannot be told for c"),
+        ({"a": False, "b": None}, False, False, None, "nowhere; cannot be told for b"),
+        ({"a": None}, None, None, None, "cannot be told for a"),
+    ],
+)
+def test_answers_are_summed_up_without_taking_the_unknown_for_a_no(
+    answers: dict[str, bool | None],
+    everywhere: bool | None,
+    mostly: bool | None,
+    anywhere: bool | None,
+    words: str,
+) -> None:
+    told = Answers(answers)
+    assert (told.everywhere, told.mostly, told.anywhere, str(told)) == (everywhere, mostly, anywhere, words)

@@ -59,7 +59,7 @@ def test_the_section_has_shares_heads_and_movement() -> None:
         "patterns_transitions",
     }
     # Diagonal: (0.1 + 0.7 + 0.7 + 0.1) / 4 = 40%, vertical (0.8 + 0.3) / 4 = 27.5%.
-    assert "Most attention maps are diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
+    assert "the most frequent pattern of maps is diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
     assert "diagonal 2, vertical 1" in lead[0]
     # One vertical head became diagonal; its vertical share fell by 80 of 400 points, its diagonal share rose by 60.
     assert "before fine-tuning, 1 of the 3 heads that show a pattern both times changed it" in lead[1]
@@ -124,6 +124,7 @@ def test_a_comparison_has_a_bar_for_each_task(sweep: Path) -> None:
     text = unescape(write_comparison(runs, [], sweep / "page", heads=True).read_text())
     # MRPC: heterogeneous (0.1 + 0.2) / 2 and no block; QQP 0.4 and 0.1.
     assert "are 50% of the maps of qqp and 15% of those of mrpc" in text
+    assert "maps that language models, not people, had labelled" in text
     assert (sweep / "page" / "figures" / "patterns_shares.png").is_file()
 
 
@@ -134,6 +135,9 @@ def test_the_papers_page_has_its_figure_2_beside_ours(sweep: Path) -> None:
     # Theirs for MRPC: vertical 41.8, heterogeneous 27.6.
     assert "40.0 / 41.8" in text
     assert "15.0 / 27.6" in text
-    assert "They are 15% to 50%; within 5 points of that range in 1 of 2 (not for mrpc)." in text
-    assert "Less than half in all 2." in text
-    assert "A third or more of the maps are vertical in 1 of 2 (not for qqp)." in text
+    assert "They are 15% to 50%; within 5 points of that range, with their intervals: in 1 of 2 (not for mrpc)." in text
+    assert "Less than half, with their intervals: in all 2." in text
+    assert "A third or more of the maps are vertical, with their intervals: in 1 of 2 (not for qqp)." in text
+    # Wherever shares are shown the page says who named the patterns.
+    assert "maps that language models, not people, had labelled" in text
+    assert "80 % of its answers agreed" in text

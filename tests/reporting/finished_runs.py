@@ -14,7 +14,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM, Features
+from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM, Features
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.results.ablation_table import AblationTable
@@ -35,11 +35,15 @@ def make_run(
     significant_LH: ArrayLike | None = None,
     measured: Sequence[tuple[str, str, Mapping[str, ArrayLike]]] = (),
     constant: float | None = 0.68,
+    p_constant: float | None = None,
+    count: int = 408,
+    stderr: float = 0.01,
     **settings: Any,
 ) -> Path:
     """A finished run's folder with the numbers given and no others, its experiments declared as their measures do.
 
-    Each of ``measured`` is a stage, a measure, and its columns, 408 examples and a standard error of 0.01 for each.
+    Each of ``measured`` is a stage, a measure, and its columns, ``count`` examples and a standard error of ``stderr`` for
+    each.
     """
     folder.mkdir(parents=True)
     config = {
@@ -52,17 +56,18 @@ def make_run(
         **settings,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    sets = {"val": {"count": 408, "model": {"accuracy": accuracy, "loss": 0.5}, "constant": {"accuracy": constant}}}
+    model = {"accuracy": accuracy, "loss": 0.5}
+    sets = {"val": {"count": count, "model": model, "constant": {"accuracy": constant}, "p_constant": p_constant}}
     (folder / "scores.json").write_text(json.dumps({"sets": sets, "constant_answer": "x", "step": 9, "seconds": 3.5}))
     (folder / FINISHED).write_text(json.dumps({"key": "", "config": "", "code": "", "seconds": 3.5, "files": {}}))
     identity = {"run": folder.name, "model": "minilm", "task": task, "init": init}
     run = Run.open(folder)
     for stage, measure, columns in measured:
         step = 0 if stage in ("initial", "random") else 9
-        run.add(_table(identity, measure, columns, stage, step))
+        run.add(_table(identity, measure, columns, stage, step, count, stderr))
         run.declare(*_declarations(measure, columns))
     if cosine_LH is not None:
-        run.add(*(_table(identity, "drift", {"cosine": cosine_LH}, "training", step) for step in (4, 9)))
+        run.add(*(_table(identity, "drift", {"cosine": cosine_LH}, "training", step, count, stderr) for step in (4, 9)))
         run.declare(*_declarations("drift", {}))
     if delta_LH is not None:
         deltas = np.asarray(delta_LH, float)
@@ -87,22 +92,32 @@ def _declarations(measure: str, columns: Mapping[str, ArrayLike]) -> list[Declar
     elif measure == "patterns":
         experiment = Patterns(1, 1)
     elif measure == "features":
-        names = {name.removesuffix(OVER_UNIFORM).removesuffix(UNIFORM) for name in columns}
+        names = {name.removesuffix(OVER_RANDOM).removesuffix(RANDOM).removesuffix(UNIFORM) for name in columns}
         experiment = Features(1, 1, dict.fromkeys(sorted(names), noun))
     elif measure == "token_to_token":
-        features = [name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_")]
+        features = [
+            name.removeprefix("cls_to_") for name in columns if name.startswith("cls_to_") and not name.endswith(RANDOM)
+        ]
         others = [name for name in columns if not name.startswith("cls_to_") and name != "uniform"]
-        pairs = [name for name in others if not name.endswith(("_mean", "_beyond_position", "_far"))]
+        pairs = [
+            name for name in others if not name.endswith(("_mean", "_beyond_position", "_beyond_received", "_far"))
+        ]
         experiment = TokenToToken(1, 1, dict.fromkeys(features, noun), {pair: {"link": "head"} for pair in pairs})
     return [] if experiment is None else [experiment.declaration()]
 
 
 def _table(
-    identity: dict[str, str], measure: str, columns: Mapping[str, ArrayLike], stage: str, step: int
+    identity: dict[str, str],
+    measure: str,
+    columns: Mapping[str, ArrayLike],
+    stage: str,
+    step: int,
+    count: int,
+    stderr: float,
 ) -> HeadTable:
     value_LHC = torch.tensor(np.stack([np.asarray(value_LH, float) for value_LH in columns.values()], -1))
-    count_LHC = torch.full(value_LHC.shape, 408)
-    grid = HeadGrid(measure, tuple(columns), value_LHC, torch.full_like(value_LHC, 0.01), count_LHC)
+    count_LHC = torch.full(value_LHC.shape, count)
+    grid = HeadGrid(measure, tuple(columns), value_LHC, torch.full_like(value_LHC, stderr), count_LHC)
     return HeadTable.from_grid(grid, **identity, stage=stage, step=step)
 
 

@@ -86,8 +86,8 @@ def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Pa
 
 
 def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(tmp_path: Path) -> None:
-    columns = {name: np.full((2, 2), 0.1) for name in ("weight", "p_position", "p_position_holm", "uniform")}
-    features = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform", "nouns_over_uniform")}
+    columns = {name: np.full((2, 2), 0.1) for name in ("weight", "p_position", "p_position_corrected", "uniform")}
+    features = {name: np.full((2, 2), 0.1) for name in ("nouns", "nouns_uniform", "nouns_random", "nouns_over_random")}
     features["negation"] = np.full((2, 2), np.nan)
     measured = [("training", "frame_relations", columns), ("training", "features", features)]
     for seed in (1, 2):

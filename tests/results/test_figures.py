@@ -277,7 +277,11 @@ def test_gradient_against_drift_names_layers_and_correlation() -> None:
 
 
 def test_scores_show_value_interval_and_baseline() -> None:
-    rows = [Score("accuracy", 0.86, 0.68, 0.01), Score("Matthews", -0.2, 0.0), Score("Pearson", math.nan, math.nan)]
+    rows = [
+        Score("accuracy", 0.86, 0.68, 0.01, 0.82, 0.89),
+        Score("Matthews", -0.2, 0.0),
+        Score("Pearson", math.nan, math.nan),
+    ]
     figure = scores(rows, title="t", count=408)
     assert_legible(figure)
     axes = figure.axes[0]
@@ -288,7 +292,7 @@ def test_scores_show_value_interval_and_baseline() -> None:
     marks = {(line.get_marker(), float(line.get_xdata()[0])) for line in axes.lines if len(line.get_xdata()) == 1}
     assert {("o", 0.86), ("s", 0.68), ("o", -0.2), ("s", 0.0)} <= marks
     bar = axes.collections[0].get_segments()[0]
-    np.testing.assert_allclose(bar[:, 0], [0.86 - 0.0196, 0.86 + 0.0196])
+    np.testing.assert_allclose(bar[:, 0], [0.82, 0.89])
     assert "undefined" in [t.get_text() for t in axes.texts]
 
 

@@ -10,7 +10,7 @@ import yaml
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.scores import RunScores, SetScores
+from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 
 FIRST = Declaration(
     "first",
@@ -118,3 +118,22 @@ def test_scores_go_to_disk_and_back(tmp_path: Path) -> None:
         run.scores_path.write_text(content)
         with pytest.raises(UserError, match="cannot be read as the scores of a run"):
             RunScores.read(run.scores_path)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "constant", "correlated", "p"),
+    [
+        # Right where the constant answer is wrong in 3 examples, wrong where it is right in none: 1 / 2^3.
+        ([1, 1, 1, 0, 0], [1, 1, 1, 0, 0], 0, False, 1 / 8),
+        # Two for, one against: P(at least 2 of 3) = 1 / 2.
+        ([1, 1, 0, 1], [1, 1, 0, 0], 0, False, 1 / 2),
+        ([0, 0, 0], [1, 0, 1], 0, False, 1.0),
+        ([], [], 0, False, math.nan),
+        ([1, 2], [3, 3], 3, True, math.nan),
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0], 2, True, 1.0),
+    ],
+)
+def test_a_constant_answer_is_beaten_only_by_evidence(
+    predictions: list[float], labels: list[float], constant: float, correlated: bool, p: float
+) -> None:
+    assert beats_constant(predictions, labels, constant, correlated=correlated) == pytest.approx(p, nan_ok=True)

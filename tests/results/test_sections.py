@@ -89,8 +89,8 @@ def test_what_cannot_tell_models_apart_is_not_compared() -> None:
     features = Features(1, 1, {"nouns": {"pos": ["NOUN"]}}).declaration()
     relations = FrameRelations(1, 1).declaration()
     for declaration, names in (
-        (features, ["nouns", "nouns_uniform", "nouns_over_uniform"]),
-        (relations, ["weight", "uniform", "p_position_holm"]),
+        (features, ["nouns", "nouns_uniform", "nouns_random", "nouns_over_random"]),
+        (relations, ["weight", "uniform", "p_position_corrected"]),
     ):
         delta = np.full((2, 3, len(names)), 0.1)
         parts = [("initial", 0, delta), ("checkpoint", 9, 2 * delta), ("checkpoint-initial", 9, delta)]

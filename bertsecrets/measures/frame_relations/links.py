@@ -28,11 +28,15 @@ class Link:
         row: The example's row in its batch.
         pairs: Token pairs of the link.
         words: The tokens of its sentence, without special tokens.
+        first: The example's first token: 0 without padding on the left.
+        number: Number of the link in its example, from 0.
     """
 
     row: int
     pairs: tuple[Pair, ...]
     words: range
+    first: int = 0
+    number: int = 0
 
 
 def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matching) -> list[Link]:
@@ -56,7 +60,7 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
         first_of = {
             token: position for position, token in reversed(list(enumerate(ids_BS[row]))) if real_BS[row][position]
         }
-        first_word = 0
+        first_word, number = 0, 0
         for sentence in sentences:
             for frame in sentence.frames:
                 source, target = _tokens(frame, first_word, tokens_of)
@@ -66,7 +70,8 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
                 chosen = _pairs(source, target, pairs, direction)
                 if chosen:
                     words = _stretch(chosen[0][0], special_BS[row], real_BS[row])
-                    links.append(Link(row, chosen, words))
+                    links.append(Link(row, chosen, words, real_BS[row].index(1), number))
+                    number += 1
             first_word += len(sentence.words)
     return links
 
@@ -126,18 +131,22 @@ class Places:
     place_J: Tensor
 
     @classmethod
-    def of(cls, links: Sequence[Link], moved: Moved, device: torch.device | str = "cpu") -> "Places":
+    def of(
+        cls,
+        links: Sequence[Link],
+        others: Sequence[Sequence[tuple[Pair, ...]]],
+        device: torch.device | str = "cpu",
+    ) -> "Places":
         """The places of at least one link.
 
         Args:
             links: Links of one batch.
-            moved: ``together`` moves attending and attended tokens together, keeping all signed distances.
-                ``attending`` moves only the attending tokens, keeping the attended tokens.
+            others: For each link, the other places of its pairs.
         """
         link_of: list[int] = []
         pairs_of: list[tuple[int, int, int, int]] = []
-        for number, link in enumerate(links):
-            for pairs in _places(link, moved):
+        for number, (link, elsewhere) in enumerate(zip(links, others, strict=True)):
+            for pairs in (link.pairs, *elsewhere):
                 pairs_of += [(link.row, query, key, len(link_of)) for query, key in pairs]
                 link_of.append(number)
         row_N = torch.tensor([link.row for link in links])
@@ -168,13 +177,20 @@ class Places:
         return total_NH / (self.count_N[:, None] - 1)
 
 
-def _places(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
+def places_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
+    """The other places of a link's pairs in its own sentence.
+
+    Args:
+        link: The link.
+        moved: ``together`` moves attending and attended tokens together, keeping all signed distances.
+            ``attending`` moves only the attending tokens, keeping the attended tokens.
+    """
     positions = [place for query, key in link.pairs for place in ((query, key) if moved == "together" else (query,))]
     shifts = range(link.words.start - min(positions), link.words.stop - max(positions))
     with_key = int(moved == "together")
     places = [tuple((query + shift, key + with_key * shift) for query, key in link.pairs) for shift in shifts if shift]
     # Attention of a token to itself does not count as attention from other tokens.
-    return [link.pairs, *(pairs for pairs in places if all(query != key for query, key in pairs))]
+    return [pairs for pairs in places if all(query != key for query, key in pairs)]
 
 
 def fixed_offsets(links: list[Link]) -> Counter[int]:

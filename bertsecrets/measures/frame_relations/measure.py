@@ -1,7 +1,7 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, get_args
 
@@ -16,12 +16,13 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Matching
 from bertsecrets.data.framenet.selection import Selection
 from bertsecrets.data.framenet.source import FrameNetSource
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
-from bertsecrets.measures.frame_relations.drawings import drawings
+from bertsecrets.measures.frame_relations.drawings import averages, drawn_places, p_values
+from bertsecrets.measures.frame_relations.exchange import Exchange
 from bertsecrets.measures.frame_relations.links import (
     Direction,
     Link,
@@ -30,19 +31,19 @@ from bertsecrets.measures.frame_relations.links import (
     Places,
     fixed_offsets,
     links_of,
+    places_within,
 )
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
-from bertsecrets.measures.frame_relations.section import LEVEL, relation_section
+from bertsecrets.measures.frame_relations.section import BASELINES, CORRECTED, LEVEL, relation_section
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import MeasureView
-from bertsecrets.statistics.corrections import holm
 
-BASELINES: dict[str, Moved] = {"position": "together", "received": "attending"}
-"""Possible explanations of a head's weight, and what each test moves."""
+_MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}
+"""What the baselines within a sentence move; the other one takes the links of other sentences."""
 
 _WEIGHT = "attention weight, mean over sentences"
 _SHOWN, _BATCH = 3, 64
-_LEAST_DRAWINGS, _DRAWINGS_A_HEAD = 5_000, 40
+_DRAWINGS, _FEWEST_AT_LEVEL = 5_000, 20
 _TOLERANCE = 1e-9
 
 
@@ -83,22 +84,28 @@ class FrameRelations(Measure):
             stay. A head that attends at a fixed offset gives these places as much as the link.
         ``received``: the same from other places of the sentence: the attending tokens moved, the attended ones kept. A
             head that attends to such words from everywhere gives these places as much as the link.
-        ``over_position``, ``over_received``: ``weight`` minus each.
+        ``other_links``: the same at the places of the links of other sentences with as many tokens before and in them.
+            A head that attends by absolute position gives these places as much as the link; elements stand early and
+            targets late.
+        ``over_position``, ``over_received``, ``over_other_links``: ``weight`` minus each.
         ``uniform``: what uniform attention gives, 1 / number of tokens.
-        ``p_position``, ``p_received``: one-sided p-values of the hypothesis that a link's own place is no better than the
-            others: the share of ``permutations`` random drawings of a place for every link (including its own) with a
-            mean of at least ``weight``, the observed mean included.
-        ``p_position_holm``, ``p_received_holm``: corrected over all heads of the model (Holm 1979).
+        ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own place is
+            no better than the others: the share of ``permutations`` random drawings of a place for every link (including
+            its own; for ``other_links``, random permutations of the links of equally long sentences) with a mean of at
+            least ``weight``, the observed mean included.
+        ``p_position_corrected`` and so on: corrected over all heads of the model by the step-down max-T method (Westfall
+            and Young 1993), so that the smallest p-value does not depend on the number of heads.
 
-    Links without other places count in ``weight`` and ``uniform`` only; examples without a link do not count.
+    A head counts as a relation head if it beats all three. Links without other places count in ``weight`` and
+    ``uniform`` only; examples without a link do not count.
 
     Args:
         num_layers, num_heads: Size of the grid.
         pairs, direction, matching: See :func:`bertsecrets.measures.frame_relations.links.links_of`.
-        permutations: Drawings of each test, the same for every head; the smallest p-value is 1 / (permutations + 1), before
-            Holm's correction multiplies it by the number of heads. None for 40 per head, enough for significance, and
-            at least 5,000. Too few for any head to be significant cause a warning.
-        max_examples: A random sample of this many examples; None for all.
+        permutations: Drawings of each test, the same for every head; the smallest p-value, corrected or not, is
+            1 / (permutations + 1). None for 5,000, of which 250 decide at the 5 % level. So few that fewer than 20
+            decide cause a warning.
+        max_examples: A random sample of this many examples; None for all. Links of other examples are not used at all.
         framenet: The ``framenet`` section of the configuration; without ``root`` and ``published`` the annotation of the
             evaluation set is used.
         example: Text of the sentence to show; by default, or if it has no link, the first sentence with a link.
@@ -116,13 +123,15 @@ class FrameRelations(Measure):
         Column("weight", "weight", _WEIGHT),
         Column("position", "same distance elsewhere", _WEIGHT),
         Column("received", "same word from elsewhere", _WEIGHT),
+        Column("other_links", "places of other sentences' links", _WEIGHT),
         Column("over_position", "beyond the same distance elsewhere", _WEIGHT),
         Column("over_received", "beyond the same word from elsewhere", _WEIGHT),
+        Column("over_other_links", "beyond the places of other sentences' links", _WEIGHT),
         Column("uniform", "uniform attention", _WEIGHT, role="baseline"),
         *(
-            Column(f"p_{name}{end}", f"p, {name}{text}", "p-value", (0.0, 1.0), role="p_value")
-            for name in BASELINES
-            for end, text in (("", ""), ("_holm", " (Holm)"))
+            Column(f"p_{name}{end}", f"p, {label}{text}", "p-value", (0.0, 1.0), role="p_value")
+            for name, label in BASELINES.items()
+            for end, text in (("", ""), (CORRECTED, " (corrected)"))
         ),
     )
     needs = frozenset({Need.ANNOTATION})
@@ -153,16 +162,15 @@ class FrameRelations(Measure):
                 raise UserError(
                     f"Unknown {key} '{value}' of the frame_relations measure; {choices(str(value), valid)}."
                 )
-        heads = num_layers * num_heads
-        permutations = max(_LEAST_DRAWINGS, _DRAWINGS_A_HEAD * heads) if permutations is None else permutations
+        permutations = _DRAWINGS if permutations is None else permutations
         if type(permutations) is not int or permutations < 1:
             raise UserError(
                 f"permutations of the frame_relations measure is {permutations!r}; expected a whole number of at least 1."
             )
-        if heads > LEVEL * (permutations + 1):
+        if LEVEL * (permutations + 1) < _FEWEST_AT_LEVEL:
             rank_zero_warn(
-                f"{permutations} permutations of the frame_relations measure cannot make any of {heads} heads significant at "
-                f"{LEVEL:g} after Holm's correction; use the default."
+                f"With {permutations} permutations of the frame_relations measure, fewer than {_FEWEST_AT_LEVEL} drawings "
+                f"decide at the level {LEVEL:g}; use the default of {_DRAWINGS:,}."
             )
         super().__init__(num_layers, num_heads)
         self.pairs, self.direction, self.matching = pairs, direction, matching
@@ -176,6 +184,7 @@ class FrameRelations(Measure):
         self.feed = Feed(max_examples=max_examples)
         shape = (num_layers, len(BASELINES), permutations, num_heads)
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        self._exchange = Exchange((), permutations, seed)
         # The same for every layer of a batch.
         self._found: _Links | None = None
         self._drawn: tuple[Batch, list[Tensor]] | None = None
@@ -202,7 +211,18 @@ class FrameRelations(Measure):
         return self.split
 
     def prepare(self, split: EncodedSplit) -> None:
+        """Find the links that exchange places: those of all measured examples."""
         self.split = split
+        self._exchange = Exchange(self._links(split), self.permutations, self.seed)
+
+    def _links(self, split: EncodedSplit) -> Iterator[tuple[int, Link]]:
+        """Every link of the measured examples, with its example's index."""
+        for batch in _batches(split, self._measured(split)):
+            for link in links_of(batch, self.pairs, self.direction, self.matching):
+                yield int(batch.index_B[link.row]), link
+
+    def _measured(self, split: EncodedSplit) -> list[int]:
+        return sample_positions(len(split), self.feed.max_examples, self.feed.seed)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         batch_links = self._find(batch)
@@ -226,13 +246,12 @@ class FrameRelations(Measure):
         """Means, standard errors and counts, reduced over all processes, and p-values as further columns."""
         grid = super().compute()
         count_LH = grid.count_LHC[:, :, 0]
-        observed_LH = self.total_LHC[:, :, 0].cpu() - _TOLERANCE * count_LH
-        reached_LTH = (self.drawn_LTRH.cpu() >= observed_LH[:, None, None]).sum(2)
-        p_LTH = (1 + reached_LTH.double()) / (1 + self.permutations)
+        observed_N = self.total_LHC[:, :, 0].flatten().cpu().numpy()
         values = []
-        for test in range(len(BASELINES)):
-            p_LH = p_LTH[:, test]
-            values += [p_LH, torch.from_numpy(holm(p_LH.flatten().numpy())).reshape(p_LH.shape)]
+        for drawn_LRH in self.drawn_LTRH.cpu().unbind(1):
+            drawn_RN = drawn_LRH.transpose(0, 1).flatten(1).numpy()
+            tests = p_values(observed_N, drawn_RN, _TOLERANCE * max(1, int(count_LH.max())))
+            values += [torch.from_numpy(p_N).reshape(count_LH.shape) for p_N in tests]
         p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
         return HeadGrid(
             self.name,
@@ -252,19 +271,29 @@ class FrameRelations(Measure):
             links = links_of(batch, self.pairs, self.direction, self.matching)
             # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
             device = self.total_LHC.device
-            places = {name: Places.of(links, moved, device) for name, moved in BASELINES.items()} if links else {}
+            places = {}
+            if links:
+                places = {
+                    name: Places.of(links, [places_within(link, moved) for link in links], device)
+                    for name, moved in _MOVED.items()
+                }
+                exchanged = [
+                    self._exchange.others(index, link)
+                    for index, link in zip(_indices(batch, links), links, strict=True)
+                ]
+                places["other_links"] = Places.of(links, exchanged, device)
             self._found = _Links(batch, links, places)
         return self._found
 
     def _draw(self, batch_links: _Links) -> list[Tensor]:
         if self._drawn is None or self._drawn[0] is not batch_links.batch:
-            self._drawn = (
-                batch_links.batch,
-                [
-                    drawings(batch_links.links, places, batch_links.batch.index_B, self.permutations, self.seed)
-                    for places in batch_links.places.values()
-                ],
-            )
+            batch, links, places = batch_links.batch, batch_links.links, batch_links.places
+            drawn = [drawn_places(links, places[name], batch.index_B, self.permutations, self.seed) for name in _MOVED]
+            drawn.append(self._exchange.drawn(_indices(batch, links), links))
+            shares = [
+                averages(links, chosen, drawn_NR) for chosen, drawn_NR in zip(places.values(), drawn, strict=True)
+            ]
+            self._drawn = batch, shares
         return self._drawn[1]
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
@@ -275,19 +304,17 @@ class FrameRelations(Measure):
         """
         assert self.split is not None
         offsets: Counter[int] = Counter()
-        total, shown = 0, None
-        for start in range(0, len(self.split), _BATCH):
-            links = links_of(
-                self.split[range(start, min(start + _BATCH, len(self.split)))],
-                self.pairs,
-                self.direction,
-                self.matching,
-            )
+        total, alone, shown = 0, 0, None
+        positions = self._measured(self.split)
+        for start, batch in enumerate(_batches(self.split, positions)):
+            links = links_of(batch, self.pairs, self.direction, self.matching)
             offsets += fixed_offsets(links)
             total += len(links)
-            for link in links:
-                wanted = self.split.examples[start + link.row].texts[0].strip() == self.example
-                shown = start + link.row if shown is None or wanted else shown
+            for index, link in zip(_indices(batch, links), links, strict=True):
+                alone += self._exchange.is_alone(index, link)
+                position = positions[start * _BATCH + link.row]
+                wanted = self.split.examples[position].texts[0].strip() == self.example
+                shown = position if shown is None or wanted else shown
         if shown is None:
             raise UserError(
                 "No sentence has a frame with an element to link to its target; give annotated sentences with "
@@ -303,6 +330,7 @@ class FrameRelations(Measure):
             },
             remaining={} if self.selection is None else self.selection.remaining,
             links=total,
+            alone=alone,
             offsets=dict(sorted(offsets.items())),
             example=self._show(self.split, shown, grid, model),
         )
@@ -330,3 +358,13 @@ class FrameRelations(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 3 of the paper, and how much of it position and the attended word explain."""
         return relation_section(view)
+
+
+def _batches(split: EncodedSplit, positions: Sequence[int]) -> Iterator[Batch]:
+    for start in range(0, len(positions), _BATCH):
+        yield split[positions[start : start + _BATCH]]
+
+
+def _indices(batch: Batch, links: Sequence[Link]) -> list[int]:
+    """Index of each link's example."""
+    return [int(batch.index_B[link.row]) for link in links]

@@ -33,6 +33,7 @@ class RelationRecord:
         settings: Settings of the links and of the choice of sentences.
         remaining: Number of sentences left after each filter, starting with all; empty without filters.
         links: Number of links.
+        alone: Number of links without another sentence of equal length to exchange places with.
         offsets: Signed distance in tokens (attended to minus attending) -> links with a pair of that distance.
         example: The example sentence, with maps of the heads with the most attention.
     """
@@ -41,6 +42,7 @@ class RelationRecord:
     settings: dict[str, Any]
     remaining: dict[str, int]
     links: int
+    alone: int
     offsets: dict[int, int]
     example: RelationExample
 
@@ -50,7 +52,8 @@ class RelationRecord:
         if not extras:
             return None
         offsets = {int(offset): int(count) for offset, count in extras["offsets"].items()}
-        return cls(**{**extras, "offsets": offsets, "example": _example(extras["example"])})
+        # A run of an earlier version does not know how many links stay alone.
+        return cls(**{"alone": 0, **extras, "offsets": offsets, "example": _example(extras["example"])})
 
 
 def _example(content: Mapping[str, Any]) -> RelationExample:

@@ -1,5 +1,6 @@
-"""The section on relation-specific heads: figure 3 of Kovaleva et al. 2019, and how much of it position explains."""
+"""The section on relation-specific heads: figure 3 of Kovaleva et al. 2019, and what else could explain it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,17 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 
 LEVEL = 0.05
-"""Level of the tests, after Holm's correction."""
+"""Level of the tests, corrected over the heads."""
+
+BASELINES = {
+    "position": "same distance elsewhere",
+    "received": "same word from elsewhere",
+    "other_links": "places of other sentences' links",
+}
+"""Explanations of a head's weight that need no relation, with their labels."""
+
+CORRECTED = "_corrected"
+"""End of the names of the columns with corrected p-values."""
 
 _LISTED = 10
 _OUTLINED = 5
@@ -23,7 +34,8 @@ _PAIRS = 4
 
 Grid = NDArray[np.float64]
 
-RELATION, WORD, POSITION, NEITHER = "relation", "word", "position", "neither"
+RELATION, OPEN = "relation", "not shown"
+"""Verdicts: the weight goes beyond all baselines, or not shown to do so."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +48,8 @@ class RelationGrids:
 
     @property
     def tested(self) -> bool:
-        """Whether the model has p-values."""
-        return "p_position_holm" in self.value
+        """Whether the model has p-values for all baselines; those of earlier versions do not."""
+        return all(f"p_{name}{CORRECTED}" in self.value for name in BASELINES)
 
     @property
     def heads(self) -> list[tuple[int, int]]:
@@ -46,31 +58,35 @@ class RelationGrids:
         order = np.argsort(-np.nan_to_num(weight_LH, nan=-1.0), axis=None, kind="stable")
         return [divmod(int(place), weight_LH.shape[1]) for place in order]
 
-    def verdict(self, head: tuple[int, int]) -> str:
-        """Explanation of a head's weight by the two tests, after Holm's correction.
+    def left(self, head: tuple[int, int]) -> list[str]:
+        """The baselines that a head's weight is not shown to exceed; an undefined p-value shows nothing."""
+        return [name for name in BASELINES if not self.value[f"p_{name}{CORRECTED}"][head] < LEVEL]
 
-        ``relation``: the weight goes beyond distance and beyond the attended word. ``word``: only beyond
-        distance. ``position``: only beyond the word. ``neither``: beyond neither of them.
-        """
-        beyond_position = self.value["p_position_holm"][head] < LEVEL
-        beyond_word = self.value["p_received_holm"][head] < LEVEL
-        if beyond_position:
-            return RELATION if beyond_word else WORD
-        return POSITION if beyond_word else NEITHER
+    def verdict(self, head: tuple[int, int]) -> str:
+        """``relation`` if the weight exceeds all baselines at the level corrected over heads, else ``not shown``."""
+        return OPEN if self.left(head) else RELATION
 
 
 def relation_section(view: MeasureView) -> Section | None:
-    """The section on relation-specific heads; None if no relation was measured."""
+    """The section on relation-specific heads; None if no relation was measured.
+
+    Raises:
+        MissingColumnError: If the run is of a version without one of the tests.
+    """
     record = RelationRecord.read(view.extras)
     if record is None or not view.has("weight"):
         return None
+    for name in BASELINES:
+        view.grid(f"p_{name}{CORRECTED}")
     grids = relation_grids(view)
+    if not grids.count.any():
+        return Section("Relation-specific heads", paragraphs=["No sentence has a link, so no head has a number."])
     verdicts = {head: grids.verdict(head) for head in grids.heads}
-    findings = _findings(grids, verdicts, record)
+    first, *others = _findings(grids, verdicts, record)
     return Section(
         "Relation-specific heads",
-        findings[:1],
-        [*findings[1:], _explained(record)],
+        [first],
+        [*others, _explained(record)],
         [
             _heads_table(grids, verdicts),
             _offsets_table(record),
@@ -93,30 +109,44 @@ def relation_grids(view: MeasureView) -> RelationGrids:
 def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record: RelationRecord) -> list[str]:
     best = grids.heads[0]
     value = {column: value_LH[best] for column, value_LH in grids.value.items()}
-    explained = {
-        RELATION: "which neither distance nor the attended word alone explains",
-        WORD: "not shown to go beyond what the attended words get from other tokens",
-        POSITION: "not shown to go beyond what other tokens at the same distance get",
-        NEITHER: "not shown to go beyond what distance or the attended word alone explains",
-    }[verdicts[best]]
-    first = (
-        f"Over {int(grids.count.max()):,} sentences of {record.source}, {head_label(*best)} attends most along annotated frame "
-        f"relations: {_with_error(grids, 'weight', best)}, {explained} (same distance elsewhere {number(value['position'])}, "
-        f"same word from elsewhere {number(value['received'])}, uniform attention {number(value['uniform'])})."
+    left = [BASELINES[name] for name in grids.left(best)]
+    explained = (
+        f"not shown to go beyond {_listed(left)}"
+        if left
+        else "which goes beyond all three explanations without a relation"
     )
-    of = {name: sum(verdict == name for verdict in verdicts.values()) for name in (RELATION, WORD, POSITION, NEITHER)}
+    elsewhere = ", ".join(f"{label} {number(value[name])}" for name, label in BASELINES.items())
+    count = int(grids.count.max())
+    first = (
+        f"Over {count:,} sentence{'s' * (count != 1)} of {record.source}, {head_label(*best)} attends most along annotated "
+        f"frame relations: {_with_error(grids, 'weight', best)}, {explained} ({elsewhere}, uniform attention "
+        f"{number(value['uniform'])})."
+    )
+    relation = sum(verdict == RELATION for verdict in verdicts.values())
+    open_to = {label: sum(name in grids.left(head) for head in verdicts) for name, label in BASELINES.items()}
+    heads = f"{len(verdicts)} heads" if len(verdicts) > 1 else "1 head"
     second = (
-        f"Of {len(verdicts)} heads, by both permutation tests (Holm-corrected p < {LEVEL:g}): relation {of[RELATION]} "
-        f"(neither distance nor the attended word alone explains the weight), word {of[WORD]} (such words are attended to "
-        f"from everywhere), position {of[POSITION]} (such distances are), neither {of[NEITHER]}."
+        f"Of {heads}, {relation} attend{'s' * (relation == 1)} along the relation beyond all three explanations (permutation "
+        f"tests, each corrected over heads, p < {LEVEL:g}). Not shown to go beyond: "
+        f"{'; '.join(f'{label} {number_open}' for label, number_open in open_to.items())}. That an explanation is not ruled "
+        "out does not mean that it is right."
     )
     offset, share = _best_offset(record)
     tokens = f"token{'' if abs(offset) == 1 else 's'} to the {'right' if offset > 0 else 'left'}"
     third = (
         f"A head that only attends {abs(offset)} {tokens} would score {share:.3f}, the share of the "
-        f"{record.links:,} links with a pair at this distance."
+        f"{record.links:,} link{'s' * (record.links != 1)} with a pair at this distance."
     )
-    return [first, second, third]
+    fourth = (
+        f"{record.alone:,} of {record.links:,} links {'is' if record.alone == 1 else 'are'} left out of the comparison with "
+        "other sentences' links: no other sentence of that length has one to take the place of."
+    )
+    return [first, second, third, *([fourth] if record.alone else [])]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence: ``a, b or c``."""
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _explained(record: RelationRecord) -> str:
@@ -127,12 +157,14 @@ def _explained(record: RelationRecord) -> str:
         "both": "between the frame element and the word that evokes the frame, either way",
     }[record.settings["direction"]]
     drawings = int(record.settings["permutations"])
+    decide = int(LEVEL * (drawings + 1))
     return (
         f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
         "4.2). “Same distance elsewhere” is the same with the pairs moved together to every other place of the sentence; "
-        "“same word from elsewhere” moves the attending tokens alone. Each test draws a place for every link "
-        f"{drawings:,} times, the link's own among them; the smallest p it can give is {1 / (drawings + 1):.2g}, before "
-        "Holm's correction for the number of heads."
+        "“same word from elsewhere” moves the attending tokens alone; “places of other sentences' links” are those of the "
+        "links of equally long sentences, since elements stand early and targets late. Each test draws a place for every "
+        f"link {drawings:,} times; p-values are corrected over heads by the step-down max-T method (Westfall and Young 1993), "
+        f"so that {decide} drawings decide at the level {LEVEL:g} for any number of heads."
     )
 
 
@@ -141,24 +173,19 @@ def _heads_table(grids: RelationGrids, verdicts: dict[tuple[int, int], str]) -> 
         [
             head_label(*head),
             _with_error(grids, "weight", head),
-            f"{grids.value['position'][head]:.3f}",
-            p_value(grids.value["p_position_holm"][head]),
-            f"{grids.value['received'][head]:.3f}",
-            p_value(grids.value["p_received_holm"][head]),
+            *(
+                text
+                for name in BASELINES
+                for text in (number(grids.value[name][head]), p_value(grids.value[f"p_{name}{CORRECTED}"][head]))
+            ),
             verdicts[head],
         ]
         for head in grids.heads[:_LISTED]
     ]
-    header = [
-        "head",
-        "weight",
-        "same distance elsewhere",
-        "p (Holm)",
-        "same word from elsewhere",
-        "p (Holm)",
-        "verdict",
-    ]
-    return Table(header, rows, "The heads that attend most along the links (± one standard error)")
+    header = ["head", "weight", *(text for label in BASELINES.values() for text in (label, "p")), "verdict"]
+    return Table(
+        header, rows, "The heads that attend most along the links (± one standard error; p corrected over heads)"
+    )
 
 
 def _offsets_table(record: RelationRecord) -> Table:
@@ -202,12 +229,12 @@ def _figures(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record:
     baselines = head_scatter(
         [
             ScatterPanel(title, grids.value[name].ravel(), grids.value[f"over_{name}"].ravel(), certain)
-            for name, title in (("position", "same distance elsewhere"), ("received", "same word from elsewhere"))
+            for name, title in BASELINES.items()
         ],
-        title="Relation, distance or word?",
+        title="Relation, distance, word or place?",
         x_label="weight elsewhere",
         y_label="link minus elsewhere",
-        note=f"one dot a head; filled: relation, both p < {LEVEL:g} after Holm's correction; "
+        note=f"one dot a head; filled: relation, all three corrected p < {LEVEL:g}; "
         f"n = {int(grids.count.max()):,} sentences",
     )
     example = record.example
@@ -228,8 +255,8 @@ def _figures(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record:
         FigureBlock(
             "frame_relations_baselines",
             baselines,
-            "Attention to the link beyond two explanations that need no relation, a dot for each head.",
-            "Scatter of heads: excess attention against two baselines.",
+            "Attention to the link beyond three explanations that need no relation, a dot for each head.",
+            "Scatter of heads: excess attention against three baselines.",
         ),
         FigureBlock("frame_relations_maps", relation_maps(example), caption, "Attention maps of the highest heads."),
     ]

@@ -1,4 +1,4 @@
-"""Attention explained by position: the mean attention at a signed distance."""
+"""Attention explained by position, or by the word attended to: what other pairs of tokens get."""
 
 from dataclasses import dataclass
 
@@ -66,3 +66,30 @@ class EqualDistances:
         return (total_CH[self.class_N] - values_NH) / self.others_N[:, None].where(
             self.others_N[:, None] > 0, torch.nan
         )
+
+
+def mean_received_from_others(attention_BHQK: Tensor, values_NH: Tensor, pairs: TokenPairs, batch: Batch) -> Tensor:
+    """The mean attention that each pair's second token gets from the other tokens of the first one's sentence, ``[N, H]``.
+
+    Special tokens and the second token itself do not count; NaN if no other token is left.
+
+    Args:
+        attention_BHQK: The maps.
+        values_NH: Attention of the N pairs.
+        pairs: The pairs; they must not contain special tokens.
+        batch: The batch.
+    """
+    real_BS = batch.attention_mask_BS.bool()
+    number_BS = batch.special_BS.cumsum(-1)
+    inside_BS = real_BS & ~batch.special_BS
+    sentences = int(number_BS.max()) + 1 if number_BS.numel() else 1
+    sentence_G = torch.arange(sentences, device=number_BS.device)[:, None]
+    mask_BGS = inside_BS[:, None] & (number_BS[:, None] == sentence_G)
+    # One product per batch and layer: a gather for each pair would need the pairs times the tokens.
+    total_BHGS = mask_BGS[:, None].to(attention_BHQK.dtype) @ attention_BHQK
+    group_N = number_BS[pairs.row_N, pairs.query_N]
+    same_N1 = (number_BS[pairs.row_N, pairs.key_N] == group_N)[:, None]
+    own_NH = attention_BHQK[pairs.row_N, :, pairs.key_N, pairs.key_N] * same_N1
+    others_N1 = mask_BGS.sum(-1)[pairs.row_N, group_N][:, None] - 1 - same_N1.long()
+    total_NH = total_BHGS[pairs.row_N, :, group_N, pairs.key_N] - values_NH - own_NH
+    return total_NH / others_N1.where(others_N1 > 0, torch.nan)

@@ -25,6 +25,7 @@ from bertsecrets.measures.linguistic.columns import (
     strongest,
 )
 from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
+from bertsecrets.measures.linguistic.random_words import RandomWords
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
 from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels, layer_means
 from bertsecrets.results.figures.style import sample_size
@@ -42,8 +43,8 @@ _LOWEST = -8
 
 Absent = Literal["exclude", "kovaleva"]
 
-UNIFORM, OVER_UNIFORM = "_uniform", "_over_uniform"
-"""Suffixes of the columns with the value under uniform attention, and with the difference from it."""
+UNIFORM, RANDOM, OVER_RANDOM = "_uniform", "_random", "_over_random"
+"""Suffixes of the columns with the value under uniform attention, that of random words, and the difference from it."""
 
 
 def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
@@ -69,7 +70,9 @@ class Features(Measure):
         ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special
             tokens included, in 0..1; with ``pool: sum``, the sum over j.
         ``<feature>_uniform``: the value under uniform attention on the same examples: 1/L for each token.
-        ``<feature>_over_uniform``: ``<feature>`` minus that, example by example; -1..1.
+        ``<feature>_random``: the expectation of the same head's number if as many random words of the example had the
+            feature, exactly (:class:`RandomWords`): the largest of several words exceeds 1/L in any head.
+        ``<feature>_over_random``: ``<feature>`` minus that, example by example; -1..1.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -113,9 +116,12 @@ class Features(Measure):
                 Column(name + UNIFORM, f"{label}, uniform attention", _RECEIVED, role="baseline")
                 for name, label in labels.items()
             ),
-            # On the same examples, two models differ in it by as much as in the feature itself.
             *(
-                Column(name + OVER_UNIFORM, f"{label}, over uniform attention", _RECEIVED, role="baseline")
+                Column(name + RANDOM, f"{label}, as many random words", _RECEIVED, role="baseline")
+                for name, label in labels.items()
+            ),
+            *(
+                Column(name + OVER_RANDOM, f"{label}, over as many random words", _RECEIVED, role="baseline")
                 for name, label in labels.items()
             ),
         )
@@ -127,7 +133,7 @@ class Features(Measure):
         as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
         self._as_zero_F = torch.tensor(as_zero)
         self._tokens: FeatureTokens | None = None
-        self._masked: tuple[Batch, Tensor] | None = None
+        self._masked: tuple[Batch, Tensor, RandomWords] | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
@@ -136,17 +142,20 @@ class Features(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         if self._masked is None or self._masked[0] is not batch:
             # The same for every layer of a batch.
-            self._masked = batch, self._masks(batch)
-        mask_BFS = self._masked[1]
+            mask_BFS = self._masks(batch)
+            by_token = self.matching == "kovaleva"
+            self._masked = batch, mask_BFS, RandomWords(self.features.values(), mask_BFS, batch, by_token)
+        _, mask_BFS, random_words = self._masked
         real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
         uniform_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
+        received_BHS = attention_received(attention_BHQK, real_BS)
         received_BHF, uniform_B1F = (
-            pooled(values_BHS, mask_BFS, self.features.values())
-            for values_BHS in (attention_received(attention_BHQK, real_BS), uniform_B1S)
+            pooled(values_BHS, mask_BFS, self.features.values()) for values_BHS in (received_BHS, uniform_B1S)
         )
         uniform_BHF = uniform_B1F.expand_as(received_BHF)
-        values_BHC = torch.cat((received_BHF, uniform_BHF, received_BHF - uniform_BHF), dim=-1)
-        as_zero_C = self._as_zero_F.repeat(3).to(values_BHC.device)
+        random_BHF = random_words.expected(received_BHS)
+        values_BHC = torch.cat((received_BHF, uniform_BHF, random_BHF, received_BHF - random_BHF), dim=-1)
+        as_zero_C = self._as_zero_F.repeat(4).to(values_BHC.device)
         return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
 
     def _masks(self, batch: Batch) -> Tensor:
@@ -161,8 +170,12 @@ class Features(Measure):
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
-        """Attention to each feature, compared with uniform attention; None if no example has any."""
-        names = [name for name in occurring(view) if not name.endswith(UNIFORM)]
+        """Attention to each feature, compared with as many random words; None if no example has any.
+
+        Raises:
+            MissingColumnError: If the run is of a version without that comparison.
+        """
+        names = [name for name in occurring(view) if not name.endswith((UNIFORM, RANDOM, OVER_RANDOM))]
         special = [name for name in names if name in ("cls", "sep")]
         words = [name for name in names if name not in SPECIAL]
         if not names:
@@ -174,9 +187,9 @@ class Features(Measure):
             [
                 "Each number is the largest mean attention that a token with the feature receives, averaged over the "
                 "examples that have such a token (Kovaleva et al. 2019, section 4.4). Uniform attention gives every token "
-                "1/L. The largest of several tokens exceeds that even if a head ignores the feature: the fair "
-                f"comparison is with a random model (measure=[{view.name}] compare_with=[initial,random]). Heads are counted "
-                "as above uniform attention by a one-sided t test of the differences from it over examples, at a false "
+                "1/L, but the largest of several tokens exceeds that even if a head ignores the feature: “as many random "
+                "words” is what the head would give on average if other words of the same example, as many of them, had the "
+                "feature. Heads are counted as above it by a one-sided t test of the differences over examples, at a false "
                 f"discovery rate of {RATE:.0%} over all heads and features."
             ],
             [_table(view, names)],
@@ -247,7 +260,7 @@ def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBl
 def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
     if not words:
         return []
-    title = "Attention to words, in multiples of uniform attention"
+    title = "Attention to words, in multiples of that to as many random words"
     figure = head_panels(
         [
             HeadPanel(
@@ -257,7 +270,7 @@ def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
             for name in words
         ],
         title=title,
-        unit="times uniform attention",
+        unit="times as many random words",
         note=sample_size([view.count(name) for name in words]),
         signed=True,
         ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
@@ -270,51 +283,75 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
     if not special:
         return []
     layers = {name: np.nanmean(view.value(name), 1) for name in special}
-    peaks = {name: int(mean_L.argmax()) for name, mean_L in layers.items()}
+    first = layers[special[0]]
+    if len(first) == 1:
+        received = " and ".join(f"{SPECIAL[name]} {number(layers[name][0])}" for name in special)
+        return [f"In the only layer, tokens give on average {received} of their attention to special tokens."]
+    peaks = {name: int(np.nanargmax(mean_L)) for name, mean_L in layers.items()}
     places = " and ".join(
         f"{SPECIAL[name]} in layer {peaks[name]} ({number(layers[name][peaks[name]])} on average over heads)"
+        if number(float(np.nanmin(layers[name]))) != number(float(np.nanmax(layers[name])))
+        else f"{SPECIAL[name]} equally in all layers ({number(layers[name][0])})"
         for name in special
     )
     order = ""
-    if len(special) == 2:
+    if len(special) == 2 and peaks["cls"] != peaks["sep"]:
         earlier = peaks["cls"] < peaks["sep"]
         order = (
             ", as in the paper: [CLS] early, [SEP] late" if earlier else ", unlike the paper's [CLS] early, [SEP] late"
         )
-    return [f"Most attention goes to {places}{order}."]
+    return [f"Most attention, by layer, goes to {places}{order}."]
 
 
 def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     if not words:
         return []
-    best = max(words, key=lambda name: float(np.nanmax(_ratio(view, name))))
-    ratio_LH = _ratio(view, best)
-    place = highest(ratio_LH)
+    certain = dict(zip(words, above_zero(view, [name + OVER_RANDOM for name in words]), strict=True))
+    heads = view.value(words[0]).size
+    if not any(certain_LH.any() for certain_LH in certain.values()):
+        return [
+            f"No head is shown to give any of the {len(words)} kinds of words more than as many random words of the same "
+            "examples."
+            if len(words) > 1
+            else f"No head is shown to give {feature_label(words[0])} more than as many random words of the same examples."
+        ]
+    ratios = {name: np.where(certain[name], _ratio(view, name), -1.0) for name in words}
+    best = max(words, key=lambda name: float(np.nanmax(ratios[name])))
+    place = highest(ratios[best])
     return [
-        f"The feature of words attended to most is {feature_label(best)}: {head_label(*place)} gives it "
-        f"{ratio_LH[place]:.1f} times what uniform attention would, heads on average {np.nanmean(ratio_LH):.1f} times."
+        f"Furthest above as many random words of the same examples is attention to {feature_label(best)} in "
+        f"{head_label(*place)}, {ratios[best][place]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
+        f"{feature_label(best)} significantly more."
     ]
 
 
+def _significantly(count: int, heads: int) -> str:
+    if heads == 1:
+        return "it is the only head, and gives"
+    return f"{count} of {heads} heads {'gives' if count == 1 else 'give'}"
+
+
 def _table(view: MeasureView, names: Sequence[str]) -> Table:
-    certain = above_zero(view, [name + OVER_UNIFORM for name in names])
-    header = ["feature", "examples", "mean of heads", "uniform", "heads above it", "highest head ± standard error"]
+    certain = above_zero(view, [name + OVER_RANDOM for name in names])
+    header = ["feature", "examples", "mean of heads", "uniform", "as many random words", "heads above that"]
+    header.append("highest head ± standard error")
     rows = [
         [
             feature_label(name),
             f"{view.count(name):,}",
             number(float(np.nanmean(view.value(name)))),
             number(float(np.nanmean(view.value(name + UNIFORM)))),
+            number(float(np.nanmean(view.value(name + RANDOM)))),
             f"{int(certain_LH.sum())} of {certain_LH.size}",
             strongest(view, name),
         ]
         for name, certain_LH in zip(names, certain, strict=True)
     ]
-    return Table(header, rows, "Features, over all heads, compared with uniform attention")
+    return Table(header, rows, "Features, over all heads, compared with as many random words")
 
 
 def _ratio(view: MeasureView, name: str) -> NDArray[np.float64]:
-    return view.value(name) / view.value(name + UNIFORM)
+    return view.value(name) / view.value(name + RANDOM)
 
 
 def _times(power: int) -> str:

@@ -27,9 +27,10 @@ from bertsecrets.measures.linguistic.columns import (
     pair_label,
     strongest,
 )
-from bertsecrets.measures.linguistic.equal_distances import EqualDistances
+from bertsecrets.measures.linguistic.equal_distances import EqualDistances, mean_received_from_others
 from bertsecrets.measures.linguistic.features import Absent, check_matching, feature_tokens, pooled
 from bertsecrets.measures.linguistic.matching import FeatureTokens, StringMatching
+from bertsecrets.measures.linguistic.random_words import RandomWords
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
 from bertsecrets.measures.linguistic.word_pairs import (
     OffsetPairs,
@@ -42,7 +43,7 @@ from bertsecrets.measures.linguistic.word_pairs import (
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -53,7 +54,9 @@ KOVALEVA = "token_to_token_kovaleva"
 """Name of the measure with ``matching=kovaleva``."""
 
 CLS_TO = "cls_to_"
-MEAN, BEYOND, FAR = "_mean", "_beyond_position", "_far"
+RANDOM = "_random"
+"""Suffix of the columns with what as many random words get from [CLS]."""
+MEAN, BEYOND, BEYOND_WORD, FAR = "_mean", "_beyond_position", "_beyond_received", "_far"
 UNIFORM = "uniform"
 
 
@@ -63,6 +66,7 @@ class _Found:
 
     batch: Batch
     mask_BFS: Tensor
+    random_words: RandomWords
     pairs: TokenPairs
     equal: EqualDistances
     far_N: Tensor
@@ -74,11 +78,16 @@ class TokenToToken(Measure):
     Columns:
         ``cls_to_<feature>``: the largest attention from the first token ([CLS]) to a token with the feature, in 0..1;
             with ``pool: sum``, to all of them together. The paper looks at the last layer.
+        ``cls_to_<feature>_random``: the expectation of the same if as many random words of the example had the feature,
+            exactly (:class:`RandomWords`).
         ``<pair>``: the largest attention from a token of a first word to a token of its second word, in 0..1.
         ``<pair>_mean``: mean attention over these pairs of tokens, except those that are the only pair at their signed
             distance (between the same sentences of the same example, without special tokens); in 0..1.
         ``<pair>_beyond_position``: the same mean of each pair's attention minus the mean of the other pairs at its
             distance. 0 is expected of a head that attends by position only; -1..1.
+        ``<pair>_beyond_received``: mean over the pairs of their attention minus the mean attention that the second token
+            gets from the other tokens of the first one's sentence. 0 is expected of a head that attends to such words from
+            everywhere; -1..1.
         ``<pair>_far``: as ``<pair>``, among tokens at least ``far`` apart.
         ``uniform``: 1/L, the attention to each of the L tokens under uniform attention.
 
@@ -133,9 +142,20 @@ class TokenToToken(Measure):
             self.name = KOVALEVA
             self.title = "Attention from token to token, by the original code's definitions"
         labels = {name: pair_label(name) for name in self.pairs}
-        kinds = {"": "", MEAN: ", mean", BEYOND: ", beyond position", FAR: ", far apart"}
+        kinds = {
+            "": "",
+            MEAN: ", mean",
+            BEYOND: ", beyond position",
+            BEYOND_WORD: ", beyond the word",
+            FAR: ", far apart",
+        }
+        targets = {CLS_TO + name: f"[CLS] → {feature_label(name)}" for name in self.features}
         self.columns = (
-            *(Column(CLS_TO + name, f"[CLS] → {feature_label(name)}", _WEIGHT) for name in self.features),
+            *(Column(name, label, _WEIGHT) for name, label in targets.items()),
+            *(
+                Column(name + RANDOM, f"{label}, as many random words", _WEIGHT, role="baseline")
+                for name, label in targets.items()
+            ),
             *(
                 Column(name + kind, label + text, _WEIGHT)
                 for kind, text in kinds.items()
@@ -178,16 +198,21 @@ class TokenToToken(Measure):
         size, heads = attention_BHQK.shape[:2]
         first_B = batch.attention_mask_BS.argmax(-1)
         row_BHK = attention_BHQK[torch.arange(size, device=first_B.device), :, first_B]
-        columns = [pooled(row_BHK, tokens.mask_BFS, self.features.values())]
+        columns = [
+            pooled(row_BHK, tokens.mask_BFS, self.features.values()),
+            tokens.random_words.expected(row_BHK),
+        ]
         if self.pairs:
             pairs = tokens.pairs
             values_NH = attention_BHQK[pairs.row_N, :, pairs.query_N, pairs.key_N]
             beyond_NH = values_NH - tokens.equal.mean_of_others(attention_BHQK, values_NH)
+            beyond_word_NH = values_NH - mean_received_from_others(attention_BHQK, values_NH, pairs, batch)
             most_BHP = self._pooled(values_NH, pairs, size, "amax")
             columns += [
                 most_BHP if self.absent == "exclude" else most_BHP.nan_to_num(0.0),
                 self._pooled(values_NH.masked_fill(beyond_NH.isnan(), torch.nan), pairs, size, "mean"),
                 self._pooled(beyond_NH, pairs, size, "mean"),
+                self._pooled(beyond_word_NH, pairs, size, "mean"),
                 self._pooled(values_NH.masked_fill(~tokens.far_N[:, None], torch.nan), pairs, size, "amax"),
             ]
         uniform_B = batch.lengths_B.to(attention_BHQK.dtype).reciprocal()
@@ -211,7 +236,9 @@ class TokenToToken(Measure):
         assert self._pair_tokens is not None
         pairs = self._pair_tokens.find(batch)
         far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
-        return _Found(batch, self._tokens.masks(batch), pairs, EqualDistances.of(pairs, batch), far_N)
+        mask_BFS = self._tokens.masks(batch)
+        random_words = RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
+        return _Found(batch, mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
 
     def reset(self) -> None:
         """Back to no examples."""
@@ -220,13 +247,17 @@ class TokenToToken(Measure):
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
-        """Attention of [CLS] in the last layer, and between linked words; None if no example has either."""
+        """Attention of [CLS] in the last layer, and between linked words; None if no example has either.
+
+        Raises:
+            MissingColumnError: If the run is of a version without one of the comparisons.
+        """
         names = occurring(view)
-        from_cls = [name for name in names if name.startswith(CLS_TO)]
+        from_cls = [name for name in names if name.startswith(CLS_TO) and not name.endswith(RANDOM)]
         pairs = [name.removesuffix(BEYOND) for name in names if name.endswith(BEYOND)]
         if not from_cls and not pairs:
             return None
-        certain = above_zero(view, [name + BEYOND for name in pairs]) if pairs else []
+        certain = _beyond_both(view, pairs)
         return Section(
             view.title,
             [*_cls_finding(view, from_cls), *_beyond_finding(view, pairs, certain)],
@@ -235,8 +266,10 @@ class TokenToToken(Measure):
                 "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the "
                 "same). “Beyond position” is the mean attention over all such pairs of tokens minus "
                 "the mean attention between other words of the same sentences at the same signed distance: a "
-                "head that attends by position only is expected to have 0. Heads are counted as beyond it by a one-sided "
-                f"t test over examples, at a false discovery rate of {RATE:.0%} over all heads and kinds of words."
+                "head that attends by position only is expected to have 0. “Beyond the word” is the mean attention minus "
+                "that which the same second words get from the other words of the first one's sentence. Heads are counted as "
+                "beyond both by one-sided t tests over examples, each at a false discovery rate of "
+                f"{RATE:.0%} over all heads and kinds of words."
             ],
             [_pair_table(view, names, pairs, certain)] if pairs else [],
             [*_cls_figure(view, from_cls), *_pair_figures(view, pairs, certain)],
@@ -264,12 +297,15 @@ def _cls_finding(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
     if not from_cls:
         return []
     means = {feature_label(name.removeprefix(CLS_TO)): float(np.nanmean(view.value(name)[-1])) for name in from_cls}
+    random = {
+        feature_label(name.removeprefix(CLS_TO)): float(np.nanmean(view.value(name + RANDOM)[-1])) for name in from_cls
+    }
     first, *others = sorted(means, key=lambda name: -means[name])
-    then = f", then to {others[0]} ({number(means[others[0]])})" if others else ""
-    uniform = float(np.nanmean(view.value(UNIFORM)))
+    heads = view.value(from_cls[0]).shape[1]
+    then = f", then to {others[0]} ({number(means[others[0]])}; {number(random[others[0]])})" if others else ""
     return [
-        f"In the last layer [CLS] attends most to {first} ({number(means[first])} on average over heads){then}; uniform "
-        f"attention gives {number(uniform)}."
+        f"In the last layer [CLS] attends most to {first} ({number(means[first])}{' on average over heads' * (heads > 1)}; as "
+        f"many random words get {number(random[first])}){then}."
     ]
 
 
@@ -292,7 +328,7 @@ def _pair_figures(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDA
         ],
         title="Attention between linked words beyond position",
         unit="attention beyond that at the same distance",
-        note=f"{counts}; pale: not above position alone at a false discovery rate of {RATE:.0%}",
+        note=f"{counts}; pale: not shown beyond both position and word at a false discovery rate of {RATE:.0%}",
         signed=False,
     )
     return [
@@ -306,7 +342,7 @@ def _pair_figures(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDA
             f"{view.name}_beyond_position",
             beyond,
             "Attention to linked words beyond that to other words at the same distance.",
-            "Heatmaps of heads; those not above position alone are pale.",
+            "Heatmaps of heads; those not shown beyond position and word are pale.",
         ),
     ]
 
@@ -320,9 +356,10 @@ def _pair_table(
         "highest head ± standard error",
         "its mean",
         "of that beyond position",
+        "of that beyond the word",
         "it far apart",
     ]
-    header += ["heads beyond position", "furthest beyond it ± standard error"]
+    header += ["heads beyond both", "furthest beyond position ± standard error"]
     rows = []
     for name, certain_LH in zip(pairs, certain, strict=True):
         place = highest(view.value(name))
@@ -334,22 +371,40 @@ def _pair_table(
                 strongest(view, name),
                 number(view.value(name + MEAN)[place]),
                 number(view.value(name + BEYOND)[place]),
+                number(view.value(name + BEYOND_WORD)[place]),
                 number(far),
                 f"{int(certain_LH.sum())} of {certain_LH.size}",
                 strongest(view, name + BEYOND),
             ]
         )
-    caption = "Linked words, and how much of the highest head's mean attention to them is left without position"
+    caption = "Linked words, and how much of the highest head's mean attention to them is left without position or word"
     return Table(header, rows, caption)
 
 
-def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[str]:
-    """Sentence on the pair with the head furthest beyond position, and on how many pairs have such a head."""
+def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> list[NDArray[np.bool_]]:
+    """Which heads attend to linked words beyond position, and beyond what those words get from everywhere."""
     if not pairs:
         return []
-    with_any = sum(bool(certain_LH.any()) for certain_LH in certain)
-    best = max(pairs, key=lambda name: float(np.nanmax(view.value(name + BEYOND))))
+    by_position, by_word = (above_zero(view, [name + end for name in pairs]) for end in (BEYOND, BEYOND_WORD))
+    return [position & word for position, word in zip(by_position, by_word, strict=True)]
+
+
+def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[str]:
+    """Sentence on how many pairs have a head beyond position and word, and on the one furthest beyond position."""
+    if not pairs:
+        return []
+    kinds = f"{len(pairs)} kind{'s' * (len(pairs) > 1)} of linked words"
+    furthest = {
+        name: np.where(certain_LH, view.value(name + BEYOND), -np.inf)
+        for name, certain_LH in zip(pairs, certain, strict=True)
+        if certain_LH.any()
+    }
+    if not furthest:
+        return [f"No head is shown to attend to any of {kinds} beyond both position and word."]
+    best = max(furthest, key=lambda name: float(furthest[name].max()))
+    place = highest(furthest[best])
+    value = with_error(view.value(best + BEYOND)[place], view.stderr(best + BEYOND)[place])
     return [
-        f"Beyond position, {with_any} of {len(pairs)} kinds of linked words have a head that attends to them; "
-        f"{strongest(view, best + BEYOND)} for {pair_label(best)} goes furthest."
+        f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
+        f"position and word; furthest beyond position goes {head_label(*place)} for {pair_label(best)} ({value})."
     ]

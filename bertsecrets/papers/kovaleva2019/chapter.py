@@ -12,6 +12,9 @@ from bertsecrets.papers.kovaleva2019.published import MODEL
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section, Table
+from bertsecrets.results.scores import LEVEL
+from bertsecrets.results.views import Grids
+from bertsecrets.statistics.student import mean_differs_from_zero
 
 _Values = TypeVar("_Values")
 
@@ -44,6 +47,29 @@ class PaperRuns:
         return condition.label(factors) if factors else condition.task
 
 
+def learned(condition: Condition) -> bool | None:
+    """Whether most seeds are shown to beat the constant answer on the first set; None where that was not tested."""
+    tests = [next(iter(run.scores["sets"].values())).get("p_constant") for run in condition.runs]
+    known = [float(p) for p in tests if p is not None]
+    return sum(p <= LEVEL for p in known) > len(known) / 2 if known else None
+
+
+def layer_difference(grids: Grids, first: int, second: int) -> tuple[float, bool]:
+    """The mean over heads of one layer minus that of another, and whether the difference is significant.
+
+    Over seeds, a paired t test; with one seed, at least 1.96 standard errors over examples, as if the errors of all heads
+    went the same way and those of the two layers opposite ways, which is the most that they can amount to.
+    """
+    delta_R = np.nanmean(grids.value_RLH[:, first], axis=1) - np.nanmean(grids.value_RLH[:, second], axis=1)
+    delta = float(delta_R.mean())
+    if len(delta_R) > 1:
+        spread = float(delta_R.std(ddof=1) / np.sqrt(len(delta_R)))
+        p = float(mean_differs_from_zero(delta, spread, len(delta_R)))
+        return delta, bool(p <= LEVEL)
+    errors = [float(np.nanmean(grids.stderr_RLH[0, layer])) for layer in (first, second)]
+    return delta, bool(abs(delta) > 1.96 * sum(errors))
+
+
 def layer_means(condition: Condition, measure: str, column: str) -> NDArray[np.float64] | None:
     """Mean over seeds and heads, ``[layers]``; None if no run of the condition has the column."""
     grids = condition.grids(measure, column)
@@ -67,7 +93,7 @@ class Claim:
     Args:
         statement: The statement, in our words.
         here: What the runs show.
-        holds: Whether it holds in the runs; None where they do not settle it.
+        holds: Whether it holds in the runs; None where that cannot be told from them.
     """
 
     statement: str
@@ -76,8 +102,56 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """``agrees``, ``does not agree`` or ``undecided``."""
-        return {True: "agrees", False: "does not agree", None: "undecided"}[self.holds]
+        """``agrees``, ``does not agree`` or ``cannot be told``."""
+        return {True: "agrees", False: "does not agree", None: "cannot be told"}[self.holds]
+
+
+class Answers(dict[str, "bool | None"]):
+    """Whether a statement holds in each condition, by name; None where that cannot be told."""
+
+    @property
+    def everywhere(self) -> bool | None:
+        """Whether it holds in every condition."""
+        if False in self.values():
+            return False
+        return None if None in self.values() or not self else True
+
+    @property
+    def mostly(self) -> bool | None:
+        """Whether it holds in more than half of the conditions."""
+        yes, no = (sum(answer is value for answer in self.values()) for value in (True, False))
+        if yes > len(self) / 2:
+            return True
+        return False if self and no >= len(self) / 2 else None
+
+    @property
+    def anywhere(self) -> bool | None:
+        """Whether it holds in some condition; that it is shown in none refutes nothing."""
+        return True if True in self.values() else None
+
+    def __str__(self) -> str:
+        told = [name for name, answer in self.items() if answer is not None]
+        untold = [name for name, answer in self.items() if answer is None]
+        yes = [name for name, answer in self.items() if answer]
+        parts = [held(yes, told)] if told else []
+        parts += [f"cannot be told for {', '.join(untold)}"] if untold else []
+        return "; ".join(parts)
+
+
+def without_unlearned(runs: "PaperRuns", conditions: Sequence[Condition], answers: Answers) -> Answers:
+    """The answers, with None for conditions that learned nothing: what their heads do says nothing about the task."""
+    names = {runs.name(condition) for condition in conditions if learned(condition) is False}
+    return Answers({name: None if name in names else answer for name, answer in answers.items()})
+
+
+def not_learned(runs: "PaperRuns", conditions: Sequence[Condition]) -> list[str]:
+    """A sentence on the conditions that learned nothing; none if all did."""
+    names = [runs.name(condition) for condition in conditions if learned(condition) is False]
+    if not names:
+        return []
+    return [
+        f"Nothing was learned, as far as the examples show, for: {', '.join(names)}; what their heads do is not judged."
+    ]
 
 
 @dataclass(frozen=True)

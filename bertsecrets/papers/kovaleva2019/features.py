@@ -6,17 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.measures.linguistic.columns import SPECIAL, feature_label
-from bertsecrets.measures.linguistic.features import OVER_UNIFORM, UNIFORM
+from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.papers.kovaleva2019.chapter import (
+    Answers,
     Chapter,
     Claim,
     PaperRuns,
     by_layer,
     claims_tables,
-    held,
+    layer_difference,
     layer_means,
+    not_learned,
     published_for,
+    without_unlearned,
 )
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -24,7 +27,7 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
-from bertsecrets.results.views import Change
+from bertsecrets.results.views import Change, Grids
 
 _MEASURE = "features"
 _PUBLISHED: dict[str, Mapping[str, tuple[float, ...]]] = {"cls": published.FIRST, "sep": published.SEPARATOR}
@@ -50,6 +53,7 @@ def features(runs: PaperRuns) -> Chapter | None:
         "Section 4.4, figure 6: attention to special tokens and linguistic features",
         paragraphs=[
             "The paper has no numbers of the model before fine-tuning; here both models saw the same examples.",
+            *not_learned(runs, measured),
             *(
                 f"No run measured attention to {token}: the paper's statement about it is left out."
                 for token in missing
@@ -69,18 +73,27 @@ def _place_claim(
     runs: PaperRuns, measured: Sequence[Condition], column: str, statement: str, *, late: bool
 ) -> list[Claim]:
     """Whether the layer that attends most to a special token lies in one half, among the runs that measured the token."""
-    means = {runs.name(condition): layer_means(condition, _MEASURE, column) for condition in measured}
-    peaks = {name: _peak(mean_L) for name, mean_L in means.items() if mean_L is not None}
-    if not peaks:
+    answers = Answers()
+    for condition in measured:
+        grids = condition.grids(_MEASURE, column)
+        mean_L = layer_means(condition, _MEASURE, column)
+        if grids is not None and mean_L is not None:
+            answers[runs.name(condition)] = _in_half(grids, mean_L, late=late)
+    if not answers:
         return []
-    names = [name for name, peak in peaks.items() if (peak >= 0.5) == late]
-    here = f"Its highest layer lies in the {'upper' if late else 'lower'} half {held(names, list(peaks))}."
-    return [Claim(statement, here, len(names) == len(peaks))]
+    here = f"Its highest layer lies in the {'upper' if late else 'lower'} half, significantly above the other half: {answers}."
+    return [Claim(statement, here, answers.everywhere)]
 
 
-def _peak(mean_L: NDArray[np.float64]) -> float:
-    """Position of the highest layer, from 0 for the first layer to 1 for the last."""
-    return int(np.argmax(mean_L)) / max(1, len(mean_L) - 1)
+def _in_half(grids: Grids, mean_L: NDArray[np.float64], *, late: bool) -> bool | None:
+    """Whether the highest layer lies in one half; None if the highest layers of the two halves do not differ."""
+    if len(mean_L) < 2 or not np.isfinite(mean_L).all():
+        return None
+    half = [layer for layer in range(len(mean_L)) if (layer / (len(mean_L) - 1) >= 0.5) == late]
+    rest = [layer for layer in range(len(mean_L)) if layer not in half]
+    inside, outside = (max(layers, key=lambda layer: mean_L[layer]) for layers in (half, rest))
+    gap, certain = layer_difference(grids, inside, outside)
+    return gap > 0 if certain else None
 
 
 def _figure(runs: PaperRuns, measured: Sequence[Condition], column: str) -> list[FigureBlock]:
@@ -120,19 +133,19 @@ def _special_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table
 def _before_and_after(condition: Condition) -> dict[str, list[Change]]:
     """Changes since before fine-tuning, by column, one for each seed in which both models were measured.
 
-    Columns over uniform attention change as much as those without it, and are left out.
+    Columns of random words are left out.
     """
     replicates = condition.replicates(_MEASURE)
     by_column: dict[str, list[Change]] = {}
     for view in () if replicates is None else replicates.views:
         for column, change in view.compared.get(INITIAL, {}).items():
-            if not column.endswith(OVER_UNIFORM):
+            if not column.endswith((RANDOM, OVER_RANDOM)):
                 by_column.setdefault(column, []).append(change)
     return by_column
 
 
 def _words_claim(runs: PaperRuns, measured: Sequence[Condition]) -> list[Claim]:
-    rising, compared = [], []
+    rising = Answers()
     for condition in measured:
         words = [
             change
@@ -141,18 +154,19 @@ def _words_claim(runs: PaperRuns, measured: Sequence[Condition]) -> list[Claim]:
             if column not in SPECIAL
         ]
         if words:
-            name = runs.name(condition)
-            compared.append(name)
-            rising += [name] if any((word.differs_LH & (word.delta_LH > 0)).any() for word in words) else []
-    if not compared:
+            # That no head is shown to rise does not show that none does.
+            risen = any((word.differs_LH & (word.delta_LH > 0)).any() for word in words)
+            rising[runs.name(condition)] = True if risen else None
+    if not rising:
         return []
+    rising = without_unlearned(runs, measured, rising)
     return [
         Claim(
             "Fine-tuning makes some heads attend more to words that matter for the task, but negligibly "
             "(shown without the pre-trained model's numbers).",
-            "Heads that attend significantly more to some kind of word than before fine-tuning exist "
-            f"{held(rising, compared)}; the table shows how much more.",
-            bool(rising),
+            f"Heads that attend significantly more to some kind of word than before fine-tuning exist: {rising}; the table "
+            "shows how much more.",
+            rising.anywhere,
         )
     ]
 

@@ -77,7 +77,7 @@ def _claims_in_words(claims: Sequence[Claim]) -> list[str]:
     counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
     parts = [f"agree with {counts[True]}"] if counts[True] else []
     parts += [f"disagree with {counts[False]}"] if counts[False] else []
-    parts += [f"leave {counts[None]} undecided"] if counts[None] else []
+    parts += [f"cannot tell {counts[None]}"] if counts[None] else []
     verdicts = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
     return [
         f"Of {len(claims)} statement{'s' * (len(claims) > 1)} of the paper, these runs {verdicts}.",
@@ -90,8 +90,9 @@ def _reading() -> Section:
         "How to read this page",
         paragraphs=[
             "Layers and heads are counted from 0; the paper counts from 1, so that its head 12-9 is layer 11 · head 8 here, "
-            "l11h08 in tables. Numbers of the paper's figures were read off the pictures. A statement “agrees” where the "
-            "means of the runs do what it says; that is not a test, and with few seeds or examples a mean may do so by "
-            "chance. Where something was tested, the text next to the statement says so."
+            "l11h08 in tables. Numbers of the paper's figures were read off the pictures. A statement “cannot be told” "
+            "for a task that was not learned, for differences that are not significant, for changes within rounding, and "
+            "where any sample would fulfil it, such as that the best of many heads improves. Differences between layers are "
+            "tested over seeds, or over examples where there is one seed."
         ],
     )

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns, claims_tables, held, published_for
+from bertsecrets.papers.kovaleva2019.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.measure import Patterns
-from bertsecrets.patterns.section import over_seeds
+from bertsecrets.patterns.section import ANNOTATED, NAMED, over_seeds
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.captures import FOLDER, read_maps, read_steps
 from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
@@ -52,7 +52,7 @@ def patterns(runs: PaperRuns) -> Chapter | None:
         bars,
         _NAMES,
         title="Share of each attention pattern",
-        note=f"{sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples "
+        note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples "
         "where there is one seed",
         unit="share of attention maps",
     )
@@ -60,8 +60,9 @@ def patterns(runs: PaperRuns) -> Chapter | None:
     section = Section(
         "Section 4.1, figures 1 and 2: which patterns do the heads show?",
         paragraphs=[
+            ANNOTATED,
             "Shares of patterns depend on the classifier as well as on the model: with the same annotated maps and nearly the "
-            "same network, Prasanna et al. 2020 found shares that differ from the paper's by up to 30 percentage points."
+            "same network, Prasanna et al. 2020 found shares that differ from the paper's by up to 30 percentage points.",
         ],
         tables=[
             *claims_tables(claims),
@@ -89,29 +90,52 @@ def _with_published(shares: Mapping[str, float], theirs: Sequence[float] | None)
 
 
 def _claims(bars: Sequence[ShareBar]) -> list[Claim]:
-    shares = {bar.name: _shares(bar) for bar in bars}
-    names = list(shares)
-    informative = {name: share["heterogeneous"] + share["block"] for name, share in shares.items()}
-    within = [name for name in names if 0.32 - _CLOSE <= informative[name] <= 0.61 + _CLOSE]
-    heterogeneous = [name for name in names if shares[name]["heterogeneous"] < 0.5]
-    vertical = [name for name in names if shares[name]["vertical"] >= 1 / 3]
+    ends = {bar.name: _ends(bar) for bar in bars}
+    informative = [share["heterogeneous"] + share["block"] for share in (_shares(bar) for bar in bars)]
+    within, heterogeneous, vertical = Answers(), Answers(), Answers()
+    for name, (low, high) in ends.items():
+        within[name] = _between(low["informative"], high["informative"], 0.32 - _CLOSE, 0.61 + _CLOSE)
+        heterogeneous[name] = _between(low["heterogeneous"], high["heterogeneous"], -1.0, 0.5)
+        vertical[name] = _between(low["vertical"], high["vertical"], 1 / 3, 2.0)
     return [
         Claim(
             "Maps that could be informative (heterogeneous and block) are 32% to 61% of all, by task.",
-            f"They are {_range(list(informative.values()))}; within 5 points of that range {held(within, names)}.",
-            len(within) == len(names),
+            f"They are {_range(informative)}; within 5 points of that range, with their intervals: {within}.",
+            within.everywhere,
         ),
         Claim(
             "In most cases less than half of the maps are heterogeneous (in the paper's figure, for 4 of 7 tasks).",
-            f"Less than half {held(heterogeneous, names)}.",
-            len(heterogeneous) > len(names) / 2,
+            f"Less than half, with their intervals: {heterogeneous}.",
+            heterogeneous.mostly,
         ),
         Claim(
             "At least a third of the heads simply attend to [SEP] and [CLS] (in the paper's figure, for 4 of 7 tasks).",
-            f"A third or more of the maps are vertical {held(vertical, names)}.",
-            len(vertical) > len(names) / 2,
+            f"A third or more of the maps are vertical, with their intervals: {vertical}.",
+            vertical.mostly,
         ),
     ]
+
+
+def _ends(bar: ShareBar) -> tuple[dict[str, float], dict[str, float]]:
+    """Lower and upper ends of the intervals of all shares, in 0..1, and of heterogeneous and block maps together."""
+    reach = dict(zip(_NAMES, np.asarray(bar.error_C).tolist(), strict=True))
+    shares = _shares(bar)
+    shares["informative"] = shares["heterogeneous"] + shares["block"]
+    reach["informative"] = reach["heterogeneous"] + reach["block"]
+    low, high = ({name: share + sign * reach[name] for name, share in shares.items()} for sign in (-1, 1))
+    return (
+        {name: max(0.0, end) for name, end in low.items()},
+        {name: min(1.0, end) for name, end in high.items()},
+    )
+
+
+def _between(low: float, high: float, least: float, most: float) -> bool | None:
+    """Whether an interval lies inside two limits; None if it reaches over one of them or is not known."""
+    if not np.isfinite([low, high]).all():
+        return None
+    if least <= low and high <= most:
+        return True
+    return False if high < least or low > most else None
 
 
 def _range(shares: Sequence[float]) -> str:

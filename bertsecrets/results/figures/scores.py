@@ -26,7 +26,7 @@ def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
     """A row for each metric: a filled dot for the model, a hollow square for a constant answer.
 
     Args:
-        rows: The metrics, first at the top. Where a standard error is known, a 95 % interval is drawn.
+        rows: The metrics, first at the top. Where its ends are known, a 95 % interval is drawn.
         title: What the figure shows.
         count: Number of examples, one for all or one for each row.
 
@@ -50,7 +50,7 @@ def scores(rows: Sequence[Score], *, title: str, count: ArrayLike) -> Figure:
         axes.plot([], [], "o", color=ACCENTS[0], label="fine-tuned model")
         axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label="constant answer")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        interval = "; bars: 95 % interval" if any(np.isfinite(row.stderr) for row in rows) else ""
+        interval = "; bars: 95 % interval" if any(np.isfinite(row.low) for row in rows) else ""
         footnote(figure, sample_size(count) + interval)
     return figure
 
@@ -63,8 +63,9 @@ def _draw_row(axes: Axes, height: int, row: Score) -> None:
     if not np.isfinite(row.value):
         axes.text(0.01, height, "undefined", va="center", fontsize=8.0, color=QUIET)
         return
-    if np.isfinite(row.stderr):
-        axes.errorbar(row.value, height, xerr=1.96 * row.stderr, color=ACCENTS[0], capsize=3, zorder=3)
+    if np.isfinite(row.low):
+        reach = [[row.value - row.low], [row.high - row.value]]
+        axes.errorbar([row.value], [height], xerr=reach, color=ACCENTS[0], capsize=3, zorder=3)
     axes.plot(row.value, height, "o", color=ACCENTS[0], markersize=7, zorder=4)
     axes.annotate(
         number(row.value, 3),

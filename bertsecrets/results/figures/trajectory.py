@@ -27,7 +27,14 @@ _FEW_STEPS = 25
 
 
 def trajectory(
-    steps: Sequence[int], value_SLH: ArrayLike, *, title: str, unit: str, count: ArrayLike, highlight: int = 5
+    steps: Sequence[int],
+    value_SLH: ArrayLike,
+    *,
+    title: str,
+    unit: str,
+    count: ArrayLike,
+    highlight: int = 5,
+    named: Sequence[tuple[int, int]] | None = None,
 ) -> Figure:
     """Two panels over training steps: the mean of each layer, and every head with the most changed ones named.
 
@@ -38,6 +45,7 @@ def trajectory(
         unit: Label of the y axis, with its unit.
         count: Number of examples, one for all or any shape.
         highlight: Number of heads to name; with a single step, those furthest from the median head.
+        named: The heads ``(layer, head)`` to name, for a page that ranks heads elsewhere; None to choose them here.
 
     Raises:
         ValueError: If ``steps`` and ``value_SLH`` differ in length or are empty.
@@ -51,9 +59,10 @@ def trajectory(
         _draw_layers(top, steps, values_SLH)
         top.set_title("mean over the heads of each layer; band: ± one standard error", loc="left", fontsize=9.0)
         layer_bar(figure, [top], values_SLH.shape[1])
-        chosen = most_changed(values_SLH, highlight)
+        chosen = most_changed(values_SLH, highlight) if named is None else list(named)
         _draw_heads(bottom, steps, values_SLH, chosen)
-        bottom.set_title(_heads_title(len(steps), len(chosen)), loc="left", fontsize=9.0)
+        heads_title = _heads_title(len(steps), len(chosen)) if named is None else _named_title(len(chosen))
+        bottom.set_title(heads_title, loc="left", fontsize=9.0)
         for axes in (top, bottom):
             axes.set_ylabel(unit)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
@@ -88,6 +97,10 @@ def _last_finite(value_SLH: NDArray[np.float64]) -> NDArray[np.float64]:
 def _heads_title(num_steps: int, num_chosen: int) -> str:
     which = "furthest from the median head" if num_steps == 1 else "that changed most"
     return f"every head (grey); the {num_chosen} {which} in colour" if num_chosen else "every head (grey)"
+
+
+def _named_title(num_chosen: int) -> str:
+    return f"every head (grey); the first {num_chosen} of the list in colour" if num_chosen else "every head (grey)"
 
 
 def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64]) -> None:

@@ -220,6 +220,7 @@ class Report:
         facts: Names and values worth knowing at a glance, e.g. ``("model", "bert-base-uncased")``.
         sections: The sections in order; their findings appear at the top of the page, too.
         notes: Sentences before the findings, such as on runs that were left out.
+        links: Texts and relative addresses of other pages.
     """
 
     title: str
@@ -227,6 +228,7 @@ class Report:
     facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
+    links: Sequence[tuple[str, str]] = ()
 
     @property
     def lead(self) -> list[str]:

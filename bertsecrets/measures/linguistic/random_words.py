@@ -1,0 +1,133 @@
+"""What as many random words get: the expectation that a maximum over several words is compared with."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.measures.linguistic.word_features import Feature
+
+
+def chance_of_rank(size_B: Tensor, drawn_BF: Tensor, ranks: int) -> Tensor:
+    """Probability that the largest of k numbers drawn from n without replacement is the r-th largest of all.
+
+    p(r) = C(n - 1 - r, k - 1) / C(n, k) for r = 0..n - k, else 0. Float64 ``[B, F, ranks]``; all 0 for k = 0.
+
+    Args:
+        size_B: n, int64.
+        drawn_BF: k, int64, 0..n.
+        ranks: Number of ranks.
+    """
+    size_B11, drawn_BF1 = size_B[:, None, None].double(), drawn_BF[:, :, None].double()
+    rank_R = torch.arange(ranks, device=size_B.device, dtype=torch.float64)
+    possible_BFR = (drawn_BF1 > 0) & (rank_R <= size_B11 - drawn_BF1)
+    log_BFR = _log_binomial((size_B11 - 1 - rank_R).clamp(min=0), drawn_BF1 - 1) - _log_binomial(size_B11, drawn_BF1)
+    return torch.where(possible_BFR, log_BFR, -torch.inf).exp()
+
+
+def _log_binomial(n: Tensor, k: Tensor) -> Tensor:
+    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma((n - k).clamp(min=0) + 1)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Random units of tokens, as many as have each of some features.
+
+    Args:
+        places: The features' places among all features.
+        unit_BS: Unit of each token, int64; S for tokens outside.
+        chance_BFS: Weight of the r-th largest unit in the expectation, for features pooled by their maximum.
+        share_BF: Share of the units that is drawn, for features pooled by their sum; NaN for the others.
+    """
+
+    places: tuple[int, ...]
+    unit_BS: Tensor
+    chance_BFS: Tensor
+    share_BF: Tensor
+
+    @classmethod
+    def of(cls, places: Sequence[int], features: Sequence[Feature], unit_BS: Tensor, mask_BFS: Tensor) -> "_Draw":
+        size, length = unit_BS.shape
+        inside_BS = unit_BS < length
+        number_B = torch.where(inside_BS, unit_BS + 1, 0).amax(-1)
+        unit_BFS = unit_BS[:, None].expand_as(mask_BFS)
+        has_BFU = torch.zeros((size, mask_BFS.shape[1], length + 1), dtype=torch.int64, device=unit_BS.device)
+        drawn_BF = has_BFU.scatter_reduce(2, unit_BFS, mask_BFS.long(), "amax")[..., :length].sum(-1)
+        # On the CPU, and then in single precision where the device has no float64 (MPS).
+        number_B, drawn_BF = number_B.cpu(), drawn_BF.cpu()
+        chance_BFS = chance_of_rank(number_B, drawn_BF, length)
+        share_BF = drawn_BF.double() / number_B.clamp(min=1)[:, None]
+        share_BF[:, [feature.pool != "sum" for feature in features]] = torch.nan
+        kind = (unit_BS.device, torch.float32 if unit_BS.device.type == "mps" else torch.float64)
+        return cls(tuple(places), unit_BS, chance_BFS.to(*kind), share_BF.to(*kind))
+
+    def expected(self, values_BHS: Tensor) -> Tensor:
+        """Expected pooled value, ``[B, H, F]``."""
+        size, heads, length = values_BHS.shape
+        unit_BHS = self.unit_BS[:, None].expand_as(values_BHS)
+        # Attention is at least 0: -1 stands behind all units.
+        most_BHU = values_BHS.new_full((size, heads, length + 1), -1.0).scatter_reduce(
+            2, unit_BHS, values_BHS, "amax", include_self=False
+        )[..., :length]
+        sorted_BHS = most_BHU.sort(-1, descending=True).values
+        largest_BHF = torch.einsum("bhs,bfs->bhf", sorted_BHS, self.chance_BFS.to(values_BHS.dtype))
+        total_BH1 = (values_BHS * (self.unit_BS < length)[:, None]).sum(-1, keepdim=True)
+        share_B1F = self.share_BF[:, None].to(values_BHS.dtype)
+        return torch.where(share_B1F.isnan(), largest_BHF, total_BH1 * share_B1F)
+
+
+class RandomWords:
+    """The expected value of each feature if as many random words of the example had it.
+
+    For words, the units drawn are words (of which a maximum takes the highest token), without special tokens; for special
+    tokens, and with matching by spelling, which ignores words, they are tokens. One special token among L tokens thus
+    gives 1/L, as the attention received adds up to 1.
+
+    Args:
+        features: The F features.
+        mask_BFS: Mask of the tokens with each feature.
+        batch: The batch.
+        by_token: Whether words' features are matched by spelling.
+    """
+
+    def __init__(self, features: Iterable[Feature], mask_BFS: Tensor, batch: Batch, by_token: bool) -> None:
+        features = list(features)
+        real_BS = batch.attention_mask_BS.bool()
+        special = [place for place, feature in enumerate(features) if feature.special is not None]
+        words = [place for place, feature in enumerate(features) if feature.special is None]
+        text_BS = real_BS & ~batch.special_BS
+        self._draws = [
+            _Draw.of(places, [features[place] for place in places], unit_BS, mask_BFS[:, places])
+            for places, unit_BS in (
+                (special, _numbered(real_BS)),
+                (words, _numbered(text_BS) if by_token else _words(batch.word_BS, text_BS)),
+            )
+            if places
+        ]
+        self._absent_B1F = ~mask_BFS.any(-1)[:, None]
+
+    def expected(self, values_BHS: Tensor) -> Tensor:
+        """The expectations, ``[B, H, F]``; NaN where no token of the example has the feature.
+
+        Args:
+            values_BHS: What each token gets, at least 0.
+        """
+        expected_BHF = values_BHS.new_empty((*values_BHS.shape[:2], self._absent_B1F.shape[-1]))
+        for draw in self._draws:
+            expected_BHF[:, :, list(draw.places)] = draw.expected(values_BHS)
+        return expected_BHF.masked_fill(self._absent_B1F, torch.nan)
+
+
+def _numbered(inside_BS: Tensor) -> Tensor:
+    """Each token a unit of its own; S outside."""
+    return (inside_BS.cumsum(-1) - 1).masked_fill(~inside_BS, inside_BS.shape[-1])
+
+
+def _words(word_BS: Tensor, text_BS: Tensor) -> Tensor:
+    """The number of each token's word among those of the example with a token, from 0; S outside."""
+    inside_BS = text_BS & (word_BS >= 0)
+    before_BS = torch.cat((torch.full_like(word_BS[:, :1], -1), word_BS[:, :-1]), -1)
+    starts_BS = inside_BS & (word_BS != before_BS)
+    return (starts_BS.cumsum(-1) - 1).masked_fill(~inside_BS, word_BS.shape[-1])
