@@ -184,11 +184,11 @@ def test_a_cycle_is_reported_with_its_line_or_skipped(tmp_path: Path) -> None:
     # "works" depends on "Nothing", which depends on it; "!" hangs on the circle.
     path = written(tmp_path, SENTENCE + SPELT.replace("\t0\troot", "\t1\tdep"))
     with pytest.raises(
-        UserError, match=r"toy.conllu:17: sentence 2, word 1: its heads lead back to it and never to a root"
+        UserError, match=r"toy.conllu:16: sentence 2, word 1: its heads lead back to it and never to a root"
     ):
         list(read_conllu(path))
     with pytest.warns(
-        UserWarning, match=r"left out 1 sentences that are not valid; the first: .*:17: sentence 2, word 1"
+        UserWarning, match=r"left out 1 sentences that are not valid; the first: .*:16: sentence 2, word 1"
     ):
         sentences = list(read_conllu(path, skip_bad=True))
     assert [text for text, _ in sentences] == ["He  doesn't (now) eat du pain."]

@@ -26,7 +26,7 @@ from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
 
 Array = NDArray[np.float64]
 OFFSETS = (-3, -2, -1, 1, 2, 3)
@@ -337,6 +337,14 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     assert counts[0] == max(counts)
     assert [block.name for block in section.figures] == ["dependency", "dependency_heads"]
     assert "relations, one head finds the syntactic head" in section.findings[0]
+    compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
+    assert compared is not None
+    [relations] = compared.tables
+    assert list(relations.header) == ["relation", "a", "b"]
+    first = record.relations[0]
+    text = f"{100 * first.accuracy:.1f} l00h0{first.head} ({100 * first.baseline:.1f})"
+    assert list(relations.rows[0]) == ["all", text, text]
+    assert {row["condition"] for row in compared.rows} == {"a", "b"}
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need
 from bertsecrets.measures.dependency.gold import Counting, Gold, is_listed, relation_counts
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
-from bertsecrets.measures.dependency.section import dependency_section
+from bertsecrets.measures.dependency.section import dependency_comparison, dependency_section
 from bertsecrets.measures.dependency.words import FromWord, pointed_to, word_maps
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import Comparison, MeasureView
 
 ALL = "all"
 FROM_HEAD = "_from_head"
@@ -360,6 +360,11 @@ class Dependency(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Table 1 of the paper, with heads chosen and scored on different sentences."""
         return dependency_section(view)
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """The best head of each relation by condition."""
+        return dependency_comparison(comparison)
 
 
 def _interval(drawn_K: Array, words_K: Array) -> tuple[float, float]:

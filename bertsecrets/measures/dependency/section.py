@@ -1,13 +1,16 @@
 """The section on dependency heads: table 1 of Clark et al. 2019."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
-from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.formatting import head_code, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.sections import condition_rows
+from bertsecrets.results.views import Comparison, MeasureView
 
 _PANELS, _ROWS = 12, 40
 _UNIT = "share of words whose head is found"
@@ -50,6 +53,51 @@ def dependency_section(view: MeasureView) -> Section | None:
         caption = f"The {len(panels)} most frequent relations, head by head, in the better of two directions."
         blocks.append(FigureBlock(f"{view.name}_heads", by_head, caption, "Heatmaps of heads, one for each relation."))
     return Section(view.title, _findings(record, everything, relations), [_how(record)], [_table(scores)], blocks)
+
+
+def dependency_comparison(comparison: Comparison) -> Section | None:
+    """The best head of each relation by condition, mean over seeds; None without a record of any condition."""
+    scores: dict[str, dict[str, list[RelationScore]]] = {}
+    rows: list[Mapping[str, object]] = []
+    for label, replicates in comparison.replicates.items():
+        for view in replicates.views:
+            record = DependencyRecord.read(view.extras)
+            for score in record.relations if record is not None else ():
+                scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
+        for column in replicates.columns:
+            grids = replicates.grids(column.name)
+            if grids is not None:
+                name = replicates.views[0].name
+                rows += condition_rows(label, name, column.name, grids.value_RLH, grids.stderr_RLH)
+    if not scores:
+        return None
+    relations = list(dict.fromkeys(relation for condition in scores.values() for relation in condition))
+    cells = [
+        [relation, *(_cell(condition.get(relation, [])) for condition in scores.values())] for relation in relations
+    ]
+    title = next(iter(comparison.replicates.values())).title
+    table = Table(
+        ["relation", *scores], cells, "The best head of each relation, on sentences that it was not chosen on"
+    )
+    return Section(
+        title,
+        [],
+        [
+            "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); mean over seeds."
+        ],
+        [table],
+        rows=rows,
+    )
+
+
+def _cell(scores: list[RelationScore]) -> str:
+    if not scores:
+        return number(float("nan"))
+    accuracy, baseline = (
+        float(np.mean(values)) for values in zip(*((s.accuracy, s.baseline) for s in scores), strict=True)
+    )
+    places = ", ".join(dict.fromkeys(head_code(score.layer, score.head) for score in scores))
+    return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
 
 
 def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

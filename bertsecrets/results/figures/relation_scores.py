@@ -37,6 +37,6 @@ def relation_scores(rows: Sequence[ScoreRow], *, title: str, unit: str, baseline
         axes.set_xlim(0, 1)
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.set_xlabel(unit)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper right", frameon=False, ncols=2)
+        axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
         footnote(figure, note)
     return figure
