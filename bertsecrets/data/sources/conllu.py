@@ -60,18 +60,18 @@ class ConlluSource(SplitFiles):
         super().__init__(task, root / task.conllu.folder, task.conllu.files)
         self.layout: ConlluLayout = task.conllu
         self.skip_bad_rows = skip_bad_rows
-        self.found = None if task.conllu.files else _files_of(self.folder)
+        self.discovered = None if task.conllu.files else _files_of(self.folder)
 
     def has(self, split: str) -> bool:
-        return super().has(split) if self.found is None else bool(self.found.get(split))
+        return super().has(split) if self.discovered is None else bool(self.discovered.get(split))
 
     def examples(self, split: str) -> list[Example]:
-        paths = [self.path(split)] if self.found is None else self.found.get(split, [])
+        paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
         if not paths:
             raise UserError(
                 f"Folder '{self.folder}' has no file of split '{split}'; add one with {_SPLITS[split][0]} in its name."
             )
-        if self.found is not None:
+        if self.discovered is not None:
             rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
         examples: list[Example] = []
         for path in paths:
