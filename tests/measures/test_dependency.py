@@ -69,14 +69,10 @@ def test_words_by_hand() -> None:
 
 
 def naive_words(token: Array, word_of: list[int], words: int) -> Array:
-    out = np.zeros((words, words))
-    for i in range(words):
-        rows = [q for q, word in enumerate(word_of) if word == i]
-        for j in range(words):
-            cols = [k for k, word in enumerate(word_of) if word == j]
-            if rows and cols:
-                out[i, j] = np.mean([sum(token[q, k] for k in cols) for q in rows])
-    return out
+    """One map, word by word: the sum of the columns of each word, then the mean of the rows of each word."""
+    tokens_of = [[place for place, word in enumerate(word_of) if word == i] for i in range(words)]
+    into = np.stack([token[:, places].sum(1) for places in tokens_of], 1)
+    return np.stack([into[places].mean(0) if places else np.zeros(words) for places in tokens_of])
 
 
 def naive(
@@ -101,9 +97,9 @@ def naive(
                     continue
                 answers = []
                 for attention in per_head:
-                    scores = attention[asks] if direction == 0 else attention[:, asks]
-                    ranked = [(-scores[j], j) for j in range(len(words)) if j != asks and present[j]]
-                    answers.append(min(ranked)[1] if ranked else asks)
+                    scores = (attention[asks] if direction == 0 else attention[:, asks]).tolist()
+                    others = [j for j in range(len(words)) if j != asks and present[j]]
+                    answers.append(max(others, key=lambda j: scores[j]) if others else asks)
                 by_offset = [min(max(asks + offset, 0), len(words) - 1) for offset in OFFSETS]
                 pair = np.array(answers) == word.head, np.array(by_offset) == word.head
                 for name in ("all", word.relation):
