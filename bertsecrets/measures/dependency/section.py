@@ -124,7 +124,7 @@ def _findings(record: DependencyRecord, everything: list[RelationScore], relatio
         )
     for score in everything:
         findings.append(
-            f"No head knows syntax as a whole: the best one, {head_label(score.layer, score.head)}, finds the heads of "
+            f"Over all relations the best head is {head_label(score.layer, score.head)}: it finds the heads of "
             f"{_percent(score.accuracy)} % of all words, offset {score.offset:+d} {_percent(score.baseline)} %."
         )
     return findings
