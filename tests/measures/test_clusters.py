@@ -142,8 +142,9 @@ def network_maps(network: Any, inputs: dict[str, torch.Tensor], row: int) -> lis
 def test_groups_and_points_of_known_distances() -> None:
     points = np.array([[0, 0], [0, 1], [1, 0], [10, 10], [10, 11], [30, 0.0]])
     distance_NN = np.linalg.norm(points[:, None] - points, axis=-1)
-    assert groups_of(distance_NN).tolist() == [0, 0, 0, 1, 1, 2]
-    assert groups_of(distance_NN, 2).tolist() == [0, 0, 0, 0, 0, 1]
+    # Divergences are squares of distances.
+    assert groups_of(distance_NN**2).tolist() == [0, 0, 0, 1, 1, 2]
+    assert groups_of(distance_NN**2, 2).tolist() == [0, 0, 0, 0, 0, 1]
     assert groups_of(np.zeros((5, 5))).tolist() == [0] * 5
     drawn, stress = in_the_plane(distance_NN, seed=0)
     assert np.linalg.norm(drawn[:, None] - drawn, axis=-1) == pytest.approx(distance_NN, abs=1e-2)
@@ -152,9 +153,9 @@ def test_groups_and_points_of_known_distances() -> None:
 
 def test_a_group_is_as_stable_as_it_is_found_again() -> None:
     points = np.array([0.0, 0.1, 5.0, 5.1, 5.2])
-    same = np.abs(points[:, None] - points)
+    same = (points[:, None] - points) ** 2
     moved = np.array([0.0, 0.1, 0.2, 5.1, 5.2])
-    other = np.abs(moved[:, None] - moved)
+    other = (moved[:, None] - moved) ** 2
     group_N = groups_of(same, 2)
     assert group_N.tolist() == [1, 1, 0, 0, 0]
     # The larger group keeps two of its three heads, the smaller is two of three.

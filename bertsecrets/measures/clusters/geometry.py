@@ -25,23 +25,26 @@ def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
 
 
 def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]:
-    """The group of each head, from 0 in descending order of size, by average linkage.
+    """The group of each head, from 0 in descending order of size, by Ward's linkage of the roots of the divergences.
+
+    The root of the Jensen-Shannon divergence is a Euclidean distance (Fuglede and Topsoe 2004), as Ward's method needs.
 
     Args:
-        distance_NN: Symmetric distances.
+        distance_NN: Symmetric divergences.
         count: Number of groups; None for the number from 2 to 15 with the highest silhouette.
     """
     heads = len(distance_NN)
     if heads < 3:
         return np.zeros(heads, np.int64)
-    tree = hierarchy.linkage(squareform(distance_NN, checks=False), "average")
+    root_NN = np.sqrt(distance_NN)
+    tree = hierarchy.linkage(squareform(root_NN, checks=False), "ward")
     if count is None:
         cuts = [_cut(tree, number) for number in range(2, min(_MOST_GROUPS, heads - 1) + 1)]
         # Tied distances may not allow for a cut into every number of groups.
         valid = [labels_N for labels_N in cuts if 1 < len(set(labels_N)) < heads]
         if not valid:
             return np.zeros(heads, np.int64)
-        labels_N = max(valid, key=lambda labels_N: silhouette_score(distance_NN, labels_N, metric="precomputed"))
+        labels_N = max(valid, key=lambda labels_N: silhouette_score(root_NN, labels_N, metric="precomputed"))
     else:
         labels_N = _cut(tree, count)
     order = np.argsort(-np.bincount(labels_N), kind="stable")

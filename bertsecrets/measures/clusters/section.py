@@ -63,7 +63,7 @@ def cluster_section(view: MeasureView) -> Section | None:
         findings,
         [
             "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et "
-            "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree of average linkage. The stability "
+            "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability "
             f"of a group is its mean overlap (Jaccard index) with the nearest group in {record.replicates} bootstrap samples "
             f"of the texts; below {_STABLE} a group may be an artefact (Hennig 2007). A plane cannot hold all distances: "
             "a stress of 0.2 or more means that the figure shows them roughly."

@@ -101,7 +101,7 @@ def _bare(axes: Axes, points: NDArray[np.float64]) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")
-    middle, reach = points.mean(axis=0), np.ptp(points, axis=0).max() * 0.56 or 1.0
+    middle, reach = (points.min(axis=0) + points.max(axis=0)) / 2, np.ptp(points, axis=0).max() * 0.56 or 1.0
     axes.set_xlim(middle[0] - reach, middle[0] + reach)
     axes.set_ylim(middle[1] - reach, middle[1] + reach)
     for spine in axes.spines.values():

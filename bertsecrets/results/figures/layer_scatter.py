@@ -35,7 +35,7 @@ def layer_scatter(
         level: Height of a dashed line to compare with; None for no such line.
         level_name: Its name in the legend.
     """
-    columns = min(2, len(panels))
+    columns = len(panels) if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
     with house_style():
         figure = new_figure(PAGE_WIDTH if columns > 1 else 5.6, rows * 2.6 + 1.0, title)
@@ -51,7 +51,7 @@ def layer_scatter(
                 axes.tick_params(labelbottom=True)
             axes.set_ylim(0, top)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-            if len(lines) > 1 or level is not None:
+            if len(lines) > 1 or (level is not None and place == 0):
                 axes.legend(frameon=False)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
@@ -79,5 +79,5 @@ def _draw(axes: Axes, lines: Sequence[LayerLine]) -> None:
         known = np.isfinite(value_LH).any(axis=1)
         mean_L = np.full(len(layers), np.nan)
         mean_L[known] = np.nanmean(value_LH[known], axis=1)
-        axes.plot(layers, mean_L, color=colour, label=line.name)
+        axes.plot(layers, mean_L, color=colour, label=line.name if len(lines) > 1 else None)
         axes.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
