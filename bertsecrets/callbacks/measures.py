@@ -231,7 +231,7 @@ class MeasureHeads(pl.Callback):
         content = {OWN: own}
         for pair in pairs:
             if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
-                content[INITIAL] = measure.extras(pair.measure.compute(), self.reference)
+                content[INITIAL] = pair.measure.extras(pair.measure.compute(), self.reference)
         self.run.write_json(self.run.extras_path(measure.name), content)
 
     def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:

@@ -86,11 +86,11 @@ class ConlluLayout(_TaskSection):
 
     Attributes:
         folder: Folder under ``data.root``.
-        files: Split -> file name.
+        files: Split -> file name; empty to take every CoNLL file of the folder, with splits by their names.
     """
 
     folder: str = Field(description="the name of a folder under data.root")
-    files: _NameMap
+    files: _NameMap = Field(default_factory=dict)
 
 
 class Training(_TaskSection):
@@ -192,7 +192,7 @@ def _check_layouts(task: Task) -> None:
             raise UserError(
                 f"task.{section}.texts names {len(layout.texts)} columns; expected {task.texts}, as task.texts says."
             )
-    if task.conllu is not None:
+    if task.conllu is not None and task.conllu.files:
         for split in task.evaluation.values():
             if split not in task.conllu.files:
                 raise UserError(

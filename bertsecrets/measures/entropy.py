@@ -2,12 +2,21 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import LayerLine
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+_SHARE = "entropy / entropy of uniform attention"
 
 
 def row_entropy(attention_BHQK: Tensor) -> Tensor:
@@ -22,6 +31,7 @@ class Entropy(Measure):
         ``bits``: mean over the L real tokens of the entropy of their rows; 0 to log2 L.
         ``cls_bits``: entropy of the first real token's row, the classification token's.
         ``uniform``: log2 L, the entropy of uniform attention.
+        ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts of one token do not count.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -34,6 +44,8 @@ class Entropy(Measure):
         Column("bits", "all tokens", "bits"),
         Column("cls_bits", "from [CLS]", "bits"),
         Column("uniform", "uniform attention", "bits", role="baseline"),
+        Column("relative", "all tokens, relative to uniform attention", _SHARE, (0.0, 1.0)),
+        Column("cls_relative", "from [CLS], relative to uniform attention", _SHARE, (0.0, 1.0)),
     )
 
     def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
@@ -48,4 +60,27 @@ class Entropy(Measure):
         # With padding on the left the classification token is not in row 0.
         first_BH1 = real_BQ.argmax(-1)[:, None, None].expand(-1, bits_BHQ.shape[1], 1)
         cls_BH = bits_BHQ.gather(-1, first_BH1)[..., 0]
-        return torch.stack((mean_BH, cls_BH, length_B1.log2().expand_as(mean_BH)), dim=-1)
+        uniform_BH = length_B1.log2().expand_as(mean_BH)
+        return torch.stack((mean_BH, cls_BH, uniform_BH, mean_BH / uniform_BH, cls_BH / uniform_BH), dim=-1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Every column by head, and figure 4 of the paper: heads by layer, all rows and the row of [CLS]."""
+        section = describe_columns(view)
+        if section is None or not view.has("bits"):
+            return section
+        uniform = float(np.nanmean(view.value("uniform")))
+        figure = layer_scatter(
+            {
+                name: [LayerLine(name, view.value(column))]
+                for name, column in (("all tokens", "bits"), ("from [CLS]", "cls_bits"))
+            },
+            title=f"{view.title}, by layer",
+            unit="bits",
+            note=sample_size(view.count("bits")),
+            level=uniform,
+            level_name="uniform attention",
+        )
+        caption = "Figure 4 of Clark et al., in bits: a dot for each head, the dashed line for uniform attention."
+        block = FigureBlock(f"{view.name}_layers", figure, caption, "Scatter of heads by layer.")
+        return Section(section.title, section.findings, section.paragraphs, section.tables, [*section.figures, block])

@@ -1,49 +1,142 @@
-"""Attention to the previous, the same and the next token (Kovaleva et al. 2019, section 4.1; METHODS K2)."""
+"""Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; METHODS C1, K2)."""
 
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import LayerLine
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
 
-OFFSETS = {"previous": -1, "same": 0, "next": 1}
-"""Column -> position of the attended token minus that of the attending token."""
+MeanOver = Literal["pairs", "tokens"]
+
+NAMES = {-1: "previous", 0: "same", 1: "next"}
+"""Column names of the nearest offsets; others are called ``minus_2``, ``plus_2`` and so on."""
+
+_UNIT = "mean weight given to the token there"
+_MOSTLY = 0.5
 
 
-def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int) -> Tensor:
+def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int, mean_over: MeanOver = "pairs") -> Tensor:
     """Mean weight that a real token gives to the token at an offset from it, ``[B, H]`` in 0..1.
 
-    s = mean of A[i, i + offset] over the tokens i for which i + offset is a real token too; NaN if there is none.
+    s = mean of A[i, i + offset] over the tokens i for which i + offset is a real token too; NaN if there is none. With
+    ``mean_over="tokens"`` it is the sum over the same tokens divided by the number of all real tokens, as in the code
+    of Clark et al.
     """
     size = real_BS.shape[1]
+    if abs(offset) >= size:
+        return attention_BHQK.new_full(attention_BHQK.shape[:2], torch.nan if mean_over == "pairs" else 0.0)
     first, last = max(0, -offset), size - max(0, offset)
     both_BQ = real_BS[:, first:last] & real_BS[:, first + offset : last + offset]
     weight_BHQ = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1) * both_BQ[:, None]
-    return weight_BHQ.sum(-1) / both_BQ.sum(-1)[:, None]
+    return weight_BHQ.sum(-1) / (both_BQ if mean_over == "pairs" else real_BS).sum(-1)[:, None]
+
+
+def column_name(offset: int) -> str:
+    """The column of an offset.
+
+    >>> [column_name(offset) for offset in (-2, -1, 0, 1, 3)]
+    ['minus_2', 'previous', 'same', 'next', 'plus_3']
+    """
+    return NAMES.get(offset, f"{'minus' if offset < 0 else 'plus'}_{abs(offset)}")
+
+
+def offset_label(offset: int) -> str:
+    """An offset's label on pages."""
+    if offset in NAMES:
+        return f"{NAMES[offset]} token"
+    return f"{abs(offset)} tokens {'back' if offset < 0 else 'ahead'}"
 
 
 class Offsets(Measure):
-    """Attention to the previous, the same and the next token, which appears as diagonals in maps.
+    """Attention at fixed offsets, which appears as diagonals in maps.
 
-    In the paper, the diagonal pattern is attention to the previous and next token, not to the token itself.
+    In Kovaleva et al., the diagonal pattern is attention to the previous and next token, not to the token itself.
 
     Args:
         num_layers, num_heads: Size of the grid.
+        offsets: Positions of the attended token minus that of the attending token: -1 is the previous one.
+        mean_over: What the weights are averaged over: ``pairs`` of tokens at the offset, or all ``tokens`` of the text
+            (Clark et al.), which lowers the mean of a text of L tokens by a factor (L - |offset|) / L.
         max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``offsets`` is not a list of different whole numbers, or ``mean_over`` does not exist.
     """
 
     name = "offsets"
     title = "Attention to neighbouring tokens"
-    columns = tuple(Column(name, f"{name} token", "mean weight given to the token there") for name in OFFSETS)
     tracked = ()
 
-    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        offsets: Sequence[int] = (-1, 0, 1),
+        mean_over: MeanOver = "pairs",
+        max_examples: MaxExamples = None,
+    ) -> None:
+        if not len(offsets) or any(type(offset) is not int for offset in offsets) or len(set(offsets)) < len(offsets):
+            raise UserError(
+                f"offsets of the offsets measure is {offsets!r}; expected a list of different whole numbers, e.g. [-1, 0, 1]."
+            )
+        if mean_over not in get_args(MeanOver):
+            raise UserError(
+                f"Unknown mean_over '{mean_over}' of the offsets measure; {choices(str(mean_over), get_args(MeanOver))}."
+            )
+        self.offsets, self.mean_over = tuple(offsets), mean_over
+        self.columns = tuple(Column(column_name(offset), offset_label(offset), _UNIT) for offset in offsets)
         super().__init__(num_layers, num_heads)
         self.feed = Feed(max_examples=max_examples)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
         return torch.stack(
-            [attention_at_offset(attention_BHQK, real_BS, offset) for offset in OFFSETS.values()], dim=-1
+            [attention_at_offset(attention_BHQK, real_BS, offset, self.mean_over) for offset in self.offsets], dim=-1
+        )
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Every offset by head and by layer, and the heads that give it more than half of their attention."""
+        section = describe_columns(view)
+        columns = [column for column in view.columns if view.has(column.name)]
+        if section is None:
+            return None
+        findings = []
+        for column in columns:
+            over = np.argwhere(view.value(column.name) > _MOSTLY)
+            if len(over):
+                layers = ", ".join(str(layer) for layer, _ in over)
+                findings.append(
+                    f"{len(over)} head{'s give' if len(over) > 1 else ' gives'} more than half of "
+                    f"{'their' if len(over) > 1 else 'its'} attention to the {column.label} (layer"
+                    f"{'s' * (len(over) > 1)} {layers})."
+                )
+        figure = layer_scatter(
+            {column.label: [LayerLine(column.label, view.value(column.name))] for column in columns},
+            title=f"{view.title}, by layer",
+            unit=_UNIT,
+            note=sample_size([view.count(column.name) for column in columns]),
+            top=1.0,
+        )
+        block = FigureBlock(
+            f"{view.name}_layers", figure, f"{view.title}: a dot for each head.", "Scatter of heads by layer."
+        )
+        return Section(
+            section.title,
+            [*section.findings, *findings],
+            section.paragraphs,
+            section.tables,
+            [*section.figures, block],
         )

@@ -69,7 +69,7 @@ def test_every_group_of_the_configuration_composes() -> None:
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
             extra = ["annotation.pipeline=null"] if path.stem in ("dark_secrets", "dark_secrets_minilm") else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
-            if path.stem == "ud_ewt" or "override /analysis" in path.read_text("utf-8"):
+            if path.stem in ("ud_ewt", "treebank") or "override /analysis" in path.read_text("utf-8"):
                 checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
             else:
                 checked([f"{group}={path.stem}", *extra])

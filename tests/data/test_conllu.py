@@ -156,3 +156,75 @@ def test_every_sentence_of_the_english_web_treebank(glue: Path) -> None:
         for word in example.annotations[0].words
     )
     assert sum(word.negation for word in words) > 200
+
+
+STANFORD = """\
+1\tJohn\t_\tNNP\tNNP\t_\t3\tposs\t_\t_
+2\t's\t_\tPOS\tPOS\t_\t1\tpossessive\t_\t_
+3\tdog\t_\tNN\tNN\tsg|x\t5\tnsubj\t_\t_
+4\t-LRB-\t_\t-LRB-\t-LRB-\t_\t5\tdep\t_\t_
+5\tbarks\t_\tVBZ\tVBZ\t_\t0\troot\t_\t_
+
+"""
+
+
+def test_conll_x_of_stanford_dependencies(tmp_path: Path) -> None:
+    [(text, annotation)] = read_conllu(written(tmp_path, STANFORD))
+    assert text == "John 's dog ( barks"
+    assert [(word.form, word.head, word.relation) for word in annotation.words] == [
+        ("John", 2, "poss"),
+        ("'s", 0, "possessive"),
+        ("dog", 4, "nsubj"),
+        ("(", 4, "dep"),
+        ("barks", -1, "root"),
+    ]
+
+
+def test_a_cycle_is_reported_with_its_line_or_skipped(tmp_path: Path) -> None:
+    # "works" depends on "Nothing", which depends on it; "!" hangs on the circle.
+    path = written(tmp_path, SENTENCE + SPELT.replace("\t0\troot", "\t1\tdep"))
+    with pytest.raises(
+        UserError, match=r"toy.conllu:16: sentence 2, word 1: its heads lead back to it and never to a root"
+    ):
+        list(read_conllu(path))
+    with pytest.warns(
+        UserWarning, match=r"left out 1 sentences that are not valid; the first: .*:16: sentence 2, word 1"
+    ):
+        sentences = list(read_conllu(path, skip_bad=True))
+    assert [text for text, _ in sentences] == ["He  doesn't (now) eat du pain."]
+
+
+def test_lines_are_named_and_unusual_sentences_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, SENTENCE.replace("\t5\taux", "\t12\taux"))
+    with pytest.raises(UserError, match=r"toy.conllu:5: sentence toy-1, word 2: head 12 does not exist"):
+        list(read_conllu(path))
+    two_roots = SPELT.replace("\t2\tpunct", "\t0\tpunct")
+    with caplog.at_level("INFO"):
+        sentences = list(read_conllu(written(tmp_path, "# a comment\n\n" + SENTENCE + two_roots)))
+    assert [sum(word.head < 0 for word in annotation.words) for _, annotation in sentences] == [1, 2]
+    assert "1 empty nodes left out; 1 sentences have several roots" in caplog.text
+
+
+def test_any_folder_of_a_treebank_is_a_task(tmp_path: Path) -> None:
+    anything = task("treebank")
+    config = SourceConfig(root=str(tmp_path))
+    with pytest.raises(UserError, match=r"give data\.root=<folder of"):
+        make_source(SourceConfig(), anything)
+    with pytest.raises(UserError, match="holds no CoNLL-U files"):
+        make_source(config, anything)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "x-ud-test.conllu").write_text(SPELT)
+    with pytest.raises(UserError, match="holds no CoNLL-U files; give one of its folders: inner"):
+        make_source(config, anything)
+    expected = {"x-ud-train.conllu": 1, "part.conll": 2, "y-ud-test.conllu": 3, "y-ud-dev.conllu": 4}
+    for name, count in expected.items():
+        # The latest of them is the better evaluation set.
+        (tmp_path / name).write_text(SPELT * count)
+        assert len(make_source(config, anything).examples("validation")) == count
+    (tmp_path / "z_dev.conllu").write_text(SPELT)
+    source = make_source(config, anything)
+    assert [example.index for example in source.examples("validation")] == [0, 1, 2, 3, 4]
+    assert (len(source.examples("train")), source.has("test")) == (1, True)
+    (tmp_path / "x-ud-train.conllu").unlink()
+    with pytest.raises(UserError, match="has no file of split 'train'; add one with train in its name"):
+        make_source(config, anything).examples("train")

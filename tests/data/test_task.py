@@ -10,7 +10,7 @@ from bertsecrets.data.demo import DEMO_TASKS
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 
-TREEBANKS = {"ud_ewt"}
+TREEBANKS = {"ud_ewt", "treebank"}
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
 
 HUB_LABELS = {

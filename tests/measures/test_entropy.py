@@ -23,7 +23,9 @@ def test_entropy_equals_scipys(lengths: list[int], left: bool, seed: int) -> Non
         tokens = real[row].nonzero()[:, 0].tolist()
         for head in range(2):
             rows = [entropy(attention[row, head, token].numpy(), base=2) for token in tokens]
-            assert bits_BHC[row, head].tolist() == pytest.approx([np.mean(rows), rows[0], np.log2(length)], abs=1e-9)
+            uniform = np.log2(length)
+            shares = [np.mean(rows) / uniform, rows[0] / uniform]
+            assert bits_BHC[row, head].tolist() == pytest.approx([np.mean(rows), rows[0], uniform, *shares], abs=1e-9)
 
 
 def test_one_token_gives_zero_bits_and_uniform_attention_log2_of_the_length() -> None:
@@ -31,4 +33,11 @@ def test_one_token_gives_zero_bits_and_uniform_attention_log2_of_the_length() ->
     batch = batch_of(real_tokens((8,), 8))
     measure.update(0, torch.eye(8)[None, None], batch)
     measure.update(1, torch.full((1, 1, 8, 8), 1 / 8), batch)
-    assert measure.compute().value_LHC[:, 0].tolist() == [[0.0, 0.0, 3.0], pytest.approx([3.0, 3.0, 3.0])]
+    expected = [[0.0, 0.0, 3.0, 0.0, 0.0], pytest.approx([3.0, 3.0, 3.0, 1.0, 1.0])]
+    assert measure.compute().value_LHC[:, 0].tolist() == expected
+
+
+def test_a_text_of_one_token_has_no_relative_entropy() -> None:
+    measure = Entropy(1, 1)
+    measure.update(0, torch.ones(1, 1, 1, 1), batch_of(real_tokens((1,), 1)))
+    assert measure.compute().count_LHC[0, 0].tolist() == [1, 1, 1, 0, 0]

@@ -1,5 +1,7 @@
 """Attention to neighbouring tokens against a naive loop."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,21 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.random_maps import batch_of, random_maps, real_tokens
 
-from bertsecrets.measures.offsets import Offsets
+from bertsecrets.errors import UserError
+from bertsecrets.measures.offsets import MeanOver, Offsets
+
+OFFSETS = (-1, 0, 1, 3, -12)
 
 
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.booleans(), st.integers(0, 1000))
+@given(
+    st.lists(st.integers(2, 9), min_size=1, max_size=4),
+    st.booleans(),
+    st.integers(0, 1000),
+    st.sampled_from(["pairs", "tokens"]),
+)
 @settings(max_examples=30, deadline=None)
-def test_offsets_equal_a_naive_loop(lengths: list[int], left: bool, seed: int) -> None:
+def test_offsets_equal_a_naive_loop(lengths: list[int], left: bool, seed: int, mean_over: MeanOver) -> None:
     attention = random_maps(tuple(lengths), 2, seed, left, extra=2).double()
     real = real_tokens(tuple(lengths), max(lengths) + 2, left)
-    found = Offsets(1, 2).per_example(attention, batch_of(real), None)
+    found = Offsets(1, 2, OFFSETS, mean_over).per_example(attention, batch_of(real), None)
     for row in range(len(lengths)):
         tokens = real[row].nonzero()[:, 0].tolist()
         for head in range(2):
-            for place, offset in enumerate((-1, 0, 1)):
+            for place, offset in enumerate(OFFSETS):
                 cells = [attention[row, head, i, i + offset].item() for i in tokens if i + offset in tokens]
-                assert found[row, head, place].item() == pytest.approx(np.mean(cells), abs=1e-12)
+                count = len(tokens) if mean_over == "tokens" else len(cells)
+                expected = sum(cells) / count if count else np.nan
+                assert found[row, head, place].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> None:
@@ -29,3 +41,17 @@ def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> No
     measure = Offsets(1, 1)
     measure.update(0, back, batch_of(real_tokens((6,), 6)))
     assert measure.compute().value_LHC[0, 0].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"offsets": []}, r"offsets of the offsets measure is \[\]; expected a list"),
+        ({"offsets": [1, 1]}, "expected a list of different whole numbers"),
+        ({"offsets": "-1"}, "expected a list of different whole numbers"),
+        ({"mean_over": "token"}, "did you mean 'tokens'"),
+    ],
+)
+def test_wrong_settings_are_reported(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Offsets(1, 1, **settings)

@@ -1,9 +1,12 @@
-"""Read the sentences of a treebank in CoNLL-U, with gold annotation and without labels."""
+"""Read the sentences of a treebank in CoNLL-U or CoNLL-X, with gold annotation and without labels."""
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.base import LONGEST_TEXT, SplitFiles, check_length, opened
@@ -12,96 +15,194 @@ from bertsecrets.errors import UserError
 
 _NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
 
+_SUFFIXES = (".conllu", ".conllx", ".conll")
+_SPLITS = {"train": ("train",), "validation": ("dev", "devel", "valid", "validation", "val"), "test": ("test",)}
+"""Words in the name of a file of each split."""
+
+_ESCAPED = {
+    "-LRB-": "(",
+    "-RRB-": ")",
+    "-LSB-": "[",
+    "-RSB-": "]",
+    "-LCB-": "{",
+    "-RCB-": "}",
+    "``": '"',
+    "''": '"',
+}
+"""Forms of the Penn Treebank, in files without the text of their sentences."""
+
 
 class ConlluSource(SplitFiles):
-    """A treebank of Universal Dependencies; each sentence is an example.
+    """A treebank with dependencies; each sentence is an example.
+
+    A layout without files takes every CoNLL file of the folder, with splits by their names (train, dev, test). Without a
+    development file the first of the test, the unnamed and the training files stand in for it.
 
     Args:
         task: Names the files.
         root: The folder that holds the treebank's folder.
+        skip_bad_rows: Leave out sentences that are not valid, with a warning that counts them.
 
     Raises:
-        UserError: If the folder does not exist, the task has no such layout, or the ``conllu`` package is missing.
+        UserError: If the folder does not exist or holds no such files, the task has no such layout, or the ``conllu`` package
+            is missing.
     """
 
-    def __init__(self, task: Task, root: Path) -> None:
+    def __init__(self, task: Task, root: Path, skip_bad_rows: bool = False) -> None:
         if task.conllu is None:
             raise UserError(
                 f"Task '{task.name}' has no CoNLL-U layout; add a conllu section to conf/task/{task.name}.yaml."
             )
         if not root.is_dir():
-            raise UserError(f"data.root '{root}' is not a directory; give the one that holds {task.conllu.folder}.")
+            raise UserError(f"data.root '{root}' is not a directory; give {_wanted(task.conllu)}.")
         if find_spec("conllu") is None:
             raise UserError("Reading CoNLL-U needs the conllu package; run pip install 'bertsecrets[annotate]'.")
         super().__init__(task, root / task.conllu.folder, task.conllu.files)
         self.layout: ConlluLayout = task.conllu
+        self.skip_bad_rows = skip_bad_rows
+        self.discovered = None if task.conllu.files else _files_of(self.folder)
+
+    def has(self, split: str) -> bool:
+        return super().has(split) if self.discovered is None else bool(self.discovered.get(split))
 
     def examples(self, split: str) -> list[Example]:
-        path = self.path(split)
-        advice = f"data.root must hold {self.layout.folder}/{path.name}"
-        examples = [
-            Example(index, (text,), None, (annotation,))
-            for index, (text, annotation) in enumerate(read_conllu(path, advice))
-        ]
-        if not examples:
-            raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
+        paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
+        if not paths:
+            raise UserError(
+                f"Folder '{self.folder}' has no file of split '{split}'; add one with {_SPLITS[split][0]} in its name."
+            )
+        if self.discovered is not None:
+            rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
+        examples: list[Example] = []
+        for path in paths:
+            advice = f"data.root must hold {self.layout.folder}/{path.name}"
+            sentences = list(read_conllu(path, self.skip_bad_rows, advice))
+            if not sentences:
+                raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
+            examples += [
+                Example(index, (text,), None, (annotation,))
+                for index, (text, annotation) in enumerate(sentences, start=len(examples))
+            ]
         return examples
 
 
-def read_conllu(path: Path, advice: str = "give the path of a CoNLL-U file") -> Iterator[tuple[str, Annotation]]:
+def _wanted(layout: ConlluLayout) -> str:
+    return f"the one that holds {layout.folder}" if layout.files else "a treebank's folder of *.conllu files"
+
+
+def _files_of(folder: Path) -> dict[str, list[Path]]:
+    """The CoNLL files of a folder by split; raises UserError if there are none."""
+    paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+    if not paths:
+        inside = sorted({path.parent.name for suffix in _SUFFIXES for path in folder.glob(f"*/*{suffix}")})
+        hint = f"; give one of its folders: {', '.join(inside)}" if inside else f" ({', '.join(_SUFFIXES)})"
+        raise UserError(f"data.root '{folder}' holds no CoNLL-U files{hint}.")
+    words = {path: set(re.split(r"[^a-z]+", path.stem.lower())) for path in paths}
+    files = {split: [path for path in paths if words[path] & set(names)] for split, names in _SPLITS.items()}
+    unnamed = [path for path in paths if not any(path in named for named in files.values())]
+    stand_ins = (files["validation"], files["test"], unnamed, files["train"])
+    return {**files, "validation": next(named for named in stand_ins if named)}
+
+
+class _Block(NamedTuple):
+    """The lines of one sentence, and the number of the first, from 1."""
+
+    line: int
+    lines: list[str]
+
+
+def read_conllu(
+    path: Path, skip_bad: bool = False, advice: str = "give the path of a CoNLL-U file"
+) -> Iterator[tuple[str, Annotation]]:
     """Each sentence's text and annotation, in file order.
 
     Words are the syntactic words. Those of a multiword token ("don't") have the offsets of their forms in it; if the
-    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none.
+    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none. Empty nodes
+    are left out; a sentence may have several roots. Both are counted in a message.
+
+    Args:
+        path: A file in CoNLL-U, or in CoNLL-X (ten columns, as the Stanford converter writes them).
+        skip_bad: Leave out sentences that are not valid, with a warning that counts them.
+        advice: What to do if the file is missing, as the end of a sentence.
 
     Raises:
-        UserError: If the file is missing (with the advice) or cannot be read, or is not CoNLL-U, naming the sentence.
+        UserError: If a sentence is not valid, naming file, line and sentence, or the file is not text.
     """
     import conllu
 
-    number = 0
-    _check_lines(path, advice)
-    with path.open(encoding="utf-8-sig") as file:
-        sentences = conllu.parse_incr(file)
-        while True:
-            number += 1
+    columns: list[str] | None = None
+    empty = rooted = 0
+    bad: list[str] = []
+    for number, block in enumerate(_blocks(path, advice), start=1):
+        for line in block.lines:
+            if line.startswith("# global.columns ="):
+                columns = line.split("=", 1)[1].lower().split()
+        where = f"{path}:{block.line}: sentence {number}"
+        try:
             try:
-                sentence = next(sentences, None)
-            except conllu.exceptions.ParseException as error:
+                [sentence] = conllu.parse("".join(block.lines), fields=columns)
+            except (conllu.exceptions.ParseException, ValueError) as error:
                 reason = " ".join(str(error).split()).rstrip(".")
-                raise UserError(
-                    f"{path}: sentence {number} is not CoNLL-U ({reason}); fix or replace the file."
-                ) from error
-            if sentence is None:
-                return
-            yield _sentence(sentence, f"{path}: sentence {sentence.metadata.get('sent_id', number)}")
+                raise UserError(f"{where} is not CoNLL-U ({reason}); fix or replace the file.") from error
+            example = _sentence(sentence, path, block, number)
+        except UserError as error:
+            if not skip_bad:
+                raise
+            bad.append(str(error))
+            continue
+        empty += sum(not isinstance(token["id"], int) and token["id"][1] == "." for token in sentence)
+        rooted += sum(word.head < 0 for word in example[1].words) > 1
+        yield example
+    if bad:
+        rank_zero_warn(f"{path}: left out {len(bad):,} sentences that are not valid; the first: {bad[0]}")
+    if empty or rooted:
+        rank_zero_info(f"{path}: {empty:,} empty nodes left out; {rooted:,} sentences have several roots")
 
 
-def _check_lines(path: Path, advice: str) -> None:
-    """Raise UserError if a file cannot be read, is not UTF-8, or has a line that is too long."""
+def _blocks(path: Path, advice: str) -> Iterator[_Block]:
+    """The sentences of a file: lines between blank lines, with at least one that is no comment."""
+    number, first = 0, 1
+    lines: list[str] = []
     with opened(path, advice) as file:
-        number = 0
         while line := file.readline(LONGEST_TEXT + 2):
             number += 1
-            check_length(line.rstrip("\r\n"), f"{path}:{number}: the line")
+            line = line.rstrip("\r\n")
+            check_length(line, f"{path}:{number}: the line")
+            if line.strip():
+                first = first if lines else number
+                lines.append(f"{line}\n")
+            elif lines:
+                if not all(text.startswith("#") for text in lines):
+                    yield _Block(first, lines)
+                lines = []
+    if lines and not all(text.startswith("#") for text in lines):
+        yield _Block(first, lines)
 
 
-def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
+def _sentence(sentence: Any, path: Path, block: _Block, number: int) -> tuple[str, Annotation]:
+    name = f"sentence {sentence.metadata.get('sent_id', number)}"
     words: list[Mapping[str, Any]] = [token for token in sentence if isinstance(token["id"], int)]
     if not words or [word["id"] for word in words] != list(range(1, len(words) + 1)):
-        raise UserError(f"{where} does not number its words 1, 2, 3, ...; fix or replace the file.")
+        raise UserError(f"{path}:{block.line}: {name} does not number its words 1, 2, 3, ...; fix or replace the file.")
+    line_of = {text.split()[0]: block.line + place for place, text in enumerate(block.lines)}
     for word in words:
+        where = f"{path}:{line_of.get(str(word['id']), block.line)}: {name}, word {word['id']}"
         for column in ("upos", "head", "deprel", "feats"):
             if column not in word:
-                raise UserError(
-                    f"{where}, word {word['id']}: column {column.upper()} is missing; expected ten columns."
-                )
+                raise UserError(f"{where}: column {column.upper()} is missing; expected ten columns.")
         if not 0 <= (word["head"] or 0) <= len(words):
-            raise UserError(
-                f"{where}, word {word['id']}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}."
-            )
+            raise UserError(f"{where}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}.")
+    circle = _circle([word["head"] or 0 for word in words])
+    if circle is not None:
+        raise UserError(
+            f"{path}:{line_of.get(str(circle), block.line)}: {name}, word {circle}: its heads lead back to it and never to a "
+            "root; fix the sentence, or set data.skip_bad_rows=true."
+        )
+    if "text" not in sentence.metadata:
+        for token in sentence:
+            token["form"] = _ESCAPED.get(token["form"], token["form"])
     text = str(sentence.metadata.get("text") or _spelt(sentence))
-    spans = _spans(text, sentence, where)
+    spans = _spans(text, sentence, f"{path}:{block.line}: {name}")
     return text, Annotation(
         tuple(
             Word(
@@ -116,6 +217,21 @@ def _sentence(sentence: Any, where: str) -> tuple[str, Annotation]:
             for word in words
         )
     )
+
+
+def _circle(heads: list[int]) -> int | None:
+    """A word, from 1, on a cycle of heads; None in a tree or several trees."""
+    safe = {0}
+    for word in range(1, len(heads) + 1):
+        seen: dict[int, None] = {}
+        place = word
+        while place not in safe:
+            if place in seen:
+                return place
+            seen[place] = None
+            place = heads[place - 1]
+        safe.update(seen)
+    return None
 
 
 def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
@@ -134,7 +250,7 @@ def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[st
 def _spelt(sentence: Any) -> str:
     """The text of a sentence without a '# text' line."""
     return "".join(
-        token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ")
+        token["form"] + ("" if (token.get("misc") or {}).get("SpaceAfter") == "No" else " ")
         for token, _ in _surface(sentence)
     ).rstrip()
 

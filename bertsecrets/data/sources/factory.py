@@ -28,7 +28,8 @@ class SourceConfig(Settings):
         path: For ``hub``: a local folder instead of the hub.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
-        skip_bad_rows: For ``tsv``: leave out rows with too few fields, with a warning that counts them.
+        skip_bad_rows: Leave out rows of ``tsv`` with too few fields and sentences of ``conllu`` that are not valid, with a
+            warning that counts them.
         limit_train: A random sample of this many training examples.
         limit_eval: A random sample of this many examples of each evaluation set.
         eval_batch_size: Largest evaluation batch.
@@ -66,8 +67,13 @@ def make_source(config: SourceConfig, task: Task) -> Source:
     if kind == "conllu":
         if config.root is None:
             folder = task.conllu.folder if task.conllu else "the treebank's folder"
-            raise UserError(f"Task '{task.name}' is read from a treebank: give data.root=<folder that holds {folder}>.")
-        return ConlluSource(task, Path(config.root).expanduser())
+            wanted = (
+                f"folder that holds {folder}"
+                if task.conllu is None or task.conllu.files
+                else "folder of *.conllu files"
+            )
+            raise UserError(f"Task '{task.name}' is read from a treebank: give data.root=<{wanted}>.")
+        return ConlluSource(task, Path(config.root).expanduser(), config.skip_bad_rows)
     if kind == "tsv":
         if config.root is None:
             raise UserError("data=tsv needs data.root=<folder that holds MRPC, CoLA, ...>.")

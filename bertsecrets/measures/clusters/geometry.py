@@ -1,0 +1,104 @@
+"""Heads as points in the plane, and their groups, from a matrix of distances."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+from sklearn.manifold import smacof
+from sklearn.metrics import silhouette_score
+
+Array = NDArray[np.float64]
+
+_MOST_GROUPS = 15
+
+
+def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
+    """Points ``[N, 2]`` by metric multidimensional scaling, settings of the paper, and Kruskal's stress-1 (0 is perfect)."""
+    points_N2, raw = smacof(
+        distance_NN, n_components=2, n_init=5, max_iter=1000, eps=1e-10, random_state=seed, normalized_stress=False
+    )
+    drawn_NN = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1)
+    scale = float((drawn_NN**2).sum() / 2)
+    return np.asarray(points_N2), float(np.sqrt(raw / scale)) if scale else 0.0
+
+
+def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]:
+    """The group of each head, from 0 in descending order of size, by Ward's linkage of the roots of the divergences.
+
+    The root of the Jensen-Shannon divergence is a Euclidean distance (Fuglede and Topsoe 2004), as Ward's method needs.
+
+    Args:
+        distance_NN: Symmetric divergences.
+        count: Number of groups; None for the number from 2 to 15 with the highest silhouette.
+    """
+    heads = len(distance_NN)
+    if heads < 3:
+        return np.zeros(heads, np.int64)
+    root_NN = np.sqrt(distance_NN)
+    tree = hierarchy.linkage(squareform(root_NN, checks=False), "ward")
+    if count is None:
+        cuts = [_cut(tree, number) for number in range(2, min(_MOST_GROUPS, heads - 1) + 1)]
+        # Tied distances may not allow for a cut into every number of groups.
+        valid = [labels_N for labels_N in cuts if 1 < len(set(labels_N)) < heads]
+        if not valid:
+            return np.zeros(heads, np.int64)
+        labels_N = max(valid, key=lambda labels_N: silhouette_score(root_NN, labels_N, metric="precomputed"))
+    else:
+        labels_N = _cut(tree, count)
+    order = np.argsort(-np.bincount(labels_N), kind="stable")
+    return np.argsort(order)[labels_N]
+
+
+def _cut(tree: Array, count: int) -> NDArray[np.int64]:
+    labels_N = hierarchy.fcluster(tree, count, "maxclust")
+    return np.unique(labels_N, return_inverse=True)[1].astype(np.int64)
+
+
+def stability(group_N: NDArray[np.int64], replicates: Sequence[Array]) -> list[float]:
+    """How well each group is found again: the mean over replicates of its highest Jaccard index (Hennig 2007); 0..1.
+
+    Args:
+        group_N: Group of each head.
+        replicates: Distances from samples of the texts, each cut into as many groups.
+    """
+    count = int(group_N.max()) + 1
+    again = [groups_of(distance_NN, count) for distance_NN in replicates]
+    return [
+        float(np.mean([_best_overlap(group_N == group, other_N) for other_N in again])) if again else float("nan")
+        for group in range(count)
+    ]
+
+
+def _best_overlap(member_N: NDArray[np.bool_], other_N: NDArray[np.int64]) -> float:
+    others = [other_N == group for group in np.unique(other_N[member_N])]
+    return max(float((member_N & other).sum() / (member_N | other).sum()) for other in others)
+
+
+def layers_are_close(distance_NN: Array, heads: int, permutations: int, seed: int) -> tuple[float, float, float]:
+    """Mean distance within layers, between layers, and the p-value of their being equal.
+
+    The test permutes the heads over the layers; one-sided, for smaller distances within. NaN without two heads in a
+    layer or without two layers.
+
+    Args:
+        distance_NN: Distances of heads in order of layers.
+        heads: Heads of a layer.
+        permutations: Number of permutations.
+        seed: Their seed.
+    """
+    count = len(distance_NN)
+    layer_N = np.arange(count) // heads
+    same_NN = (layer_N[:, None] == layer_N) & ~np.eye(count, dtype=bool)
+    apart_NN = layer_N[:, None] != layer_N
+    if not same_NN.any() or not apart_NN.any():
+        return float("nan"), float("nan"), float("nan")
+    within, between = float(distance_NN[same_NN].mean()), float(distance_NN[apart_NN].mean())
+    generator = np.random.default_rng(seed)
+    # Permuting the heads keeps the sum over all pairs, so the mean within layers decides alone.
+    as_close = 0
+    for _ in range(permutations):
+        order_N = generator.permutation(count)
+        as_close += distance_NN[np.ix_(order_N, order_N)][same_NN].mean() <= within + 1e-12
+    return within, between, (1 + as_close) / (1 + permutations)

@@ -1,0 +1,193 @@
+"""Distances between all pairs of heads, of the model and of the model before fine-tuning (METHODS C8)."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
+from bertsecrets.measures.clusters.divergence import pairwise_divergence
+from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
+from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.measures.clusters.section import cluster_section
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.views import MeasureView
+
+_UNIT = "Jensen-Shannon divergence (nats)"
+_PERMUTATIONS = 2000
+_DIGITS = 7
+
+
+class Clusters(Measure):
+    """Jensen-Shannon divergence between the attention of all pairs of heads, and the groups that the heads form.
+
+    The divergence of two heads is that of their rows, averaged over all real tokens of all texts; rows and columns of
+    padding are left out. Heads before fine-tuning are in the same space. Maps are kept for one batch only, so memory
+    does not depend on the number of texts: 4 bytes for each weight of a batch, twice with a model before fine-tuning.
+
+    Columns:
+        ``within_layer``: mean divergence of a head from the other heads of its layer, in nats; 0..ln 2. Not defined for
+            layers of one head.
+        ``between_layers``: the same from the heads of other layers.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        smoothing: Share of uniform attention to mix into each row; the paper's code uses 0.001.
+        groups: Number of groups; None for the number with the highest silhouette.
+        replicates: Bootstrap samples of the texts from which the stability of groups is computed.
+        max_examples: A random sample of this many examples; None for all. The paper takes about 1000 texts.
+        seed: Seed of the samples, of the points in the plane and of the permutations.
+
+    Raises:
+        UserError: If a setting is out of range.
+    """
+
+    name = "clusters"
+    title = "Distances between heads"
+    columns = (
+        Column("within_layer", "from the other heads of its layer", _UNIT, (0.0, math.log(2))),
+        Column("between_layers", "from the heads of other layers", _UNIT, (0.0, math.log(2))),
+    )
+    needs = frozenset({Need.REFERENCE})
+    tracked = ()
+
+    distance_RNN: Tensor
+    rows_R: Tensor
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        smoothing: float = 0.0,
+        groups: int | None = None,
+        replicates: int = 50,
+        max_examples: MaxExamples = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        size = num_layers * num_heads
+        if not 0 <= smoothing < 1:
+            raise UserError(f"smoothing of the clusters measure is {smoothing!r}; expected a share from 0 to below 1.")
+        if groups is not None and not (type(groups) is int and 2 <= groups <= size):
+            raise UserError(
+                f"groups of the clusters measure is {groups!r}; expected a whole number from 2 to the {size} heads, or null."
+            )
+        if type(replicates) is not int or replicates < 0:
+            raise UserError(f"replicates of the clusters measure is {replicates!r}; expected a whole number from 0.")
+        self.smoothing, self.groups, self.replicates, self.seed = smoothing, groups, replicates, seed
+        self.feed = Feed(max_examples=max_examples)
+        # All texts first, then each bootstrap sample; own heads first, then those before fine-tuning.
+        shape = (1 + replicates, 2 * size, 2 * size)
+        self.add_state("distance_RNN", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rows_R", torch.zeros(1 + replicates, dtype=torch.float64), dist_reduce_fx="sum")
+        self._maps: list[tuple[Tensor, Tensor]] = []
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        """Not available: distances between layers need the maps of all layers; see :meth:`update`."""
+        raise NotImplementedError("the clusters measure compares the layers of a batch; call update for each of them")
+
+    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+        """Keep one layer's maps; with the last layer's, add the distances between all heads on this batch."""
+        assert reference_BHQK is not None
+        num_layers = self.total_LHC.shape[0]
+        if layer == 0:
+            self._maps = []
+        self._maps.append((attention_BHQK, reference_BHQK))
+        if layer < num_layers - 1:
+            self._add(layer, batch, None)
+            return
+        own, other = zip(*self._maps, strict=True)
+        self._maps = []
+        unchanged = all(torch.equal(here, there) for here, there in zip(own, other, strict=True))
+        values = [
+            self._add_text(row, batch, own if unchanged else (*own, *other), unchanged) for row in range(batch.size)
+        ]
+        values_BLHC = torch.stack(values)
+        for place in range(num_layers):
+            self._add(place, batch, values_BLHC[:, place])
+
+    def _add_text(self, row: int, batch: Batch, layers: tuple[Tensor, ...], unchanged: bool) -> Tensor:
+        """Add the distances of one text; return its numbers of the model's own heads, ``[L, H, C]``."""
+        places_T = batch.attention_mask_BS[row].nonzero()[:, 0]
+        tokens = slice(int(places_T[0]), int(places_T[-1]) + 1)
+        length = len(places_T)
+        map_NM = torch.cat([layer_BHQK[row, :, tokens, tokens].flatten(1) for layer_BHQK in layers])
+        if self.smoothing:
+            map_NM = map_NM * (1 - self.smoothing) + self.smoothing / length
+        distance_NN = pairwise_divergence(map_NM).to(self.distance_RNN.device)
+        num_layers, num_heads, _ = self.total_LHC.shape
+        size = num_layers * num_heads
+        if unchanged:
+            distance_NN = distance_NN.repeat(2, 2)
+        generator = torch.Generator().manual_seed((self.seed << 32) + int(batch.index_B[row]))
+        # Poisson weights: the bootstrap of a stream whose length is not known; by index, so that batches do not matter.
+        weights = [1.0, *torch.poisson(torch.ones(self.replicates), generator=generator).tolist()]
+        self.rows_R += length * torch.tensor(weights).to(self.rows_R)
+        for replicate, weight in enumerate(weights):
+            if weight:
+                self.distance_RNN[replicate].add_(distance_NN, alpha=weight)
+        return _layer_means(distance_NN[:size, :size] / length, num_layers, num_heads)
+
+    def distances(self) -> tuple[NDArray[np.float64], bool]:
+        """Mean distances ``[1 + R, 2N, 2N]``, own heads first, in all texts and in each sample; whether any head differs
+        from itself before fine-tuning."""
+        mean_RNN = (self.distance_RNN / self.rows_R.clamp(min=1)[:, None, None]).cpu().numpy()
+        size = mean_RNN.shape[1] // 2
+        return mean_RNN, bool(mean_RNN[0, :size, size:].diagonal().any())
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """The record of distances, points and groups, :class:`ClusterRecord`."""
+        mean_RNN, moved = self.distances()
+        size = mean_RNN.shape[1] // 2
+        own_NN = mean_RNN[0, :size, :size]
+        points_N2, stress = in_the_plane(own_NN, self.seed)
+        both_points_N2, both_stress = in_the_plane(mean_RNN[0], self.seed) if moved else (points_N2[:0], 0.0)
+        group_N = groups_of(own_NN, self.groups)
+        samples = [mean_RNN[r, :size, :size] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
+        within, between, p = layers_are_close(own_NN, grid.num_heads, _PERMUTATIONS, self.seed)
+        record = ClusterRecord(
+            rows=int(self.rows_R[0]),
+            distances=_rounded(mean_RNN[0] if moved else own_NN),
+            points=_rounded(points_N2),
+            stress=stress,
+            points_of_both=_rounded(both_points_N2),
+            stress_of_both=both_stress,
+            groups=group_N.tolist(),
+            stability=stability(group_N, samples),
+            replicates=len(samples),
+            within=within,
+            between=between,
+            p=p,
+        )
+        return asdict(record)
+
+    def reset(self) -> None:
+        """Forget all examples."""
+        super().reset()
+        self._maps = []
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Figure 6 of the paper, the groups of heads, and how fine-tuning changed the distances."""
+        return cluster_section(view)
+
+
+def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor:
+    """Mean distance of each head from the others of its layer and from those of other layers, ``[L, H, 2]``."""
+    layer_N = torch.arange(num_layers, device=distance_NN.device).repeat_interleave(num_heads)
+    same_NN = layer_N[:, None] == layer_N
+    own_NN = torch.eye(len(layer_N), dtype=torch.bool, device=distance_NN.device)
+    means = [(distance_NN * mask_NN).sum(-1) / mask_NN.sum(-1) for mask_NN in (same_NN & ~own_NN, ~same_NN)]
+    return torch.stack(means, -1).reshape(num_layers, num_heads, 2)
+
+
+def _rounded(values: NDArray[np.float64]) -> list[list[float]]:
+    rows: list[list[float]] = np.round(values, _DIGITS).tolist()
+    return rows

@@ -1,0 +1,201 @@
+"""Attention to [CLS], [SEP], punctuation and all other tokens (Clark et al. 2019, section 3.2; METHODS C2)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.linguistic.features import attention_received
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+
+CLASSES = {"cls": "[CLS]", "sep_total": "[SEP]", "punctuation": "punctuation", "other": "other tokens"}
+"""Classes of tokens, which share all tokens between them, with their labels."""
+
+UNIFORM = "_uniform"
+
+_UNIT = "attention, mean over a text's tokens"
+_MOSTLY = 0.5
+_SUBJECTS = {"sep_total": "[SEP]", "cls": "[CLS]", "punctuation": "Punctuation"}
+
+
+class Surface(Measure):
+    """Attention to four classes of tokens, which add up to 1.
+
+    A text's number is the mean over its L real tokens, special tokens included, of the weight that a token gives to all
+    tokens of the class together; a text without such tokens counts as 0.
+
+    Columns:
+        ``cls``: attention to the first special token; ``sep_total``: to all other special tokens together;
+            ``punctuation``: to tokens spelt like one of ``marks``; ``other``: to all other tokens. 0..1.
+        ``sep_to_sep``, ``other_to_sep``: ``sep_total`` of the separators' own rows alone, and of all other rows; texts
+            without a separator do not count.
+        ``<class>_uniform``: the same under uniform attention: the share of the L tokens that are of the class.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        marks: The tokens that are punctuation.
+        max_examples: A random sample of this many examples; None for all. The paper takes about 1000 texts.
+
+    Raises:
+        UserError: If ``marks`` is not a list of strings.
+    """
+
+    name = "surface"
+    title = "Attention to special tokens and punctuation"
+    columns = (
+        *(Column(name, label, _UNIT, (0.0, 1.0)) for name, label in CLASSES.items()),
+        Column("sep_to_sep", "[SEP] → [SEP]", _UNIT, (0.0, 1.0)),
+        Column("other_to_sep", "other tokens → [SEP]", _UNIT, (0.0, 1.0)),
+        *(
+            Column(name + UNIFORM, f"{label}, uniform attention", _UNIT, (0.0, 1.0), role="baseline")
+            for name, label in CLASSES.items()
+        ),
+    )
+    tracked = ("cls", "sep_total", "punctuation")
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        marks: Sequence[str] = (".", ","),
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        if isinstance(marks, str) or not all(isinstance(mark, str) and mark.strip() for mark in marks):
+            raise UserError(f"marks of the surface measure is {marks!r}; expected a list of tokens, e.g. ['.', ','].")
+        self.marks = tuple(marks)
+        self.feed = Feed(max_examples=max_examples)
+        self._mark_ids: Tensor | None = None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        self._mark_ids = torch.tensor(mark_ids(split.tokenizer, self.marks), dtype=torch.int64)
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        if self._mark_ids is None:
+            raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
+        real_BS = batch.attention_mask_BS.bool()
+        special_BS = batch.special_BS & real_BS
+        first_BS = special_BS & (special_BS.cumsum(-1) == 1)
+        separator_BS = special_BS & ~first_BS
+        mark_BS = real_BS & ~special_BS & torch.isin(batch.input_ids_BS, self._mark_ids.to(batch.input_ids_BS.device))
+        other_BS = real_BS & ~special_BS & ~mark_BS
+        class_BCS = torch.stack((first_BS, separator_BS, mark_BS, other_BS), 1).to(attention_BHQK.dtype)
+        received_BHC = attention_received(attention_BHQK, real_BS) @ class_BCS.transpose(1, 2)
+        to_separators_BHQ = (attention_BHQK @ separator_BS.to(attention_BHQK.dtype)[:, None, :, None])[..., 0]
+        by_row_BH2 = torch.stack(
+            [
+                (to_separators_BHQ * rows_BQ[:, None]).sum(-1) / rows_BQ.sum(-1)[:, None]
+                for rows_BQ in (separator_BS, real_BS & ~separator_BS)
+            ],
+            -1,
+        ).masked_fill(~separator_BS.any(-1)[:, None, None], torch.nan)
+        uniform_B1C = (class_BCS.sum(-1) / real_BS.sum(-1, keepdim=True))[:, None]
+        return torch.cat((received_BHC, by_row_BH2, uniform_B1C.expand_as(received_BHC)), -1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Figure 2 of the paper: each class by layer, and attention to [SEP] from [SEP] and from other tokens."""
+        if not view.has("cls"):
+            return None
+        note = sample_size(view.count("cls"))
+        shown = ("cls", "sep_total", "punctuation")
+        panels = {
+            "attention to": [LayerLine(CLASSES[name], view.value(name)) for name in shown],
+            "attention to [SEP] from": [
+                LayerLine("[SEP]", view.value("sep_to_sep")),
+                LayerLine("other tokens", view.value("other_to_sep")),
+            ],
+        }
+        by_layer = layer_scatter(panels, title=f"{view.title}, by layer", unit=_UNIT, note=note, top=1.0)
+        by_head = head_panels(
+            [HeadPanel(label, view.value(name)) for name, label in CLASSES.items()],
+            title=f"{view.title}, head by head",
+            unit=_UNIT,
+            note=note,
+            limits=(0.0, 1.0),
+        )
+        return Section(
+            view.title,
+            _findings(view),
+            [
+                "Each number is the share of its attention that a head gives to all tokens of a class together, averaged over "
+                "a text's tokens and then over texts (Clark et al. 2019, section 3.2). The four classes add up to 1. "
+                "Uniform attention gives a class its share of the tokens."
+            ],
+            [_table(view)],
+            [
+                FigureBlock(
+                    view.name, by_layer, "Figure 2 of Clark et al.: a dot for each head.", "Scatter of heads by layer."
+                ),
+                FigureBlock(f"{view.name}_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
+            ],
+        )
+
+
+def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[int]:
+    """The ids of the tokens that spell a mark, alone or with the space before it, after a word or apart from it."""
+    text = "".join(f"a{mark} a {mark} " for mark in marks)
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return sorted(
+        {
+            token
+            for token, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+            if text[start:end].strip() in marks and token != tokenizer.unk_token_id
+        }
+    )
+
+
+def _findings(view: MeasureView) -> list[str]:
+    findings = []
+    for name, subject in _SUBJECTS.items():
+        value_LH, uniform = view.value(name), float(np.nanmean(view.value(name + UNIFORM)))
+        if not uniform:
+            continue
+        mean_L = np.nanmean(value_LH, axis=1)
+        layer, place = int(mean_L.argmax()), highest(value_LH)
+        findings.append(
+            f"{subject} gets most attention in layer {layer} ({number(mean_L[layer])} on "
+            f"average over heads; uniform attention gives {number(uniform)}), most "
+            f"of all in {head_label(*place)} ({number(value_LH[place])})."
+        )
+    over = np.flatnonzero(np.nanmean(view.value("sep_total"), axis=1) > _MOSTLY)
+    if over.size:
+        layers = ", ".join(map(str, over))
+        findings.append(f"More than half of all attention goes to [SEP] in layer{'s' * (over.size > 1)} {layers}.")
+    return findings
+
+
+def _table(view: MeasureView) -> Table:
+    rows = []
+    for name, label in {**CLASSES, "sep_to_sep": "[SEP] → [SEP]", "other_to_sep": "other tokens → [SEP]"}.items():
+        value_LH, stderr_LH, _ = view.grid(name)
+        if not np.isfinite(value_LH).any():
+            continue
+        place = highest(value_LH)
+        uniform = number(float(np.nanmean(view.value(name + UNIFORM)))) if name in CLASSES else "–"
+        most = with_error(value_LH[place], stderr_LH[place])
+        rows.append(
+            [
+                label,
+                number(float(np.nanmean(value_LH))),
+                uniform,
+                str(int(np.nanmean(value_LH, axis=1).argmax())),
+                head_label(*place),
+                most,
+            ]
+        )
+    header = ["attention to", "mean over heads", "uniform", "highest layer", "highest head", "value ± standard error"]
+    return Table(header, rows, "Special tokens and punctuation")

