@@ -4,25 +4,38 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import KINDS, Plan
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.models.metrics import decide
 
-_JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
+_JUDGED = (
+    "score",
+    "delta",
+    "stderr",
+    "low",
+    "high",
+    "p_value",
+    "p_bh",
+    "p_holm",
+    "flips",
+    "smallest_effect",
+    "p_margin",
+)
 
 
 def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
-    P-values are corrected over all variants of one kind.
+    P-values are corrected over all variants of one kind. Rows of groups whose heads were also disabled alone have the
+    columns on redundancy (:mod:`bertsecrets.ablation.redundancy`).
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -30,9 +43,13 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
         identity: The columns run, model, task, init, stage, step and evaluation.
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
-    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    prediction_of = {
+        variant.name: prediction_N for variant, prediction_N in zip(outcomes.plan.variants, prediction_VN, strict=True)
+    }
     rows = []
     for metric in task.metrics:
+        judged: list[dict[str, Any]] = []
         for kind in KINDS:
             chosen = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
             if not chosen:
@@ -40,7 +57,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
             verdicts = judge(metric, label_N, clean_N, prediction_VN[chosen], **settings)
             for place, index in enumerate(chosen):
                 variant = outcomes.plan.variants[index]
-                rows.append(
+                judged.append(
                     {
                         **identity,
                         "metric": metric,
@@ -56,32 +73,47 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                         "level": verdicts.level,
                         "false_discovery_rate": verdicts.false_discovery_rate,
                         "significant": bool(verdicts.significant[place]),
+                        "margin": verdicts.margin,
+                        "verdict": verdicts.verdict[place],
                         **{name: float(getattr(verdicts, name)[place]) for name in _JUDGED},
                     }
                 )
+        names = ("level", "resamples", "seed", "false_discovery_rate")
+        groups = redundancy(judged, metric, label_N, clean_N, prediction_of, **{name: settings[name] for name in names})
+        rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
     return rows
 
 
-def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dict[str, Any]]:
-    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone."""
+def selection_checks(
+    outcomes: Outcomes, task: Task, rows: Sequence[Mapping[str, Any]], seed: int
+) -> dict[str, dict[str, Any]]:
+    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        rows: Its judged rows.
+        seed: Seed of the splits.
+    """
     heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
     if len(heads) < 2 or len(outcomes.label_N) < 4:
         return {}
-    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
     checks = {}
     for metric in task.metrics:
-        check = selection_check(metric, label_N, clean_N, prediction_VN[heads], seed=seed)
+        p_bh = {row["variant"]: row["p_bh"] for row in rows if row["metric"] == metric and row["kind"] == "head"}
+        check = selection_check(
+            metric,
+            label_N,
+            clean_N,
+            prediction_VN[heads],
+            np.array([p_bh[outcomes.plan.variants[index].name] for index in heads]),
+            seed=seed,
+        )
         content = {name: value for name, value in vars(check).items() if name not in ("best", "chosen")}
         best = outcomes.plan.variants[heads[check.best]].name
         checks[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
     return checks
-
-
-def _predictions(outcomes: Outcomes, task: Task) -> tuple[Array, Array, Array]:
-    """Labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``."""
-    prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in outcomes.logits_NVC.unbind(1)])
-    clean_N = decide(outcomes.clean_NC, task)
-    return outcomes.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
 
 
 def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:

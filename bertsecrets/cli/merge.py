@@ -9,6 +9,7 @@ from rich.console import Console
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.settings import JUDGING, AblationSettings
 from bertsecrets.cli.build import run_folder
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
@@ -33,19 +34,18 @@ def merge_runs(config: DictConfig) -> AblationTable:
     run = Run(run_folder(), first["run"], first["model"], first["task"], first["init"])
     run.folder.mkdir(parents=True, exist_ok=True)
     write_config(config, run.folder)
-    judging = {
-        name: own.ablation[name] for name in ("level", "false_discovery_rate", "resamples", "permutations", "seed")
-    }
+    known = plain(own.ablation)
+    settings = AblationSettings(**{name: known[name] for name in JUDGING if name in known})
     table = AblationTable.from_rows([])
     for name in sorted({path.name for folder in folders for path in (folder / "ablation").glob(f"{CHECKPOINT}-*")}):
         paths = [folder / "ablation" / name for folder in folders if (folder / "ablation" / name).is_file()]
         outcomes = merge([Outcomes.read(path) for path in paths])
         identity = {key: first[key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
         identity["step"] = int(name.split("-")[1])
-        rows = judged_rows(outcomes, task, identity, **judging)
+        rows = judged_rows(outcomes, task, identity, **settings.judging())
         table = table.append(AblationTable.from_rows(rows))
         outcomes.write(run.folder / "ablation" / name, task)
-        run.add_checks(selection_checks(outcomes, task, judging["seed"]))
+        run.add_checks(selection_checks(outcomes, task, rows, settings.seed))
         run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in judged_grids(outcomes.plan, rows)))
     table.write(run.ablation_path)
     _report(run, table, folders)

@@ -35,6 +35,7 @@ def make_run(
     significant_LH: ArrayLike | None = None,
     measured: Sequence[tuple[str, str, Mapping[str, ArrayLike]]] = (),
     constant: float | None = 0.68,
+    task_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Path:
     """A finished run's folder with the numbers given and no others, its experiments declared as their measures do.
@@ -43,7 +44,7 @@ def make_run(
     """
     folder.mkdir(parents=True)
     config = {
-        "task": {"name": task, "training": {"batch_size": 32}},
+        "task": {"name": task, "training": {"batch_size": 32}, **(task_settings or {})},
         "model": {"name": "minilm", "path": "model"},
         "init": init,
         "seed": seed,
@@ -125,4 +126,7 @@ def _row(identity: dict[str, str], layer: int, head: int, delta: float, signific
         "level": 0.95,
         "false_discovery_rate": 0.05,
         "significant": significant,
+        "verdict": "needed" if significant and delta < 0 else "inconclusive",
+        "margin": 0.01,
+        "p_margin": 0.5,
     }
