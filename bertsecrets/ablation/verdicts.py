@@ -177,17 +177,23 @@ def _smallest(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array,
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
     harm_V, _ = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
+    variance_V = (influence_VN**2).mean(-1) / count
+    if metric not in CLASS_METRICS:
+        # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
+        one_1N = np.ones((1, count))
+        agreement_V = weighted_scores(metric, clean_N, prediction_VN, one_1N)[0]
+        baseline = abs(float(weighted_scores(metric, label_N, clean_N[None], one_1N)[0, 0]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            harm_V = variance_V / (baseline * (1 - agreement_V))
     smallest = []
-    for variance, step, weight_N in zip(
-        (influence_VN**2).mean(-1) / count, harm_V, np.abs(influence_VN) / count, strict=True
-    ):
+    for variance, step in zip(variance_V, harm_V, strict=True):
         effect = math.nan
         if metric in CLASS_METRICS and step > 0:
             # An example weighs ``step`` instead of 1 / N: the same test on as many examples, with flips of that weight.
             flips = min(float(variance / (count * step**2)), 1.0)
             effect = count * step * detectable_loss(round(flips, 6), count, alpha)
-        elif metric not in CLASS_METRICS and np.isfinite(variance) and variance > 0:
-            effect = detectable_change(math.sqrt(variance), float((weight_N**2).sum() / weight_N.sum()), alpha)
+        elif metric not in CLASS_METRICS and np.isfinite(step) and variance > 0:
+            effect = detectable_change(math.sqrt(variance), float(step), alpha)
         smallest.append(effect if effect <= _RANGE[metric] else math.nan)
     return np.array(smallest)
 
