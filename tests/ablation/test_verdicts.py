@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from references import metric_value
+from scipy.stats import binom
 
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import change_limits, judge
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.intervals import exceeds
+from bertsecrets.statistics.intervals import exceeds, paired_proportions
 
 Draw = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -100,8 +101,8 @@ def test_by_hand() -> None:
     assert verdicts.stderr[0] == pytest.approx(0, abs=1e-12)
     # No flip among ten: half of the chance of that is 2.5 % if 26 % flip.
     assert (-verdicts.low[0], verdicts.high[0]) == pytest.approx((1 - 0.05**0.1,) * 2)
-    # Two tests at 5 % together: 2 * 0.5^n <= 0.025 needs n = 7 of the 10 examples, which 78.7 % give in four of five sets.
-    assert verdicts.smallest_effect[0] == pytest.approx(0.787, abs=1e-3)
+    # Two tests at 5 % together: 2 * 0.5^n <= 0.025 needs n = 7 of the 10 examples, which 76 % give in four of five sets.
+    assert verdicts.smallest_effect[0] == pytest.approx(0.7606, abs=1e-3)
     assert np.isnan(verdicts.smallest_effect[1])
     assert verdicts.significant.tolist() == [False, True]
     assert verdicts.verdict == ("inconclusive", "needed")
@@ -120,21 +121,15 @@ def test_harmless_is_shown_and_a_loss_within_the_margin_is_dispensable() -> None
     assert verdicts.significant.tolist() == [False, True, True, True]
     wide = judge("accuracy", label_N, clean_N, prediction_VN, margin=0.03)
     assert wide.verdict == ("dispensable", "dispensable", "dispensable", "needed")
-    few = judge("accuracy", label_N[:60], clean_N[:60], prediction_VN[:2, :60])
-    assert few.verdict == ("inconclusive", "inconclusive")
+    few = judge("accuracy", label_N[:60], clean_N[:60], prediction_VN[:1, :60])
+    assert few.verdict == ("inconclusive",)
 
 
 def test_the_margin_is_tested_at_its_level() -> None:
     """A variant that truly loses the margin is called dispensable in at most 5 % of sets."""
-    generator = np.random.default_rng(3)
-    called = 0
-    for _ in range(300):
-        label_N = np.ones(600)
-        clean_N = label_N.copy()
-        lost_N = generator.random(600) < 0.03
-        limits = change_limits("accuracy", label_N, clean_N, np.where(lost_N, 0.0, 1.0)[None])
-        called += bool(exceeds(limits, [-lost_N.mean()], -0.03)[0] <= 0.05)
-    assert called / 300 <= 0.08
+    lost_V = np.arange(61)
+    p_V = exceeds(paired_proportions(lost_V, np.zeros(61), 600), -lost_V / 600, -0.03)
+    assert binom.pmf(lost_V, 600, 0.03)[p_V <= 0.05].sum() <= 0.055
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "pearson", "spearman"])
