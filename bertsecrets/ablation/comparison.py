@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.seeds import OverSeeds, over_seeds
+from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_code, lower_first
+from bertsecrets.results.formatting import head_code, head_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
 from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.results.sections import (
@@ -21,6 +23,8 @@ from bertsecrets.results.sections import (
 )
 from bertsecrets.results.views import Comparison, Replicates
 
+_MOST_ROWS = 20
+
 
 @dataclass(frozen=True)
 class Effects:
@@ -29,6 +33,7 @@ class Effects:
     Args:
         delta_RLH: Changes of the score, ``[replicates, layers, heads]``; a whole layer is one head.
         certain_RLH: Which of them are significant.
+        needed_RLH: Which heads are needed.
         baseline_R: Scores of the models with nothing disabled.
         count: Examples.
         metric, mode: The score, and the mode of disabling.
@@ -36,6 +41,7 @@ class Effects:
 
     delta_RLH: NDArray[np.float64]
     certain_RLH: NDArray[np.bool_]
+    needed_RLH: NDArray[np.bool_]
     baseline_R: NDArray[np.float64]
     count: int
     metric: str
@@ -49,7 +55,7 @@ class Effects:
 
 def effects(replicates: Replicates, kind: str) -> Effects | None:
     """Effects of every head or layer (``kind``); None if no replicate disabled any."""
-    deltas, verdicts, baselines, last = [], [], [], None
+    deltas, significant, needed, baselines, last = [], [], [], [], None
     for view in replicates.views:
         singles = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
         singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
@@ -59,18 +65,26 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         step = max(row["step"] for row in singles)
         first = last = next(row for row in singles if row["step"] == step)
         size = run_size if kind == "head" else (run_size[0], 1)
-        delta_LH, certain_LH = np.full(size, np.nan), np.zeros(size, bool)
+        delta_LH, certain_LH, needed_LH = np.full(size, np.nan), np.zeros(size, bool), np.zeros(size, bool)
         for row in singles:
             if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
                 delta_LH[row["layer"], row["head"] or 0] = row["delta"]
                 certain_LH[row["layer"], row["head"] or 0] = row["significant"]
+                needed_LH[row["layer"], row["head"] or 0] = row["verdict"] == NEEDED
         deltas.append(delta_LH)
-        verdicts.append(certain_LH)
+        significant.append(certain_LH)
+        needed.append(needed_LH)
         baselines.append(first["baseline"])
     if last is None:
         return None
     return Effects(
-        np.stack(deltas), np.stack(verdicts), np.array(baselines), last["count"], last["metric"], last["mode"]
+        np.stack(deltas),
+        np.stack(significant),
+        np.stack(needed),
+        np.array(baselines),
+        last["count"],
+        last["metric"],
+        last["mode"],
     )
 
 
@@ -90,9 +104,9 @@ def _heads(comparison: Comparison) -> Section | None:
         if effect is None:
             continue
         delta_RLH = effect.delta_RLH
-        share_LH = effect.certain_RLH.mean(axis=0)
+        share_LH = effect.needed_RLH.mean(axis=0)
         # Coloured if more than half of the seeds show an effect.
-        panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), share_LH > 0.5))
+        panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
         counts.append(effect.count)
         always = [head_code(layer, head) for layer, head in np.argwhere(share_LH == 1)]
         shown = ", ".join(always[:10]) + (" …" if len(always) > 10 else "")
@@ -112,23 +126,88 @@ def _heads(comparison: Comparison) -> Section | None:
         f"{left_out_panels(panels)}",
         signed=True,
     )
-    header = ["condition", "seeds", "metric (mode)", "heads significant in any seed", "in every seed", "which"]
-    tables = [Table(header, cells, "Which heads matter, and in how many seeds")]
+    header = ["condition", "seeds", "metric (mode)", "heads needed in any seed", "in every seed", "which"]
+    tables = [Table(header, cells, "Which heads are needed, and in how many seeds")]
     paragraphs = []
     if repeated:
         tables.append(agreement_table(repeated, f"{title}: agreement between seeds"))
         paragraphs.append(agreement_in_words(repeated, lower_first(title)))
         some = sum(int(row[3]) for row in cells if int(row[1]) > 1)
         every = sum(int(row[4]) for row in cells if int(row[1]) > 1)
-        finding = f"Of {some} heads that matter in some seed of a condition, {every} matter{'s' * (every == 1)} in every seed."
+        findings = [
+            f"Of {some} heads needed in some seed of a condition, {every} {'is' if every == 1 else 'are'} needed in every seed."
+        ]
     else:
         ever = sum(int(row[3]) for row in cells)
-        finding = f"In {len(cells)} conditions of one seed each, {ever} heads matter; other seeds may choose others."
+        seeds = f"In {len(cells)} condition{'s' * (len(cells) > 1)} of one seed each"
+        findings = [f"{seeds}, {ever} head{' is' if ever == 1 else 's are'} needed; other seeds may need others."]
+    over = {
+        label: judged
+        for label, replicates in comparison.replicates.items()
+        if (judged := over_seeds(replicates, "head")) is not None
+    }
+    if over:
+        findings.append(_replicated_in_words(over, "head"))
+        tables.append(_over_seeds_table(over, "head"))
+        paragraphs.append(_OVER_SEEDS)
     block = FigureBlock(
         "ablation", figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition."
     )
     title = "Heads: disabling (figure 8 of Kovaleva et al.)"
-    return Section(title, [finding], paragraphs, tables, [block], rows=rows)
+    return Section(title, findings, paragraphs, tables, [block], rows=rows)
+
+
+_OVER_SEEDS = (
+    "Over seeds, a head is judged by its mean change of score with the multi-bootstrap over seeds and examples (Sellam et al. "
+    "2022), corrected over heads: such a verdict is about fine-tuning, that of a single run about this run only. "
+    "With fewer than five seeds it is rough, and few heads can be needed by it."
+)
+
+
+def _replicated_in_words(over: Mapping[str, OverSeeds], what: str) -> str:
+    """How many findings of single seeds replicate over seeds."""
+    found, held, every = (
+        sum(len(places) for places in lists)
+        for lists in (
+            [judged.needed_somewhere for judged in over.values()],
+            [judged.replicated for judged in over.values()],
+            [judged.in_every_seed for judged in over.values()],
+        )
+    )
+    if not found:
+        return f"No single seed finds a {what} that is needed, so there is nothing to replicate."
+    verdicts = [verdict for judged in over.values() for verdict in judged.verdict]
+    new = verdicts.count(NEEDED) - held
+    return (
+        f"Over seeds and examples, {held} of the {found} {what}s that some single seed finds needed {_are(held)} needed, and "
+        f"{every} {_are(every)} found in every seed; {new} more {_are(new)} needed only over seeds, "
+        f"{verdicts.count(DISPENSABLE)} of {len(verdicts)} {_are(verdicts.count(DISPENSABLE))} dispensable and "
+        f"{verdicts.count(INCONCLUSIVE)} inconclusive."
+    )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
+    """Every variant that some seed finds needed, or all seeds together."""
+    rows = []
+    for label, judged in over.items():
+        shown = [v for v in range(len(judged.places)) if v in judged.needed_somewhere or judged.verdict[v] == NEEDED]
+        for v in sorted(shown, key=lambda v: judged.effects.delta[v])[:_MOST_ROWS]:
+            delta, low, high = (
+                number(100 * float(numbers[v]), 1, signed=True)
+                for numbers in (judged.effects.delta, judged.effects.low, judged.effects.high)
+            )
+            seeds = sum(verdicts[v] == NEEDED for verdicts in judged.single)
+            layer, head = judged.places[v]
+            name = f"layer {layer}" if head is None else head_label(layer, head)
+            rows.append(
+                [label, name, f"{seeds} of {len(judged.single)}", f"{delta} ({low} to {high})", judged.verdict[v]]
+            )
+    header = ["condition", what, "seeds that find it needed", "mean change over seeds, points", "verdict over seeds"]
+    return Table(header, rows, f"Which {what}s that a single seed finds needed replicate")
 
 
 def _layers(comparison: Comparison) -> Section | None:
@@ -147,8 +226,9 @@ def _layers(comparison: Comparison) -> Section | None:
         panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
         counts.append(effect.count)
         costs[label] = float(np.nanmean(delta_RL[:, worst]))
-        always = ", ".join(str(layer) for layer in np.flatnonzero(certain_RL.all(axis=0))) or "none"
-        cells.append([label, str(len(delta_RL)), effect.what, f"layer {worst}", f"{costs[label]:+.1f}", always])
+        always = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_RLH[:, :, 0].all(axis=0))) or "none"
+        cost = number(costs[label], 1, signed=True)
+        cells.append([label, str(len(delta_RL)), effect.what, f"layer {worst}", cost, always])
     if not panels:
         return None
     title = "Change of score when a whole layer's heads are disabled"
@@ -159,13 +239,20 @@ def _layers(comparison: Comparison) -> Section | None:
         note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}"
         f"{left_out_panels(panels)}",
     )
-    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers significant in every seed"]
+    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers needed in every seed"]
     most = min(costs, key=lambda label: costs[label])
     finding = (
-        f"Disabling a whole layer costs most for {most}: {costs[most]:+.1f} points."
+        f"Disabling a whole layer costs most for {most}: {number(costs[most], 1, signed=True)} points."
         if costs[most] < 0
         else "Disabling a whole layer lowers the score of no condition, on average over seeds."
     )
     block = FigureBlock("ablation_layers", figure, f"{title}, by condition.", "Bar charts of layers by condition.")
     title = "Layers: disabling (figure 9 of Kovaleva et al.)"
-    return Section(title, [finding], [], [Table(header, cells)], [block])
+    over = {
+        label: judged
+        for label, replicates in comparison.replicates.items()
+        if (judged := over_seeds(replicates, "layer")) is not None
+    }
+    findings = [finding, *([_replicated_in_words(over, "layer")] if over else [])]
+    tables = [Table(header, cells), *([_over_seeds_table(over, "layer")] if over else [])]
+    return Section(title, findings, [], tables, [block])

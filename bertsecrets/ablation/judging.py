@@ -4,26 +4,27 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import KINDS, Plan
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import judge
+from bertsecrets.ablation.verdicts import INCONCLUSIVE, judge
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.models.metrics import decide
 
-_JUDGED = ("score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
-_TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect")
+_TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect", "p_margin")
+_JUDGED = ("score", "delta", "stderr", "low", "high", "flips", *_TESTED)
 
 
 def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
-    P-values are corrected over all variants of one kind.
+    P-values are corrected over all variants of one kind. Rows of groups whose heads were also disabled alone have the
+    columns on redundancy (:mod:`bertsecrets.ablation.redundancy`).
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -31,9 +32,13 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
         identity: The columns run, model, task, init, stage, step and evaluation.
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
-    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    prediction_of = {
+        variant.name: prediction_N for variant, prediction_N in zip(outcomes.plan.variants, prediction_VN, strict=True)
+    }
     rows = []
     for metric in task.metrics:
+        judged: list[dict[str, Any]] = []
         for kind in KINDS:
             chosen = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
             if not chosen:
@@ -47,7 +52,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                 if math.isnan(numbers["delta"]):
                     # Nothing was tested: a p-value of 1 would look like a result.
                     numbers |= dict.fromkeys(_TESTED, math.nan)
-                rows.append(
+                judged.append(
                     {
                         **_described(outcomes.plan, index, len(label_N)),
                         **identity,
@@ -57,8 +62,15 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                         "false_discovery_rate": verdicts.false_discovery_rate,
                         "significant": bool(verdicts.significant[place]),
                         **numbers,
+                        "margin": verdicts.margin,
+                        "verdict": verdicts.verdict[place],
                     }
                 )
+        if not judged:
+            continue
+        names = ("level", "resamples", "seed", "false_discovery_rate")
+        groups = redundancy(judged, metric, label_N, clean_N, prediction_of, **{name: settings[name] for name in names})
+        rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
     return rows
 
 
@@ -83,22 +95,41 @@ def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Ma
         **_described(plan, index, 1),
         **identity,
         "baseline": math.nan,
-        "level": settings.get("level", 0.95),
-        "false_discovery_rate": settings.get("false_discovery_rate", 0.05),
+        "level": settings["level"],
+        "false_discovery_rate": settings["false_discovery_rate"],
         "significant": False,
+        "margin": settings["margin"],
+        "verdict": INCONCLUSIVE,
         **dict.fromkeys(_JUDGED, math.nan),
     }
 
 
-def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dict[str, Any]]:
-    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone."""
+def selection_checks(
+    outcomes: Outcomes, task: Task, rows: Sequence[Mapping[str, Any]], seed: int
+) -> dict[str, dict[str, Any]]:
+    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        rows: Its judged rows.
+        seed: Seed of the splits.
+    """
     heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
     if len(heads) < 2 or len(outcomes.label_N) < 4:
         return {}
-    label_N, clean_N, prediction_VN = _predictions(outcomes, task)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
     checks = {}
     for metric in task.metrics:
-        check = selection_check(metric, label_N, clean_N, prediction_VN[heads], seed=seed)
+        p_bh = {row["variant"]: row["p_bh"] for row in rows if row["metric"] == metric and row["kind"] == "head"}
+        check = selection_check(
+            metric,
+            label_N,
+            clean_N,
+            prediction_VN[heads],
+            np.array([p_bh[outcomes.plan.variants[index].name] for index in heads]),
+            seed=seed,
+        )
         if not math.isfinite(check.claimed):
             # The score is undefined for every choice on some half.
             continue
@@ -106,13 +137,6 @@ def selection_checks(outcomes: Outcomes, task: Task, seed: int) -> dict[str, dic
         best = outcomes.plan.variants[heads[check.best]].name
         checks[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
     return checks
-
-
-def _predictions(outcomes: Outcomes, task: Task) -> tuple[Array, Array, Array]:
-    """Labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``."""
-    prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in outcomes.logits_NVC.unbind(1)])
-    clean_N = decide(outcomes.clean_NC, task)
-    return outcomes.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
 
 
 def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
 
 _TENSORS = ("index", "label", "clean", "logits")
@@ -50,6 +52,12 @@ class Outcomes:
             self.logits_NVC.flatten(0, 1), label_N.repeat_interleave(self.logits_NVC.shape[1]), reduction="none"
         )
         return clean_N, loss_NV.unflatten(0, self.logits_NVC.shape[:2])
+
+    def predictions(self, task: Task) -> tuple[Array, Array, Array]:
+        """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64."""
+        prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
+        clean_N = decide(self.clean_NC, task)
+        return self.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
 
     def write(self, path: Path, task: Task) -> None:
         """Write the plan, the tensors and the losses to one safetensors file."""

@@ -1,6 +1,8 @@
 """Plans: which heads are disabled together, and how."""
 
+import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,8 @@ class Variant:
     """One way to disable heads of a model.
 
     Args:
-        name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``.
+        name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``,
+            ``random-02.03-001``.
         kind: One of ``KINDS``.
         heads: The heads disabled together, in order of layer and head.
         layer, head: The head or layer that the variant is about, if it is a single one.
@@ -153,6 +156,28 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
         Variant(f"random-{size:02d}-{index:03d}", "random", tuple(sorted(generator.sample(places, size))))
         for index in range(count)
     ]
+
+
+def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: int) -> list[Variant]:
+    """Random groups with as many heads of each layer as a group: controls of what these layers do to the score.
+
+    All are different; there are fewer than ``count`` if the layers hold no more.
+
+    Args:
+        group: The heads of the group.
+        num_heads: Heads of a layer.
+        count: Number of random groups.
+        seed: Seed; groups of the same layers get the same controls.
+    """
+    sizes = Counter(layer for layer, _ in group)
+    name = ".".join(f"{layer:02d}" for layer, _ in sorted(group))
+    generator = random.Random(f"{seed}/{name}")
+    most = min(count, math.prod(math.comb(num_heads, size) for size in sizes.values()))
+    drawn: dict[tuple[Head, ...], None] = {}
+    while len(drawn) < most:
+        heads = [(layer, head) for layer, size in sizes.items() for head in generator.sample(range(num_heads), size)]
+        drawn[tuple(sorted(heads))] = None
+    return [Variant(f"random-{name}-{index:03d}", "random", heads) for index, heads in enumerate(drawn)]
 
 
 def read_groups(path: Path) -> list[list[list[int]]]:

@@ -87,6 +87,9 @@ METRICS: dict[str, tuple[Features, Score]] = {
 }
 """Features ``[V, N, F]`` of each metric, and its value from their weighted means ``[..., F]``; Spearman's of ranks."""
 
+CLASS_METRICS = ("accuracy", "f1", "matthews")
+"""Metrics of predicted classes; the others are of predicted scores."""
+
 
 def check_metric(metric: str) -> None:
     """Raise UserError for an unknown metric."""
@@ -152,3 +155,104 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
     own_RU = np.add.reduceat(weight_RN[:, order_N], first_U, axis=1)
     rank_RU = np.cumsum(own_RU, axis=1) - own_RU / 2
     return np.asarray(rank_RU[:, place_N])
+
+
+def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
+    """Empirical influence of every example on the metric, ``[V, N]``, with mean 0 (Hampel 1974; Efron 1982, chapter 6).
+
+    N times the effect of a little more weight on one example: the metric's standard error is the root mean square of its
+    influences over the root of N. NaN where the metric is undefined.
+
+    Args:
+        metric: A name in ``METRICS``.
+        label_N: Gold labels: class indices or scores.
+        prediction_VN: Predictions of the same kind.
+    """
+    check_metric(metric)
+    if metric == "spearman":
+        mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
+    else:
+        if metric == "pearson":
+            # A correlation sees neither location nor scale; numerical derivatives do.
+            label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
+        feature_VNF = METRICS[metric][0](label_N, prediction_VN)
+        mean_VF = feature_VNF.mean(1)
+    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(METRICS[metric][1], mean_VF))
+    return np.asarray(influence_VN - influence_VN.mean(-1, keepdims=True))
+
+
+def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[float, float]:
+    """The largest loss and gain (at least 0) of the metric, to first order, if one example's prediction were another.
+
+    Other predictions are the other classes that occur, or for scores the least and the greatest prediction.
+    """
+    check_metric(metric)
+    label_N, prediction_N = np.asarray(label_N, np.float64), np.asarray(prediction_N, np.float64)
+    if metric not in CLASS_METRICS:
+        if metric == "spearman":
+            label_N, prediction_N = (weighted_ranks(x_N, np.ones((1, len(x_N))))[0] for x_N in (label_N, prediction_N))
+        label_N, prediction_N = _standardised(label_N), _standardised(prediction_N)
+        others = [prediction_N.min(), prediction_N.max()]
+    else:
+        others = list(np.unique(np.concatenate([label_N, prediction_N])))
+    candidate_VN = np.stack([prediction_N, *(np.full_like(prediction_N, other) for other in others)])
+    features, score = METRICS[metric] if metric in CLASS_METRICS else (moments, _correlation)
+    feature_VNF = features(label_N, candidate_VN)
+    gradient_F = _gradient(score, feature_VNF[0].mean(0)[None])[0]
+    change_VN = np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
+    return max(0.0, -float(change_VN.min())), max(0.0, float(change_VN.max()))
+
+
+def _standardised(value: Array) -> Array:
+    spread = value.std(-1, keepdims=True)
+    return np.asarray((value - value.mean(-1, keepdims=True)) / np.where(spread > 0, spread, 1))
+
+
+def _gradient(score: Score, mean_VF: Array, step: float = 1e-6) -> Array:
+    """Central differences of a score by its features."""
+    gradient_VF = np.zeros_like(mean_VF)
+    for feature in range(mean_VF.shape[-1]):
+        above_VF, below_VF = mean_VF.copy(), mean_VF.copy()
+        above_VF[:, feature] += step
+        below_VF[:, feature] -= step
+        gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * step)
+    return gradient_VF
+
+
+def _rank_moments(label_N: Array, prediction_VN: Array) -> tuple[Array, Array]:
+    """Moments of mid-ranks as shares, and the terms whose means' derivatives by weight are the influences.
+
+    A moment of ranks is a mean over triples of examples, or pairs: an example counts once for itself, and once for every
+    rank that it shifts.
+    """
+    y_N, above_y = _rank_and_shift(label_N)
+    columns, means = [], []
+    for prediction_N in prediction_VN:
+        x_N, above_x = _rank_and_shift(prediction_N)
+        term_NF = np.stack(
+            [
+                np.ones_like(x_N),
+                x_N + above_x(np.ones_like(x_N)),
+                y_N + above_y(np.ones_like(y_N)),
+                x_N**2 + 2 * above_x(x_N),
+                y_N**2 + 2 * above_y(y_N),
+                x_N * y_N + above_x(y_N) + above_y(x_N),
+            ],
+            -1,
+        )
+        moment_F = np.array([1, x_N.mean(), y_N.mean(), (x_N**2).mean(), (y_N**2).mean(), (x_N * y_N).mean()])
+        columns.append(term_NF - term_NF.mean(0) + moment_F)
+        means.append(moment_F)
+    return np.stack(means), np.stack(columns)
+
+
+def _rank_and_shift(value_N: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Mid-ranks in 0..1, and a function: the mean over all examples of a number, of those above each, half of its ties."""
+    _, place_N, size_U = np.unique(value_N, return_inverse=True, return_counts=True)
+    rank_U = (np.cumsum(size_U) - size_U / 2) / len(value_N)
+
+    def above(number_N: Array) -> Array:
+        own_U = np.bincount(place_N, weights=number_N, minlength=len(size_U))
+        return np.asarray((own_U[::-1].cumsum()[::-1] - own_U / 2)[place_N] / len(value_N))
+
+    return rank_U[place_N], above

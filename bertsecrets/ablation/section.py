@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.ablation.similar_heads import NECESSARY, REDUNDANT, UNCERTAIN, UNNECESSARY, VERDICTS, classify
+from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
+from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
 from bertsecrets.results.figures.ablation_sets import (
+    REDUNDANT,
     SimilarGroup,
     cumulative_curve,
     effect_trajectory,
     layer_bars,
     redundancy_chart,
 )
-from bertsecrets.results.formatting import head_code, head_label, number, p_value
+from bertsecrets.results.formatting import MISSING, head_code, head_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 
@@ -55,9 +57,9 @@ def single_heads(table: AblationTable) -> list[Row]:
 def ablation_scalars(table: AblationTable) -> dict[str, float]:
     """Summary values for W&B, of the first set, metric and mode and single heads (else the first kind), at the last step.
 
-    ``ablation/worst_delta``, ``n_variants``, ``n_significant``, ``n_significant_harm``, ``n_significant_gain``, and
-    ``smallest_effect`` (the median over variants). Variants with an undefined score count in ``n_variants`` only. Empty
-    without a sweep.
+    ``ablation/worst_delta``, ``n_variants``, ``n_needed``, ``n_dispensable``, ``n_inconclusive``, ``n_significant``,
+    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). Variants with an
+    undefined score are inconclusive. Empty without a sweep.
     """
     rows = latest_rows(table)
     if not rows:
@@ -69,6 +71,7 @@ def ablation_scalars(table: AblationTable) -> dict[str, float]:
     return {
         "ablation/worst_delta": min((row["delta"] for row in _defined(chosen)), default=math.nan),
         "ablation/n_variants": len(chosen),
+        **{f"ablation/n_{verdict}": sum(row["verdict"] == verdict for row in chosen) for verdict in VERDICTS},
         "ablation/n_significant": len(certain),
         "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
         "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
@@ -133,7 +136,7 @@ def _section(table: AblationTable, rows: list[Row], check: Mapping[str, Any] | N
         findings.append(_checked(check))
     groups = similar_groups_of(rows)
     if groups:
-        findings.append(_groups_in_words(groups))
+        findings.append(_groups_in_words(groups, rows[0]))
         shown = groups[:_GROUPS_SHOWN]
         part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
@@ -153,44 +156,67 @@ def _kind_title(kind: str) -> str:
 
 def _in_words(rows: Sequence[Row]) -> list[str]:
     one, many = _KINDS[rows[0]["kind"]]
-    certain = [row for row in rows if row["significant"]]
-    harm, gain = ([row for row in certain if np.sign(row["delta"]) == sign] for sign in (-1, 1))
     known = _defined(rows)
     what = f"{len(rows)} {one if len(rows) == 1 else many}"
     metric = metric_label(rows[0]["metric"])
     if not known:
         return [f"Of {what} disabled in turn ({rows[0]['mode']}), {metric} is undefined for all of them."]
-    worst = min(known, key=lambda row: row["delta"])
-    if not certain:
-        first = (
-            f"Of {what} disabled in turn ({rows[0]['mode']}), none changes {metric} significantly after "
-            f"correction; the largest loss, {_name(worst)} at {_points(worst)}, may be chance."
-        )
-    else:
-        first = (
-            f"Of {what} disabled in turn ({rows[0]['mode']}), {len(harm)} lower{'s' * (len(harm) == 1)} {metric} "
-            f"significantly after correction and {len(gain)} raise{'s' * (len(gain) == 1)} it; the largest loss is {_name(worst)}: {_points(worst)}."
-        )
+    needed, dispensable, inconclusive = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
+    first = (
+        f"Of {what} disabled in turn ({rows[0]['mode']}), {needed} {_are(needed)} needed ({metric} falls significantly after "
+        f"correction), {dispensable} {_are(dispensable)} dispensable ({_ruled_out(rows[0])}) and {inconclusive} "
+        f"{_are(inconclusive)} inconclusive; {_largest_loss(known, metric)}."
+    )
     if len(known) < len(rows):
         first += f" Undefined scores: {len(rows) - len(known)}."
-    better = sum(row["delta"] > 0 for row in rows)
+    better = sum(row["delta"] > 0 for row in known)
+    gain = sum(row["significant"] and row["delta"] > 0 for row in known)
     second = (
-        f"{better} look{'s' * (better == 1)} like an improvement, of which {len(gain)} significant; the best of many is "
+        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain} significant; the best of many is "
         "high by luck alone."
         if better
         else "None looks like an improvement."
     )
-    reach = 100 * _reach(rows)
-    third = f"With {rows[0]['count']} examples only changes of about {reach:.1f} points or more can be detected."
+    reach = _reach(rows)
+    third = (
+        f"With {rows[0]['count']} examples a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
+        if math.isfinite(reach)
+        else f"With {rows[0]['count']} examples it cannot be estimated how large a loss would be found."
+    )
     return [first, second, third]
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _ruled_out(row: Row) -> str:
+    margin = row["margin"]
+    if margin is None:
+        return "no margin was stated when this run was judged"
+    return f"a loss of {number(100 * margin, 1)} point{'s' * (margin != 0.01)} or more is ruled out"
+
+
+def _largest_loss(known: Sequence[Row], metric: str) -> str:
+    worst = min(known, key=lambda row: row["delta"])
+    if worst["delta"] >= 0:
+        return f"none lowers {metric} on these examples"
+    if worst["verdict"] == NEEDED:
+        return f"the largest loss is {_name(worst)}: {_points(worst)}"
+    if worst["significant"]:
+        return f"the largest loss, {_name(worst)} at {_points(worst)}, is significant but within the margin"
+    return f"the largest loss, {_name(worst)} at {_points(worst)}, may be chance"
 
 
 def _checked(check: Mapping[str, Any]) -> str:
     result = "survives" if check["survives"] else "does not survive"
+    claimed, kept, low, high = (
+        number(100 * check[name], 2, signed=True) for name in ("claimed", "kept", "low", "high")
+    )
+    tested = f"; on all examples p = {p_value(check['p_value'])}, corrected" if "p_value" in check else ""
     return (
-        f"Selection check: the head chosen as most harmful to keep on one half of the examples promises "
-        f"{100 * check['claimed']:+.2f} points there and gives {100 * check['kept']:+.2f} points on the other half "
-        f"(95 % interval {100 * check['low']:+.2f} to {100 * check['high']:+.2f}): “disabling a head improves the "
+        f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points there "
+        f"and gives {kept} points on the other half (95 % interval {low} to {high}{tested}): “disabling a head improves the "
         f"model” {result}."
     )
 
@@ -203,13 +229,14 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         [
             _name(row),
             number(row["score"]),
-            f"{100 * row['delta']:+.2f}",
-            f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}",
+            number(100 * row["delta"], 2, signed=True),
+            f"{number(100 * row['low'], 2, signed=True)} to {number(100 * row['high'], 2, signed=True)}",
             p_value(row["p_value"]),
             p_value(row["p_bh"]),
             p_value(row["p_holm"]),
             f"{row['flips']:.1%}" if row["metric"] in ("accuracy", "f1", "matthews") else f"{row['flips']:.3f}",
-            "yes" if row["significant"] else "no",
+            p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
+            row["verdict"],
         ]
         for row in chosen
     ]
@@ -226,7 +253,9 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         "p (Holm)",
     ]
     flips = "flips" if rows[0]["metric"] in ("accuracy", "f1", "matthews") else "mean change"
-    return Table([*header, flips, "significant"], cells, caption)
+    margin = rows[0]["margin"]
+    ruled_out = "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})"
+    return Table([*header, flips, ruled_out, "verdict"], cells, caption)
 
 
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
@@ -236,16 +265,17 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     what = f"{_KINDS[kind][1]} disabled ({mode}): {metric_label(metric)}"
     names = [_codes(row["heads"]) if row["kind"].startswith("group") else row["variant"] for row in rows]
     level = first["level"]
-    delta, low, high, certain = (
-        np.array([row[name] for row in rows]) for name in ("delta", "low", "high", "significant")
-    )
+    delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
+    certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
     blocks: list[FigureBlock] = []
     if kind in ("head", "all_but_one"):
         layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
-        delta_LH, certain_LH = np.full((layers, heads), np.nan), np.zeros((layers, heads), bool)
-        for row in rows:
+        delta_LH = np.full((layers, heads), np.nan)
+        certain_LH, dispensable_LH = np.zeros((2, layers, heads), bool)
+        for place, row in enumerate(rows):
             delta_LH[row["layer"], row["head"]] = row["delta"]
-            certain_LH[row["layer"], row["head"]] = row["significant"]
+            certain_LH[row["layer"], row["head"]] = certain[place]
+            dispensable_LH[row["layer"], row["head"]] = dispensable[place]
         title = (
             f"Single {what}"
             if kind == "head"
@@ -255,8 +285,10 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         figure = disabling_heatmap(
             delta_LH,
             certain_LH,
+            dispensable_LH,
             title=title,
             count=count,
+            margin=first["margin"],
             smallest_effect=smallest,
             rate=first["false_discovery_rate"],
         )
@@ -264,7 +296,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     if kind == "layer":
         title = f"Whole layers disabled ({mode}): {metric_label(metric)}"
         layers_L = [row["layer"] for row in rows]
-        figure = layer_bars(layers_L, delta, low, high, certain, title=title, count=count, level=level)
+        figure = layer_bars(layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level)
         blocks.append(_block(stem, title, figure))
     elif kind == "cumulative":
         title = f"Heads disabled one after another ({mode}): {metric_label(metric)}"
@@ -276,12 +308,12 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         blocks.append(_block(stem, title, curve))
     elif kind != "random":
         title = f"Effects in order, {what}"
-        figure = sorted_effects(names, delta, low, high, certain, title=title, count=count, level=level)
+        figure = sorted_effects(names, delta, low, high, certain, dispensable, title=title, count=count, level=level)
         blocks.append(_block(f"{stem}_sorted", title, figure))
     if kind == "head":
         title = f"Effect and surprise, {what}"
         p_values = [row["p_value"] for row in rows]
-        figure = volcano(names, delta, p_values, certain, title=title, count=count)
+        figure = volcano(names, delta, p_values, [row["significant"] for row in rows], title=title, count=count)
         blocks.append(_block(f"{stem}_volcano", title, figure))
     history = _of(table.rows(), kind=kind, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"])
     steps = sorted({row["step"] for row in history})
@@ -296,63 +328,81 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     return blocks
 
 
+def coloured(row: Row) -> bool:
+    """Whether figures show a change in colour: a loss that makes the variant needed, or a significant gain."""
+    return bool(row["verdict"] == NEEDED or (row["significant"] and row["delta"] > 0))
+
+
+def harmless(row: Row) -> bool:
+    """Whether figures show a change as dispensable."""
+    return bool(row["verdict"] == DISPENSABLE and not coloured(row))
+
+
 def _block(name: str, title: str, figure: Figure) -> FigureBlock:
     return FigureBlock(name, figure, f"{title}.", f"Chart: {title[0].lower()}{title[1:]}.")
 
 
 def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
-    """The judged groups of heads with similar maps; empty unless their heads were also disabled alone."""
-    alone = {row["heads"]: row for row in rows if row["kind"] == "head"}
+    """The judged groups of heads; empty unless their heads were also disabled alone."""
     groups = []
     for row in _of(rows, kind="group"):
-        heads = row["heads"].split(" ")
-        if len(heads) < 2 or not all(head in alone for head in heads):
+        if row["num_heads"] < 2:
             continue
-        members = [alone[head] for head in heads]
-        but_one = [other for other in rows if other["variant"].startswith(f"{row['variant']}-but-")]
-        controls = [other["delta"] for other in rows if other["kind"] == "random" and other["num_heads"] == len(heads)]
-        harm = [_harms(member) for member in members]
-        suspect = [member["p_value"] <= 0.05 and member["delta"] < 0 for member in members]
+        alone, but_one, controls = parts_of(row, rows)
+        if not alone:
+            continue
         groups.append(
             SimilarGroup(
                 name=_codes(row["heads"]),
-                alone=[member["delta"] for member in members],
+                alone=[member["delta"] for member in alone],
                 together=row["delta"],
-                but_one=[other["delta"] for other in but_one],
-                random=controls,
-                verdict=classify(harm, suspect, _harms(row)),
+                but_one=[other["delta"] for other in but_one] if row["num_heads"] > 2 else [],
+                random=[control["delta"] for control in controls],
+                verdict=REDUNDANT if row["redundant"] else row["verdict"],
+                interaction=tuple(
+                    math.nan if row[name] is None else row[name]
+                    for name in ("interaction", "interaction_low", "interaction_high")
+                ),
             )
         )
     return groups
 
 
-def _harms(row: Row) -> bool:
-    return bool(row["significant"] and row["delta"] < 0)
-
-
-def _groups_in_words(groups: Sequence[SimilarGroup]) -> str:
-    count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in VERDICTS}
-    return (
-        f"Groups of heads with similar maps: {len(groups)}. Necessary (a single head does significant harm): "
-        f"{count[NECESSARY]}. Redundant (significant harm together, and no head alone is suspect): "
-        f"{count[REDUNDANT]}. Unnecessary (no significant harm even together): {count[UNNECESSARY]}. Uncertain (harm "
-        f"together that may come from one head): {count[UNCERTAIN]}. Harm that is not significant may still exist: "
-        "compare the changes."
+def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
+    count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in (*VERDICTS, REDUNDANT)}
+    needed = count[NEEDED] + count[REDUNDANT]
+    uncontrolled = sum(group.verdict == NEEDED and len(group.random) < FEWEST_CONTROLS for group in groups)
+    sentence = (
+        f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): {needed}, of which "
+        f"{count[REDUNDANT]} redundant (more harm than their heads alone add up to, more than random groups of the same "
+        "layers do, and none once any one head is left: the heads can replace each other). Dispensable "
+        f"({_ruled_out(row)} even together): {count[DISPENSABLE]}. Inconclusive: {count[INCONCLUSIVE]}."
     )
+    if uncontrolled:
+        sentence += (
+            f" Needed groups with fewer than {FEWEST_CONTROLS} random groups of their layers, which cannot be called "
+            f"redundant: {uncontrolled}."
+        )
+    return sentence
 
 
 def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
-    cells = [
-        [
-            group.name,
-            " ".join(f"{100 * delta:+.1f}" for delta in group.alone),
-            f"{100 * group.together:+.1f}",
-            f"{100 * float(np.mean(group.random)):+.1f}" if group.random else "–",
-            group.verdict,
-        ]
-        for group in groups
-    ]
-    header = ["heads", "alone, points", "together", "random groups, mean", "verdict"]
+    cells = []
+    for group in groups:
+        interaction, low, high = (number(100 * change, 1, signed=True) for change in group.interaction)
+        cells.append(
+            [
+                group.name,
+                " ".join(number(100 * delta, 1, signed=True) for delta in group.alone),
+                number(100 * group.together, 1, signed=True),
+                interaction if math.isnan(group.interaction[1]) else f"{interaction} ({low} to {high})",
+                f"{number(100 * float(np.mean(group.random)), 1, signed=True)} ({len(group.random)})"
+                if group.random
+                else MISSING,
+                group.verdict,
+            ]
+        )
+    header = ["heads", "alone, points", "together", "beyond the sum", "random groups of the layers, mean", "verdict"]
     return Table(header, cells, "Groups of heads with similar maps")
 
 
@@ -369,7 +419,8 @@ def _name(row: Row) -> str:
 
 
 def _points(row: Row) -> str:
-    return f"{100 * row['delta']:+.1f} points ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})"
+    delta, low, high = (number(100 * row[name], 1, signed=True) for name in ("delta", "low", "high"))
+    return f"{delta} points ({low} to {high})"
 
 
 def metric_label(name: str) -> str:

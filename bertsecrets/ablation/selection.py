@@ -9,6 +9,8 @@ import numpy as np
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.errors import UserError
 
+_LEVEL = 0.05
+
 
 @dataclass(frozen=True)
 class SelectionCheck:
@@ -21,7 +23,9 @@ class SelectionCheck:
         kept: The same on the other half.
         low, high: 95 % limits of ``kept``.
         positive: Share of the splits in which the score on the other half improved.
-        survives: Whether ``low`` is above 0, which the claim "disabling this head improves the model" requires.
+        p_value: P-value of ``best`` on all examples (McNemar's exact test, or random swaps), corrected over the variants.
+        survives: Whether ``low`` is above 0 and ``p_value`` at most 0.05, which the claim "disabling this head improves the
+            model" requires: the halves share their examples with all other splits, and the test does not.
     """
 
     best: int
@@ -31,16 +35,33 @@ class SelectionCheck:
     low: float
     high: float
     positive: float
+    p_value: float
     survives: bool
 
 
 def selection_check(
-    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, *, repeats: int = 200, seed: int = 0
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    p_V: Array,
+    *,
+    repeats: int = 200,
+    seed: int = 0,
 ) -> SelectionCheck:
     """Split the examples into two halves repeatedly; one half chooses the best variant, the other scores it.
 
     The limits use the variance of repeated splits that share examples, s^2 (1 / repeats + 1) for halves of equal size
     (Nadeau and Bengio 2003, equation 11).
+
+    Args:
+        metric: The metric.
+        label_N: Gold labels.
+        clean_N: Predictions of the unedited model.
+        prediction_VN: Predictions of each variant.
+        p_V: P-values of each variant's change of score on all examples, corrected over the variants.
+        repeats: Number of splits.
+        seed: Seed of the splits.
 
     Raises:
         UserError: If there are fewer than four examples or two splits.
@@ -66,13 +87,15 @@ def selection_check(
     chosen_V = np.bincount(best_R, minlength=len(prediction_VN)) / repeats
     kept = float(kept_R.mean())
     error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / repeats + 1)) * NormalDist().inv_cdf(0.975)
+    best = int(chosen_V.argmax())
     return SelectionCheck(
-        best=int(chosen_V.argmax()),
+        best=best,
         chosen=chosen_V,
         claimed=float(claimed_R.mean()),
         kept=kept,
         low=kept - error,
         high=kept + error,
         positive=float((kept_R > 0).mean()),
-        survives=kept - error > 0,
+        p_value=float(p_V[best]),
+        survives=bool(kept - error > 0 and p_V[best] <= _LEVEL),
     )

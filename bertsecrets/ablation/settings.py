@@ -8,6 +8,9 @@ from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings, shown
 
+JUDGING = ("margin", "level", "false_discovery_rate", "resamples", "permutations", "seed")
+"""The settings of how an effect is judged."""
+
 _Layer = Annotated[int, Field(ge=0)]
 _COUNT = "a whole number from 1"
 
@@ -23,14 +26,16 @@ class AblationSettings(Settings):
         plan_file: YAML or JSON file with further groups.
         ranking: Heads in the order in which plan ``cumulative`` disables them.
         group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number of
-            controls.
+            controls of each combination of layers: 19 are needed to call a group redundant.
         similarity_examples: Number of examples to compute the similarity of maps from.
         reference_examples: Number of training examples to compute the means of mode ``mean`` from.
         evaluation: Evaluation set; None for the task's first.
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
+        margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
+            loss of the margin or more is ruled out.
         level: Level of the confidence intervals.
-        false_discovery_rate: False discovery rate of significant effects.
+        false_discovery_rate: False discovery rate of significant effects, and of dispensable variants.
         resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
         seed: Seed of both, and of the random groups.
     """
@@ -52,6 +57,9 @@ class AblationSettings(Settings):
     evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
     max_examples: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for all")
     max_tokens: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for what suits the device")
+    margin: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+    )
     level: float = Field(default=0.95, gt=0, lt=1, description="a number between 0 and 1")
     false_discovery_rate: float = Field(default=0.05, gt=0, lt=1, description="a number between 0 and 1")
     resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
@@ -79,5 +87,4 @@ class AblationSettings(Settings):
 
     def judging(self) -> dict[str, Any]:
         """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""
-        names = ("level", "false_discovery_rate", "resamples", "permutations", "seed")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in JUDGING}, "margin": self.margin / 100}

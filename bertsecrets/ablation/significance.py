@@ -1,4 +1,4 @@
-"""Significance of a change of score: paired bootstrap intervals, and paired tests of no change."""
+"""Significance of a change of score: the paired bootstrap, and paired tests of no change."""
 
 import math
 
@@ -36,13 +36,6 @@ def bootstrap_changes(
         score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN.astype(np.float64))
         changes.append(score_RV[:, 1:] - score_RV[:, :1])
     return np.concatenate(changes)
-
-
-def interval(change_RV: Array, level: float) -> tuple[Array, Array, Array]:
-    """Standard error and percentile limits of each change, ``[V]`` each; resamples with an undefined score are ignored."""
-    tail = (1 - level) / 2
-    low_V, high_V = np.nanquantile(change_RV, [tail, 1 - tail], axis=0)
-    return np.nanstd(change_RV, axis=0, ddof=1), low_V, high_V
 
 
 def mcnemar_exact(right_N: Flags, right_VN: Flags) -> Array:

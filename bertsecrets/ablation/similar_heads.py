@@ -1,4 +1,4 @@
-"""Heads with similar maps: their distances, their groups, and whether a group is redundant or unnecessary."""
+"""Heads with similar maps: their distances, and their groups."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,15 +9,12 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.plan import Head, Variant, random_groups
+from bertsecrets.ablation.plan import Head, Variant, random_groups_like
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.results.formatting import head_code
-
-REDUNDANT, UNNECESSARY, NECESSARY, UNCERTAIN = "redundant", "unnecessary", "necessary", "uncertain"
-VERDICTS = (NECESSARY, REDUNDANT, UNNECESSARY, UNCERTAIN)
 
 
 def jensen_shannon_between(attention_HQK: Tensor) -> Tensor:
@@ -148,10 +145,8 @@ def similar_groups(distance_HH: Tensor, num_heads: int, largest: int) -> list[tu
     return [tuple(divmod(int(index), num_heads) for index in sorted(groups[i])) for i in order]
 
 
-def with_controls(
-    groups: Sequence[Sequence[Head]], num_layers: int, num_heads: int, controls: int, seed: int
-) -> list[Variant]:
-    """Variants: each head of a group alone, whole groups, groups but one head, and random groups of the same sizes."""
+def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: int, seed: int) -> list[Variant]:
+    """Variants: each head of a group alone, whole groups, groups but one head, and random groups from the same layers."""
     variants: dict[str, Variant] = {}
     for index, group in enumerate(groups):
         whole = Variant(f"group-{index:03d}", "group", tuple(group))
@@ -164,27 +159,7 @@ def with_controls(
                 # For a pair, all but one is the other head alone.
                 but_one = Variant(f"{whole.name}-but-{alone.name}", "group_but_one", rest, layer, head)
                 variants[but_one.name] = but_one
-    for size in sorted({len(group) for group in groups}):
-        for control in random_groups(num_layers, num_heads, size, controls, seed):
+    for group in groups:
+        for control in random_groups_like(group, num_heads, controls, seed):
             variants[control.name] = control
     return list(variants.values())
-
-
-def classify(harm_alone: Sequence[bool], suspect_alone: Sequence[bool], harm_together: bool) -> str:
-    """Classify a group of heads with similar maps by what disabling it does.
-
-    Args:
-        harm_alone: Whether disabling each head alone does harm that is significant after correction.
-        suspect_alone: Whether disabling each head alone does harm that is significant without correction.
-        harm_together: Whether disabling all together does harm that is significant after correction.
-
-    Returns:
-        ``necessary``: some head alone does harm. ``redundant``: no head alone does harm or is suspect, but all
-        together do harm: each can replace the others. ``unnecessary``: not even all together do harm. ``uncertain``:
-        all together do harm, which may come from a single head whose harm did not survive the correction.
-    """
-    if any(harm_alone):
-        return NECESSARY
-    if not harm_together:
-        return UNNECESSARY
-    return UNCERTAIN if any(suspect_alone) else REDUNDANT

@@ -1,18 +1,25 @@
-"""Which of the many small changes of score are more than noise."""
+"""Which of the many small changes of score are more than noise, and which are shown to be no loss that matters."""
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import Array, check_metric, weighted_scores
-from bertsecrets.ablation.significance import bootstrap_changes, interval, mcnemar_exact, swap_test
+from bertsecrets.ablation.scoring import CLASS_METRICS, Array, check_metric, influences, largest_moves, weighted_scores
+from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
-from bertsecrets.statistics.corrections import benjamini_hochberg, holm
+from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.intervals import Tail, exceeds, influenced_change, paired_proportions
+from bertsecrets.statistics.power import detectable_change, detectable_loss
 
-_POWER = 0.8
+NEEDED, DISPENSABLE, INCONCLUSIVE = "needed", "dispensable", "inconclusive"
+VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
+"""A loss is significant; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
+
+_RANGE = {"accuracy": 1.0, "f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
+_FEW_MOVED = 30
+"""Fewer moved predictions do not show how much one of them can do to a correlation."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +29,16 @@ class Verdicts:
     Args:
         baseline: Score of the unedited model.
         score, delta: Score of each variant, and its difference from the baseline.
-        stderr, low, high: Bootstrap standard error and confidence limits of ``delta``.
+        stderr: Bootstrap standard error of ``delta``.
+        low, high: Confidence limits of ``delta``, which hold where few predictions change.
         p_value, p_bh, p_holm: P-values of the paired test, raw and adjusted over the V variants.
         flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-        smallest_effect: The smallest absolute ``delta`` detectable with 80 % power at the level corrected for V
-            tests.
+        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for V tests, given
+            how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
         significant: Whether ``p_bh`` is at most the false discovery rate.
+        p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants.
+        verdict: ``needed``, ``dispensable`` or ``inconclusive``.
+        margin: The loss that matters, as a difference of scores.
         level, false_discovery_rate: The requested level and rate.
     """
 
@@ -43,6 +54,9 @@ class Verdicts:
     flips: Array
     smallest_effect: Array
     significant: NDArray[np.bool_]
+    p_margin: Array
+    verdict: tuple[str, ...]
+    margin: float
     level: float
     false_discovery_rate: float
 
@@ -53,6 +67,7 @@ def judge(
     clean_N: Array,
     prediction_VN: Array,
     *,
+    margin: float = 0.01,
     level: float = 0.95,
     false_discovery_rate: float = 0.05,
     resamples: int = 2000,
@@ -61,19 +76,20 @@ def judge(
 ) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
-    Intervals come from a paired bootstrap over examples, p-values from McNemar's exact test for accuracy and from
-    random swaps of predictions for every other metric. The smallest effect is (z(1 - a / 2V) + z(0.8)) standard errors,
-    a = 1 - level, and for accuracy at least the n / N examples that the exact test needs: the least n with
-    2 * 0.5^n <= a / V. A variant's results do not depend on the other variants, except for the adjusted p-values
-    and the smallest effect.
+    P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
+    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if the same intervals, one-sided and
+    corrected for V variants, rule out a loss of the margin or more (a test of non-inferiority: of the two one-sided
+    tests of equivalence, the one against loss); else *needed* if a loss is significant; else *inconclusive*. A variant's
+    results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
 
     Args:
         metric: ``accuracy``, ``f1``, ``matthews``, ``pearson`` or ``spearman``.
         label_N: Gold labels: class indices or scores.
         clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.
+        margin: The loss that matters, as a difference of scores: 0.01 is one point.
         level: Level of the intervals, between 0 and 1.
-        false_discovery_rate: Largest significant ``p_bh``.
+        false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
         resamples, permutations: Number of bootstrap resamples, and of random swaps.
         seed: Seed of both.
 
@@ -84,7 +100,7 @@ def judge(
     label_N, clean_N, prediction_VN = (
         np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
     )
-    _check(label_N, clean_N, prediction_VN, level, false_discovery_rate, resamples, permutations)
+    _check(label_N, clean_N, prediction_VN, margin, level, false_discovery_rate, resamples, permutations)
     count, variants = len(label_N), len(prediction_VN)
     whole_1N = np.ones((1, count))
     baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
@@ -92,38 +108,126 @@ def judge(
     # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
     score_V = np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
     change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
-    stderr_V, low_V, high_V = interval(change_RV, level)
+    delta_V = score_V - baseline
+    # A resample whose score is undefined is left out; a variant without two others has no standard error.
+    known_V = np.isfinite(change_RV).sum(0) > 1
+    stderr_V = np.full(variants, np.nan)
+    stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
     if metric == "accuracy":
         p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
     else:
         p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-    p_bh_V = benjamini_hochberg(p_V)
-    alpha = (1 - level) / variants
-    smallest_V = (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(_POWER)) * stderr_V
-    if metric == "accuracy":
-        smallest_V = np.maximum(smallest_V, math.ceil(math.log2(2 / alpha)) / count)
+    limits = change_limits(metric, label_N, clean_N, prediction_VN)
+    low_V, high_V = limits(np.full(variants, (1 - level) / 2))
+    p_bh_V = corrected(p_V)
+    p_margin_V = corrected(exceeds(limits, delta_V, -margin))
     moved_VN = prediction_VN - clean_N
-    flips_V = np.mean(moved_VN != 0 if metric in ("accuracy", "f1", "matthews") else np.abs(moved_VN), axis=-1)
+    significant_V = p_bh_V <= false_discovery_rate
     return Verdicts(
         baseline=baseline,
         score=score_V,
-        delta=score_V - baseline,
+        delta=delta_V,
         stderr=stderr_V,
         low=low_V,
         high=high_V,
         p_value=p_V,
         p_bh=p_bh_V,
         p_holm=holm(p_V),
-        flips=flips_V,
-        smallest_effect=smallest_V,
-        significant=p_bh_V <= false_discovery_rate,
+        flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
+        smallest_effect=_smallest(metric, label_N, clean_N, prediction_VN, (1 - level) / variants),
+        significant=significant_V,
+        p_margin=p_margin_V,
+        verdict=verdicts_of(delta_V, p_bh_V, p_margin_V, false_discovery_rate),
+        margin=margin,
         level=level,
         false_discovery_rate=false_discovery_rate,
     )
 
 
+def verdicts_of(delta_V: Array, p_V: Array, p_margin_V: Array, rate: float) -> tuple[str, ...]:
+    """The verdict of each variant from its change of score and the corrected p-values of both tests."""
+    return tuple(
+        DISPENSABLE if p_margin <= rate else NEEDED if p <= rate and delta < 0 else INCONCLUSIVE
+        for delta, p, p_margin in zip(delta_V, p_V, p_margin_V, strict=True)
+    )
+
+
+def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
+    """Limits of each variant's change of score as a function of the tail (see :func:`judge`)."""
+    if metric == "accuracy":
+        return paired_proportions(*_discordant(label_N, clean_N, prediction_VN), len(label_N))
+    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
+    both_VN = np.concatenate([clean_N[None], prediction_VN])
+    score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
+    largest = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
+    return influenced_change(score_V[1:] - score_V[0], influence_VN, *largest)
+
+
+def _discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of examples that each variant loses, and wins."""
+    right_N, right_VN = clean_N == label_N, prediction_VN == label_N
+    return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
+
+
+def _smallest(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, alpha: float) -> Array:
+    """The smallest loss of each variant that the test finds at level ``alpha``, ``[V]``; NaN where unknown."""
+    count = len(label_N)
+    if metric == "accuracy":
+        lost_V, won_V = _discordant(label_N, clean_N, prediction_VN)
+        return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
+    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
+    harm_V, _ = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
+    variance_V = (influence_VN**2).mean(-1) / count
+    if metric not in CLASS_METRICS:
+        # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
+        one_1N = np.ones((1, count))
+        agreement_V = weighted_scores(metric, clean_N, prediction_VN, one_1N)[0]
+        baseline = abs(float(weighted_scores(metric, label_N, clean_N[None], one_1N)[0, 0]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            harm_V = variance_V / (baseline * (1 - agreement_V))
+    smallest = []
+    for variance, step in zip(variance_V, harm_V, strict=True):
+        effect = math.nan
+        if metric in CLASS_METRICS and step > 0:
+            # An example weighs ``step`` instead of 1 / N: the same test on as many examples, with flips of that weight.
+            flips = min(float(variance / (count * step**2)), 1.0)
+            effect = count * step * detectable_loss(round(flips, 6), count, alpha)
+        elif metric not in CLASS_METRICS and np.isfinite(step) and variance > 0:
+            effect = detectable_change(math.sqrt(variance), float(step), alpha)
+        smallest.append(effect if effect <= _RANGE[metric] else math.nan)
+    return np.array(smallest)
+
+
+def change_influences(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
+    """Influence of every example on the change of score from the clean predictions to each variant's, ``[V, N]``."""
+    influence_VN = influences(metric, label_N, np.concatenate([clean_N[None], prediction_VN]))
+    return np.asarray(influence_VN[1:] - influence_VN[0])
+
+
+def _largest(
+    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, influence_VN: Array
+) -> tuple[Array, Array]:
+    """The largest loss and gain that one example can make, ``[V]`` each.
+
+    A flip of any class is possible. Scores move as far as seen, if enough of them move; else from end to end.
+    """
+    largest_V2 = np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
+    if metric not in CLASS_METRICS:
+        observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / len(label_N)
+        many_V = (prediction_VN != clean_N).sum(-1) >= _FEW_MOVED
+        largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
+    return largest_V2[:, 0], largest_V2[:, 1]
+
+
 def _check(
-    label_N: Array, clean_N: Array, prediction_VN: Array, level: float, rate: float, resamples: int, permutations: int
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    margin: float,
+    level: float,
+    rate: float,
+    resamples: int,
+    permutations: int,
 ) -> None:
     if prediction_VN.ndim != 2 or not len(prediction_VN):
         raise UserError(
@@ -136,6 +240,8 @@ def _check(
             f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} of each "
             "variant; give the same examples to all."
         )
+    if not (margin > 0 and math.isfinite(margin)):
+        raise UserError(f"The margin is {100 * margin:g} points; expected a positive number, e.g. ablation.margin=1.")
     for name, value in (("level", level), ("false_discovery_rate", rate)):
         if not 0 < value < 1:
             raise UserError(f"{name} is {value}; expected a number between 0 and 1.")

@@ -185,7 +185,7 @@ class DisableHeads(pl.Callback):
         self.run.folder.mkdir(parents=True, exist_ok=True)
         table = self.run.ablation_table().append(AblationTable.from_rows(rows))
         table.write(self.run.ablation_path)
-        self.run.add_checks(selection_checks(outcomes, data.task, self.settings.seed))
+        self.run.add_checks(selection_checks(outcomes, data.task, rows, self.settings.seed))
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.settings.mode}.safetensors", data.task)
         if self._parts is not None:
             self._parts.clear()
@@ -238,9 +238,7 @@ class DisableHeads(pl.Callback):
             raise UserError(
                 "No two heads have similar maps, so there is no group to disable; give groups with ablation.heads."
             )
-        return with_controls(
-            similar, encoder.num_layers, encoder.num_heads, self.settings.group_count, self.settings.seed
-        )
+        return with_controls(similar, encoder.num_heads, self.settings.group_count, self.settings.seed)
 
     def _means(
         self, trainer: pl.Trainer, data: TaskData, model: nn.Module, context: Callable[[], Any]

@@ -86,7 +86,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     write_config(_recorded(config, first), run.folder)
     file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
     outcomes.write(run.folder / "ablation" / file, first.task)
-    run.add_checks(selection_checks(outcomes, first.task, first.settings.seed))
+    run.add_checks(selection_checks(outcomes, first.task, rows, first.settings.seed))
     run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
     run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
     table.write(run.ablation_path)

@@ -14,7 +14,8 @@ from bertsecrets.results.wandb import STEP
 _SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "matthews", "pearson", "spearman")]
 _SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
 _DRIFT = ["drift/cosine/heatmap", "drift/jensen_shannon/heatmap"]
-_EFFECTS = ["ablation/worst_delta", "ablation/n_significant_harm", "ablation/n_significant_gain"]
+_VERDICTS = ("worst_delta", "n_needed", "n_dispensable", "n_inconclusive", "n_significant_gain")
+_EFFECTS = [f"ablation/{name}" for name in _VERDICTS]
 
 
 def save_workspace(config: DictConfig) -> None:
@@ -135,14 +136,14 @@ def _drift_panels() -> list[Any]:
 def _effect_panels() -> list[Any]:
     wr, _ = _library()
     bars = [
-        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * place, y=0, w=8, h=6))
+        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
         for place, name in enumerate(_EFFECTS)
     ]
     pictures = wr.MediaBrowser(
         title="drift against effect of disabling",
         media_keys=["ablation/drift_against_ablation"],
         num_columns=3,
-        layout=wr.Layout(x=0, y=6, w=24, h=12),
+        layout=wr.Layout(x=0, y=12, w=24, h=12),
     )
     return [*bars, pictures]
 

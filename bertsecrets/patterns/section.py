@@ -15,7 +15,7 @@ from bertsecrets.results.figures.patterns import (
     pattern_transitions,
 )
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_label
+from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
@@ -171,7 +171,7 @@ def _movement(names: Sequence[str], moments: Sequence[MeasureView], note: str) -
     moved = int(((before_LH != after_LH) & named_LH).sum())
     return blocks, (
         f"Compared with the model {start}, {moved} of the {int(named_LH.sum())} heads that show a pattern both times "
-        f"changed it; the share that moved most is {names[most].replace('_', ' + ')}, by {100 * change_C[most]:+.1f} "
+        f"changed it; the share that moved most is {names[most].replace('_', ' + ')}, by {number(100 * change_C[most], 1, signed=True)} "
         "percentage points."
     )
 

@@ -19,9 +19,9 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.results.sections import MOST_PANELS, left_out_panels
+from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
 from bertsecrets.results.views import Comparison
-from bertsecrets.statistics.ranks import spearman
+from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
 PAGE = "comparison.html"
@@ -167,11 +167,11 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         known = np.isfinite(x) & np.isfinite(y)
         if known.sum() < 3:
             continue
-        rho = spearman(x[known], y[known])
+        correlation = rank_correlation(x, y)
         label = condition.label(varying)
-        certain = effect.certain_RLH.mean(axis=0).ravel() > 0.5
-        panels.append(ScatterPanel(f"{label} (ρ = {number(rho, 2)})", x[known], y[known], certain[known]))
-        rhos += [(label, rho)] if math.isfinite(rho) else []
+        needed = effect.needed_RLH.mean(axis=0).ravel() > 0.5
+        panels.append(ScatterPanel(f"{label} (ρ = {number(correlation.rho, 2)})", x[known], y[known], needed[known]))
+        rhos += [(label, correlation)] if math.isfinite(correlation.rho) else []
     if not panels:
         return None
     figure = head_scatter(
@@ -179,16 +179,19 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score when disabled (points)",
-        note="one dot a head, mean over seeds; filled: significant in more than half of the seeds; ρ: rank correlation"
+        note="one dot a head, mean over seeds; filled: needed in more than half of the seeds; ρ: rank correlation"
         + left_out_panels(panels),
     )
     findings = []
     if rhos:
-        low, high = min(rhos, key=lambda item: item[1]), max(rhos, key=lambda item: item[1])
-        span = f"runs from {number(low[1], 2)} ({low[0]}) to {number(high[1], 2)} ({high[0]})"
+        low, high = min(rhos, key=lambda item: item[1].rho), max(rhos, key=lambda item: item[1].rho)
+        lowest, highest = (f"{correlation_in_words(correlation)} for {label}" for label, correlation in (low, high))
+        judged = [correlation for _, correlation in rhos if correlation.judged]
+        significant = sum(correlation.significant for correlation in judged)
         findings.append(
             "The rank correlation of a head's drift and the change of score without it (negative: heads that changed more "
-            f"matter more) {span if len(rhos) > 1 else f'is {number(low[1], 2)} ({low[0]})'}."
+            f"matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; it is distinguishable from "
+            f"chance in {significant} of {len(judged)} conditions with heads enough to judge it."
         )
     block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
     return Section("Drift against disabling", findings, figures=[block])

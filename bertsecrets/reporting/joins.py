@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bertsecrets.ablation.section import single_heads
+from bertsecrets.ablation.verdicts import NEEDED
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.gallery import MapPanel, gallery
 from bertsecrets.results.figures.gradients import gradient_against_drift
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.views import MeasureView
-from bertsecrets.statistics.ranks import spearman
+from bertsecrets.statistics.ranks import rank_correlation
 
 Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
 
@@ -31,21 +33,22 @@ def gradients_and_drift(
     drift_L = 1 - np.nanmean(value_LH, axis=1)
     title = "Do layers drift more because they get larger gradients?"
     figure = gradient_against_drift(norm_L, drift_L, title=title, unit="1 − cosine", count=count_LH)
-    rho = spearman(norm_L, drift_L)
+    correlation = rank_correlation(norm_L, drift_L)
     finding = (
-        "layers with larger gradients did drift more"
-        if rho > 0.5
+        "too few layers to judge it by"
+        if not correlation.judged
+        else "not distinguishable from chance"
+        if not correlation.significant
+        else "layers with larger gradients drifted more"
+        if correlation.rho > 0
         else "layers with larger gradients drifted less: gradient size does not explain the drift"
-        if rho < -0.5
-        else "gradient size alone does not explain which layers drifted"
     )
     return Section(
         "Gradients and drift",
         [
-            f"Over {len(drift_L)} layers the rank correlation of mean gradient norm and drift is {number(rho, 2)}: "
-            f"{finding}."
+            f"Over {correlation.count} layers the rank correlation of mean gradient norm and drift is "
+            f"{correlation_in_words(correlation)}: {finding}."
         ],
-        ["With so few layers, only a correlation near ±1 is informative."],
         figures=[
             FigureBlock(
                 "gradient_against_drift", figure, "Mean gradient norm against drift, by layer.", "Scatter of layers."
@@ -60,26 +63,28 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         return None
     cosine_LH = views["drift"].value("cosine")
     rows = single_heads(views["ablation"].run.ablation_table())
-    if len(rows) != cosine_LH.size or not np.isfinite(cosine_LH).all():
+    if len(rows) != cosine_LH.size:
         return None
     drift = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
     effect = np.array([100 * row["delta"] for row in rows])
-    if not np.isfinite(effect).all() or not np.ptp(drift) or not np.ptp(effect):
+    known = np.isfinite(drift) & np.isfinite(effect)
+    drift, effect, rows = drift[known], effect[known], [row for row, both in zip(rows, known, strict=True) if both]
+    if not len(rows) or not np.ptp(drift) or not np.ptp(effect):
         return None
-    rho = spearman(drift, effect)
-    certain = np.array([row["significant"] for row in rows])
+    correlation = rank_correlation(drift, effect)
+    certain = np.array([row["verdict"] == NEEDED for row in rows])
     figure = head_scatter(
-        [ScatterPanel(f"ρ = {number(rho, 2)}", drift, effect, certain)],
+        [ScatterPanel(f"ρ = {number(correlation.rho, 2)}", drift, effect, certain)],
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score (points)",
-        note=f"one dot a head; filled: significant; disabled by {rows[0]['mode']}; n = {rows[0]['count']} examples",
+        note=f"one dot a head; filled: needed; disabled by {rows[0]['mode']}; n = {rows[0]['count']} examples",
     )
     return Section(
         "Changed and needed",
         [
             f"Over {len(rows)} heads the rank correlation of drift and change of score without the head is "
-            f"{number(rho, 2)} (negative: heads that changed more matter more)."
+            f"{correlation_in_words(correlation)}; negative: heads that changed more matter more."
         ],
         figures=[
             FigureBlock(

@@ -14,6 +14,8 @@ _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode"
 _WHOLE = ("step", "num_heads", "count")
 _REAL = ("baseline", "score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
 _SETTINGS = ("level", "false_discovery_rate")
+_MARGIN = ("margin", "p_margin")
+_GROUP = ("interaction", "interaction_low", "interaction_high", "p_interaction", "p_controls")
 
 SCHEMA = pa.schema(
     [
@@ -23,6 +25,9 @@ SCHEMA = pa.schema(
         pa.field("head", pa.int32()),
         *(pa.field(name, pa.float64(), nullable=False) for name in (*_REAL, *_SETTINGS)),
         pa.field("significant", pa.bool_(), nullable=False),
+        pa.field("verdict", pa.string(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in (*_MARGIN, *_GROUP)),
+        pa.field("redundant", pa.bool_()),
     ]
 )
 """The columns.
@@ -32,19 +37,26 @@ evaluation, metric: The evaluation set and the score of the row.
 mode: ``uniform``, ``zero`` or ``mean``.
 kind: ``head``, ``layer``, ``group``, ``group_but_one``, ``all_but_one``, ``cumulative`` or ``random``.
 variant: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``group-002-but-l03h11``,
-    ``top-010``, ``random-04-001``.
+    ``top-010``, ``random-04-001``, ``random-02.03-001``.
 heads: The disabled heads, e.g. ``3-11 5-2``, counted from 0.
 num_heads: Number of disabled heads.
 count: Number of examples.
 layer, head: The disabled head, the remaining head (``all_but_one``) or the layer (head null); else null.
 baseline, score, delta: The score without and with the heads disabled, and ``score - baseline``.
-stderr, low, high: Bootstrap standard error and confidence limits of ``delta``.
+stderr, low, high: Bootstrap standard error, and confidence limits of ``delta``.
 p_value, p_bh, p_holm: Paired test of no change; raw, and corrected over all variants of one kind, mode, metric and
     step.
 flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-smallest_effect: The smallest absolute ``delta`` detectable with this set (80 % power at the corrected level).
+smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
 significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
+verdict: ``needed``, ``dispensable`` or ``inconclusive``.
+margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``.
+interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were disabled alone too, the joint
+    effect less the sum of the single ones, its bootstrap limits, and the one-sided p-value, corrected over groups, of
+    the joint effect being no worse than the sum; null for other rows.
+p_controls: Share of the group and random groups from the same layers that do as much harm; NaN with too few of them.
+redundant: Whether the heads of the group can replace each other; null for other rows.
 """
 
 _KEY = [
@@ -110,9 +122,22 @@ class AblationTable:
             raise UserError(
                 f"{path} cannot be read as an ablation table ({error}); give the path of a run's ablation.parquet."
             ) from error
+        table = _completed(table)
         if table.schema.names != SCHEMA.names:
             raise UserError(
                 f"{path} is not an ablation table: it has the columns {', '.join(table.schema.names)}; "
                 "give the path of a run's ablation.parquet."
             )
         return cls(table)
+
+
+def _completed(table: pa.Table) -> pa.Table:
+    """A table from before there was a margin, with its verdicts: needed where a loss is significant, else inconclusive."""
+    first = SCHEMA.names.index("verdict")
+    if table.schema.names != SCHEMA.names[:first]:
+        return table
+    lowers = pc.and_(table["significant"], pc.less(table["delta"], 0))
+    table = table.append_column("verdict", pc.if_else(lowers, "needed", "inconclusive"))
+    for name in SCHEMA.names[first + 1 :]:
+        table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
+    return table

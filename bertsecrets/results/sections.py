@@ -10,10 +10,11 @@ from bertsecrets.grid import Column
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_code, head_label, lower_first, number, with_error
+from bertsecrets.results.formatting import head_code, head_label, lower_first, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, MeasureView, Replicates
+from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation
 from bertsecrets.statistics.replicates import (
     Difference,
     difference,
@@ -165,8 +166,8 @@ def _change_panels(moving: Mapping[str, Change], labels: Mapping[str, str], titl
         title=title,
         unit=f"difference of {unit}" if unit else "difference",
         note=(
-            f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of a "
-            f"panel){part}; {sample_size([change.count for change in shown.values()])}"
+            f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%} over the heads of "
+            f"all columns){part}; {sample_size([change.count for change in shown.values()])}"
         ),
         signed=True,
     )
@@ -203,7 +204,7 @@ def _how_models_are_compared(with_random: bool) -> str:
     )
     return (
         "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
-        f"examples, and differences are tested over examples with a paired t test, corrected over heads.{random}"
+        f"examples, and differences are tested over examples with a paired t test, corrected over heads and columns together.{random}"
     )
 
 
@@ -314,7 +315,7 @@ def _differences_in_words(what: str, tested: Sequence[tuple[str, Difference]]) -
     most = int(np.argmax(counts))
     name, test = tested[most]
     differing = test.delta_LH[test.p_LH <= LEVEL]
-    by = f", those by {differing.mean():+.3f} on average" if differing.size else ""
+    by = f", those by {number(differing.mean(), signed=True)} on average" if differing.size else ""
     heads = f"{counts[most]} of {test.delta_LH.size}"
     if len(tested) == 1:
         return f"{name}: {what} differs in {heads} heads{by}."
@@ -389,6 +390,17 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
         f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation "
         f"{number(known[best], 2)}) and least for {worst} ({number(known[worst], 2)})."
     )
+
+
+def correlation_in_words(correlation: RankCorrelation) -> str:
+    """A rank correlation with its limits and p-value, or why it is not judged."""
+    rho = number(correlation.rho, 2)
+    if not math.isfinite(correlation.rho):
+        return "undefined"
+    if not correlation.judged:
+        return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
+    limits = f"{number(correlation.low, 2)} to {number(correlation.high, 2)}"
+    return f"{rho} (95 % interval {limits}, permutation p {p_value(correlation.p_value)})"
 
 
 def condition_rows(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,8 @@ class Change:
     Args:
         own_LH, other_LH: The two models' numbers, ``[layers, heads]``.
         delta_LH: Mean over examples of the differences, own minus other.
-        p_LH: P-values of no difference, paired over examples, corrected over heads; NaN where undefined.
+        p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are compared;
+            NaN where undefined.
         count: Largest number of examples of a head.
     """
 
@@ -168,10 +169,18 @@ class MeasureView:
             if differences.num_rows:
                 step = max(pc.unique(differences["step"]).to_pylist())
                 names = set(pc.unique(differences["column"]).to_pylist())
-                return {
+                changes = {
                     column.name: self._change(column.name, stage, other, step)
                     for column in self.columns
                     if column.name in names and column.role == "value"
+                }
+                if not changes:
+                    return {}
+                adjusted = corrected(np.concatenate([change.p_LH.ravel() for change in changes.values()]))
+                ends = np.cumsum([change.p_LH.size for change in changes.values()])[:-1]
+                return {
+                    name: replace(change, p_LH=p_N.reshape(change.p_LH.shape))
+                    for (name, change), p_N in zip(changes.items(), np.split(adjusted, ends), strict=True)
                 }
         return {}
 
@@ -181,7 +190,7 @@ class MeasureView:
             self.rows.grid(self.name, name, stage, step)[0],
             self.rows.grid(self.name, name, other, 0)[0],
             delta_LH,
-            corrected(mean_differs_from_zero(delta_LH, stderr_LH, count_LH)),
+            mean_differs_from_zero(delta_LH, stderr_LH, count_LH),
             int(count_LH.max()),
         )
 

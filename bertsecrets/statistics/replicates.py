@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.ranks import spearman
 
@@ -115,6 +116,76 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
     # Equal constants differ by nothing; unequal constants differ beyond doubt.
     p_LH = np.where(variance_LH == 0, np.where(delta_LH == 0, 1.0, 0.0), p_LH)
     return Difference(delta_LH, corrected(p_LH), over_seeds)
+
+
+@dataclass(frozen=True)
+class SeedEffects:
+    """Mean effects over seeds with an uncertainty over seeds and examples, ``[V]`` each.
+
+    Args:
+        delta: Means over the seeds.
+        stderr, low, high: Standard errors over seeds and examples, and confidence limits.
+        p_value: Two-sided p-values of no effect.
+        p_margin: One-sided p-values of a loss of the margin or more.
+    """
+
+    delta: Array
+    stderr: Array
+    low: Array
+    high: Array
+    p_value: Array
+    p_margin: Array
+
+
+def multi_bootstrap(
+    delta_SV: Array,
+    resampled_SRV: Array,
+    *,
+    margin: float,
+    level: float,
+    generator: np.random.Generator,
+    least_stderr_V: Array | float = 0.0,
+) -> SeedEffects:
+    """Effects over seeds and examples by the multi-bootstrap (Sellam et al. 2022, section 3), paired over examples.
+
+    Each resample draws seeds and examples with replacement, the same examples for all seeds. The spread between seeds is
+    widened by S / (S - 1), as a bootstrap of few seeds is too narrow, and the limits are those of Student's t with the
+    degrees of freedom of Satterthwaite (1946): S - 1 if all spread is between seeds, and many if it is between examples.
+    The noise of examples that differs between the seeds counts in both parts, which makes the limits wide rather than narrow.
+
+    Args:
+        delta_SV: Effects of V variants with S seeds.
+        resampled_SRV: The same under R resamples of the examples, the same resamples for every seed.
+        margin: The loss that matters.
+        level: Level of the limits.
+        generator: Draws the seeds.
+        least_stderr_V: Smallest standard error over examples, for variants that change too few examples to resample.
+
+    Raises:
+        UserError: If there are fewer than two seeds.
+    """
+    seeds, resamples, _ = resampled_SRV.shape
+    if seeds < 2:
+        raise UserError(
+            f"An interval over seeds needs two seeds or more, but there is {seeds}; compare runs of more seeds."
+        )
+    weight_RS = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
+    fixed_RV = resampled_SRV.mean(axis=0)
+    moved_RV = np.einsum("rs,srv->rv", weight_RS, resampled_SRV) - fixed_RV
+    between_V = (moved_RV**2).mean(axis=0) * seeds / (seeds - 1)
+    within_V = np.maximum(fixed_RV.var(axis=0, ddof=1), np.asarray(least_stderr_V) ** 2)
+    variance_V = between_V + within_V
+    delta_V = delta_SV.mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom_V = np.where(between_V > 0, variance_V**2 / (between_V**2 / (seeds - 1)), np.inf)
+        stderr_V = np.sqrt(variance_V)
+        p_V = 2 * stats.t.sf(np.abs(delta_V) / stderr_V, freedom_V)
+        p_margin_V = stats.t.sf((delta_V + margin) / stderr_V, freedom_V)
+    reach_V = stats.t.ppf((1 + level) / 2, freedom_V) * stderr_V
+    # Without any spread the estimate is all there is.
+    p_V = np.where(variance_V == 0, np.where(delta_V == 0, 1.0, 0.0), p_V)
+    p_margin_V = np.where(variance_V == 0, np.where(delta_V > -margin, 0.0, 1.0), p_margin_V)
+    return SeedEffects(delta_V, stderr_V, delta_V - reach_V, delta_V + reach_V, p_V, p_margin_V)
 
 
 def _complete(value_NR: ArrayLike) -> Array:

@@ -22,7 +22,8 @@ def a_run(folder: Path, shift: float = 0.0, certain: Any = None, layers: tuple[f
     template = run.ablation_table().rows()[0]
     rows = [
         {**template, "kind": "layer", "variant": f"l{layer:02d}", "layer": layer, "head": None, "num_heads": 2,
-         "delta": delta, "significant": delta < -0.2}
+         "delta": delta, "significant": delta < -0.2,
+         "verdict": "needed" if delta < -0.2 else "inconclusive"}
         for layer, delta in enumerate(layers)
     ]  # fmt: skip
     if rows:
@@ -47,7 +48,7 @@ def test_effects_are_of_the_last_step_and_the_first_metric_and_set(tmp_path: Pat
     assert effects(Replicates([view]), "layer") is None
 
 
-def test_heads_that_matter_are_counted_over_seeds(tmp_path: Path) -> None:
+def test_needed_heads_are_counted_over_seeds(tmp_path: Path) -> None:
     always, once = [[False, True], [False, False]], [[False, True], [False, True]]
     views = [a_run(tmp_path / "1", certain=always), a_run(tmp_path / "2", certain=once)]
     section = Disabling.compare(Comparison({"a": Replicates(views), "b": Replicates(views[:1])}))
@@ -57,7 +58,7 @@ def test_heads_that_matter_are_counted_over_seeds(tmp_path: Path) -> None:
         ["a", "2", "accuracy (uniform)", "2", "1", "l00h01"],
         ["b", "1", "accuracy (uniform)", "1", "1", "l00h01"],
     ]
-    assert section.findings == ["Of 2 heads that matter in some seed of a condition, 1 matters in every seed."]
+    assert section.findings == ["Of 2 heads needed in some seed of a condition, 1 is needed in every seed."]
     assert len(section.rows) == 8
     assert [block.name for block in section.figures] == ["ablation"]
     assert section.parts == ()
@@ -72,10 +73,10 @@ def test_layers_follow_heads(tmp_path: Path) -> None:
     assert heads.title.startswith("Heads: disabling")
     assert layers.title.startswith("Layers: disabling")
     assert layers.tables[0].rows == [
-        ["a", "2", "accuracy (uniform)", "layer 1", "-40.0", "1"],
-        ["b", "1", "accuracy (uniform)", "layer 0", "-5.0", "none"],
+        ["a", "2", "accuracy (uniform)", "layer 1", "−40.0", "1"],
+        ["b", "1", "accuracy (uniform)", "layer 0", "−5.0", "none"],
     ]
-    assert layers.findings == ["Disabling a whole layer costs most for a: -40.0 points."]
+    assert layers.findings == ["Disabling a whole layer costs most for a: −40.0 points."]
     assert [block.name for block in layers.figures] == ["ablation_layers"]
 
 

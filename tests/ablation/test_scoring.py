@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from references import metric_value
 from scipy.stats import pearsonr, rankdata
 
-from bertsecrets.ablation.scoring import weighted_ranks, weighted_scores
+from bertsecrets.ablation.scoring import METRICS, influences, largest_moves, weighted_ranks, weighted_scores
 from bertsecrets.errors import UserError
 
 
@@ -56,3 +56,25 @@ def test_weighted_ranks_are_midranks() -> None:
 def test_unknown_metric() -> None:
     with pytest.raises(UserError, match=r"Unknown metric 'acuracy'.*accuracy"):
         weighted_scores("acuracy", np.zeros(2), np.zeros((1, 2)), np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_influences_are_the_effects_of_a_little_more_weight(metric: str) -> None:
+    generator = np.random.default_rng(0)
+    if metric in ("pearson", "spearman"):
+        label_N = np.round(generator.normal(size=40), 1)
+        prediction_VN = np.round(label_N + 0.6 * generator.normal(size=(2, 40)), 1)
+    else:
+        label_N = generator.integers(0, 3 if metric == "matthews" else 2, 40).astype(float)
+        prediction_VN = np.where(generator.random((2, 40)) < 0.7, label_N, generator.integers(0, 2, 40))
+    weight_NN = np.ones((40, 40)) + 40e-5 * np.eye(40)
+    change_NV = weighted_scores(metric, label_N, prediction_VN, weight_NN) - weighted_scores(
+        metric, label_N, prediction_VN, np.ones((1, 40))
+    )
+    np.testing.assert_allclose(influences(metric, label_N, prediction_VN), change_NV.T / 1e-5, atol=2e-3)
+
+
+def test_the_largest_move_of_accuracy_is_one_example() -> None:
+    label_N, clean_N = np.array([1, 0, 1, 1.0]), np.array([1, 0, 0, 1.0])
+    assert largest_moves("accuracy", label_N, clean_N) == (pytest.approx(0.25), pytest.approx(0.25))
+    assert largest_moves("accuracy", label_N, label_N) == (pytest.approx(0.25), 0.0)

@@ -42,6 +42,9 @@ def row(variant: str, delta: float, significant: bool = False, **other: Any) -> 
         "level": 0.9,
         "false_discovery_rate": 0.1,
         "significant": significant,
+        "verdict": "needed" if significant and delta < 0 else "dispensable" if delta > 0 else "inconclusive",
+        "margin": 0.01,
+        "p_margin": 0.01 if delta > 0 else 0.4,
         **other,
     }
 
@@ -64,12 +67,12 @@ HEADS = [
 def test_words_carry_the_numbers() -> None:
     words, figures, lead = written(HEADS)
     assert (
-        "Of 4 heads disabled in turn (uniform), 1 lowers accuracy significantly after correction and 1 raises it"
-        in words
+        "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls significantly after correction), 2 are "
+        "dispensable (a loss of 1.0 point or more is ruled out) and 1 is inconclusive" in words
     )
-    assert "the largest loss is layer 0 · head 0: -19.1 points (-21.1 to -17.1)" in words
+    assert "the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1)" in words
     assert "Heads: 2 look like an improvement, of which 1 significant" in words
-    assert "With 408 examples only changes of about 2.9 points or more can be detected" in words
+    assert "With 408 examples a loss of about 2.9 points or more is found with 80 % power" in words
     assert lead[0] in words
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
 
@@ -80,9 +83,22 @@ def test_the_level_asked_for_is_shown() -> None:
 
 
 def test_noise_is_called_noise() -> None:
-    words, _, _ = written([{**each, "significant": False} for each in HEADS])
-    assert "none changes accuracy significantly after correction" in words
-    assert "may be chance" in words
+    words, _, _ = written([{**each, "significant": False, "verdict": "inconclusive"} for each in HEADS])
+    assert "0 are needed" in words
+    assert "the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance" in words
+
+
+def test_a_gain_is_not_called_a_loss() -> None:
+    words, _, _ = written([row("l00h00", 0.031), row("l00h01", 0.0, heads="0-1", head=1, verdict="inconclusive")])
+    assert "none lowers accuracy on these examples" in words
+    assert "loss is" not in words
+
+
+def test_a_significant_loss_within_the_margin_is_dispensable() -> None:
+    words, _, _ = written([row("l00h00", -0.004, True, verdict="dispensable")])
+    assert "0 are needed" in words
+    assert "1 is dispensable" in words
+    assert "−0.4 points (−2.4 to +1.6), is significant but within the margin" in words
 
 
 def test_only_the_last_step_is_in_words_and_the_others_are_drawn() -> None:
@@ -100,33 +116,47 @@ def test_other_kinds_of_plans() -> None:
     chance = [row("random-02-000", -0.02, kind="random", layer=None, head=None)]
     words, figures, _ = written([*layers, *sets, *rest, *chance])
     assert "3 whole layers" in words
-    assert "layer 2: -20.0 points" in words
+    assert "layer 2: −20.0 points" in words
     assert "all but layer 0 · head 1" in words
     for name in ("layer_uniform_accuracy", "cumulative_uniform_accuracy", "all_but_one_uniform_accuracy"):
         assert f"ablation_{name}" in figures, name
 
 
 def test_groups_get_their_verdicts() -> None:
-    def group(name: str, heads: str, harmful: bool) -> dict[str, Any]:
-        return row(name, -0.1, harmful, kind="group", heads=heads, num_heads=2, layer=None, head=None)
+    def group(name: str, heads: str, verdict: str, redundant: bool) -> dict[str, Any]:
+        joint = {"interaction": -0.08, "interaction_low": -0.1, "interaction_high": -0.06, "p_interaction": 0.001}
+        place = {"kind": "group", "heads": heads, "num_heads": 2, "layer": None, "head": None}
+        return row(name, -0.1, verdict == "needed", **place, **joint, verdict=verdict, redundant=redundant)
 
     rows = [
         *HEADS,
-        group("group-000", "0-0 0-1", True),
-        group("group-001", "0-1 1-1", True),
-        group("group-002", "0-1 1-0", False),
-        row("random-02-000", -0.01, kind="random", num_heads=2, layer=None, head=None),
+        group("group-000", "0-0 0-1", "needed", False),
+        group("group-001", "0-1 1-1", "needed", True),
+        group("group-002", "0-1 1-0", "dispensable", False),
+        group("group-003", "0-0 1-0", "inconclusive", False),
+        row("random-00.00-000", -0.01, kind="random", heads="0-0 0-2", num_heads=2, layer=None, head=None),
+        row("random-00.01-000", -0.02, kind="random", heads="0-0 1-2", num_heads=2, layer=None, head=None),
     ]
-    assert [each.verdict for each in similar_groups_of(rows)] == ["necessary", "redundant", "unnecessary"]
+    groups = similar_groups_of(rows)
+    assert [group.verdict for group in groups] == ["needed", "redundant", "dispensable", "inconclusive"]
+    assert [list(group.random) for group in groups] == [[-0.01], [-0.02], [-0.02], [-0.02]]
     words, figures, _ = written(rows)
-    assert "Groups of heads with similar maps: 3. Necessary (a single head does significant harm): 1." in words
+    assert (
+        "Groups of heads with similar maps: 4. Needed (together they do significant harm): 2, of which 1 redundant"
+        in words
+    )
+    assert "Dispensable (a loss of 1.0 point or more is ruled out even together): 1. Inconclusive: 1." in words
+    assert (
+        "Needed groups with fewer than 19 random groups of their layers, which cannot be called redundant: 1." in words
+    )
     assert "ablation_groups_uniform_accuracy" in figures
 
 
 def test_the_selection_check_is_a_finding() -> None:
-    check = {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "survives": False}
+    check = {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "p_value": 0.41, "survives": False}
     words, _, lead = written(HEADS, {"accuracy_uniform": check})
     assert "promises +1.50 points there and gives +0.10 points" in words
+    assert "(95 % interval −2.00 to +2.00; on all examples p = 0.410, corrected)" in words
     assert lead[-1].endswith("does not survive.")
 
 
@@ -135,6 +165,9 @@ def test_scalars() -> None:
     assert scalars == {
         "ablation/worst_delta": -0.191,
         "ablation/n_variants": 4,
+        "ablation/n_needed": 1,
+        "ablation/n_dispensable": 2,
+        "ablation/n_inconclusive": 1,
         "ablation/n_significant": 2,
         "ablation/n_significant_harm": 1,
         "ablation/n_significant_gain": 1,
@@ -148,7 +181,7 @@ def test_undefined_scores_are_counted_and_do_not_hide_the_worst() -> None:
     gone = row("l02h00", 0.0, layer=2, head=0) | dict.fromkeys(names, math.nan)
     for rows in ([gone, *HEADS], [*HEADS, gone]):
         words, _, _ = written(rows)
-        assert "the largest loss is layer 0 · head 0: -19.1 points" in words
+        assert "the largest loss is layer 0 · head 0: −19.1 points" in words
         assert "Undefined scores: 1." in words
         assert "about 2.9 points" in words
         scalars = ablation_scalars(AblationTable.from_rows(rows))

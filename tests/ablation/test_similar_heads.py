@@ -1,4 +1,4 @@
-"""Groups against scipy's average linkage, and the three verdicts."""
+"""Groups against scipy's average linkage, and their controls."""
 
 import numpy as np
 import pytest
@@ -9,26 +9,11 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import jensenshannon, pdist, squareform
 
 from bertsecrets.ablation.similar_heads import (
-    classify,
     group_by_distance,
     jensen_shannon_between,
     similar_groups,
     with_controls,
 )
-
-
-@pytest.mark.parametrize(
-    ("alone", "suspect", "together", "expected"),
-    [
-        ([False, False], [False, False], True, "redundant"),
-        ([False, False], [False, True], True, "uncertain"),
-        ([False, False], [False, True], False, "unnecessary"),
-        ([True, False], [True, False], True, "necessary"),
-        ([True, False], [True, False], False, "necessary"),
-    ],
-)
-def test_verdicts(alone: list[bool], suspect: list[bool], together: bool, expected: str) -> None:
-    assert classify(alone, suspect, together) == expected
 
 
 @settings(max_examples=50, deadline=None)
@@ -63,7 +48,7 @@ def test_disjoint_heads_are_ln_2_apart() -> None:
 
 
 def test_controls_of_a_group() -> None:
-    variants = with_controls([((0, 1), (1, 0), (1, 1)), ((0, 0), (0, 2))], 2, 3, controls=2, seed=0)
+    variants = with_controls([((0, 1), (1, 0), (1, 1)), ((0, 0), (0, 2))], 3, controls=2, seed=0)
     names = [variant.name for variant in variants]
     assert names == [
         "group-000",
@@ -76,11 +61,14 @@ def test_controls_of_a_group() -> None:
         "group-001",
         "l00h00",
         "l00h02",
-        "random-02-000",
-        "random-02-001",
-        "random-03-000",
-        "random-03-001",
+        "random-00.01.01-000",
+        "random-00.01.01-001",
+        "random-00.00-000",
+        "random-00.00-001",
     ]
+    layers = [[layer for layer, _ in variant.heads] for variant in variants[-4:]]
+    assert layers == [[0, 1, 1], [0, 1, 1], [0, 0], [0, 0]]
+    assert len({variant.heads for variant in variants[-2:]}) == 2
     assert variants[2].heads == ((1, 0), (1, 1))
 
 

@@ -38,6 +38,7 @@ def make_run(
     p_constant: float | None = None,
     count: int = 408,
     stderr: float = 0.01,
+    task_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Path:
     """A finished run's folder with the numbers given and no others, its experiments declared as their measures do.
@@ -47,7 +48,7 @@ def make_run(
     """
     folder.mkdir(parents=True)
     config = {
-        "task": {"name": task, "training": {"batch_size": 32}},
+        "task": {"name": task, "training": {"batch_size": 32}, **(task_settings or {})},
         "model": {"name": "minilm", "path": "model"},
         "init": init,
         "seed": seed,
@@ -141,4 +142,7 @@ def _row(identity: dict[str, str], layer: int, head: int, delta: float, signific
         "level": 0.95,
         "false_discovery_rate": 0.05,
         "significant": significant,
+        "verdict": "needed" if significant and delta < 0 else "inconclusive",
+        "margin": 0.01,
+        "p_margin": 0.5,
     }

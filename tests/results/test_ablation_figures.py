@@ -24,7 +24,10 @@ def words(figure: Figure) -> list[str]:
 def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     delta_LH = np.array([[-0.191, 0.012], [np.nan, -0.004]])
     significant_LH = np.array([[True, False], [True, False]])
-    figure = disabling_heatmap(delta_LH, significant_LH, title="t", count=408, smallest_effect=0.029)
+    dispensable_LH = np.array([[False, True], [False, False]])
+    figure = disabling_heatmap(
+        delta_LH, significant_LH, dispensable_LH, title="t", count=408, margin=0.01, smallest_effect=0.029
+    )
     texts = {text.get_text(): text for text in figure.axes[0].texts}
     assert set(texts) == {"\N{MINUS SIGN}19.1", "1.2", "\N{MINUS SIGN}0.4"}
     assert texts["\N{MINUS SIGN}19.1"].get_fontweight() == "bold"
@@ -32,12 +35,15 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     coloured = figure.axes[0].collections[0].get_array()
     assert np.ma.getmaskarray(coloured).reshape(2, 2).tolist() == [[False, True], [True, True]]
     note = figure._supxlabel.get_text()  # type: ignore[attr-defined]
+    assert "white: dispensable (a loss of 1.0 points or more is ruled out)" in note.replace("\n", " ")
     assert "2.9 points" in note.replace("\n", " ")
     assert "n = 408 examples" in note.replace("\n", " ")
 
 
 def test_a_sweep_without_any_effect_is_all_pale() -> None:
-    figure = disabling_heatmap(np.zeros((3, 4)), np.zeros((3, 4), bool), title="t", count=5, smallest_effect=0.5)
+    figure = disabling_heatmap(
+        np.zeros((3, 4)), np.zeros((3, 4), bool), np.zeros((3, 4), bool), title="t", count=5, smallest_effect=0.5
+    )
     assert np.ma.getmaskarray(figure.axes[0].collections[0].get_array()).all()
 
 
@@ -45,7 +51,9 @@ def test_a_sweep_without_any_effect_is_all_pale() -> None:
 def test_effects_are_in_order(count: int) -> None:
     delta_V = np.linspace(0.1, -0.2, count)
     names = [f"v{i}" for i in range(count)]
-    figure = sorted_effects(names, delta_V, delta_V - 0.1, delta_V + 0.1, delta_V < -0.1, title="t", count=9)
+    figure = sorted_effects(
+        names, delta_V, delta_V - 0.1, delta_V + 0.1, delta_V < -0.1, delta_V > 0, title="t", count=9
+    )
     if count == 3:
         assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["v2", "v1", "v0"]
     else:
@@ -53,7 +61,7 @@ def test_effects_are_in_order(count: int) -> None:
         assert harmful.splitlines()[:2] == ["most harmful", "v143 \N{MINUS SIGN}20.0*"]
         assert helpful.splitlines()[-1] == "v0 10.0"
     with pytest.raises(ValueError, match="at least one variant"):
-        sorted_effects([], [], [], [], [], title="t", count=1)
+        sorted_effects([], [], [], [], [], [], title="t", count=1)
 
 
 def test_volcano_counts_and_names() -> None:
@@ -65,7 +73,7 @@ def test_volcano_counts_and_names() -> None:
 
 
 def test_layers_of_a_part_of_the_model_keep_their_numbers() -> None:
-    figure = layer_bars([3, 7], [-0.1, 0.0], [-0.2, -0.1], [0.0, 0.1], [True, False], title="t", count=9)
+    figure = layer_bars([3, 7], [-0.1, 0.0], [-0.2, -0.1], [0.0, 0.1], [True, False], [False, True], title="t", count=9)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["3", "7"]
     first, second = figure.axes[0].patches[:2]
     assert first.get_facecolor() != second.get_facecolor()
@@ -86,9 +94,9 @@ def test_the_largest_effects_at_the_end_are_named() -> None:
 def test_groups_carry_their_verdicts() -> None:
     groups = [
         SimilarGroup("0-1 0-2", [-0.01, 0.0], -0.2, [], [-0.01, 0.0, 0.01], "redundant"),
-        SimilarGroup("1-1 1-2 1-3", [0.0, 0.0, 0.0], 0.0, [0.0, 0.0, 0.0], [], "unnecessary"),
+        SimilarGroup("1-1 1-2 1-3", [0.0, 0.0, 0.0], 0.0, [0.0, 0.0, 0.0], [], "dispensable"),
     ]
-    assert {"redundant", "unnecessary"} <= set(words(redundancy_chart(groups, title="t", count=9)))
+    assert {"redundant", "dispensable"} <= set(words(redundancy_chart(groups, title="t", count=9)))
     with pytest.raises(ValueError, match="at least one group"):
         redundancy_chart([], title="t", count=9)
 
@@ -96,7 +104,9 @@ def test_groups_carry_their_verdicts() -> None:
 @pytest.mark.parametrize("shape", [(12, 12), (6, 12), (24, 16), (24, 24)])
 def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, int]) -> None:
     delta_LH = np.random.default_rng(0).normal(0, 0.08, shape)
-    figure = disabling_heatmap(delta_LH, np.abs(delta_LH) > 0.1, title="t", count=408, smallest_effect=0.02)
+    figure = disabling_heatmap(
+        delta_LH, np.abs(delta_LH) > 0.1, delta_LH > 0, title="t", count=408, smallest_effect=0.02
+    )
     figure.draw_without_rendering()
     assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text) if text.get_text())
     rows: dict[float, list[Text]] = {}
@@ -113,7 +123,9 @@ def test_a_score_that_is_undefined_hides_no_other() -> None:
     low, high = figure.axes[0].get_xlim()
     assert low < -20 < 1 < high
     many = [f"v{i}" for i in range(50)]
-    figure = sorted_effects(many, [np.nan, *[0.0] * 49], [0.0] * 50, [0.0] * 50, [False] * 50, title="t", count=9)
+    figure = sorted_effects(
+        many, [np.nan, *[0.0] * 49], [0.0] * 50, [0.0] * 50, [False] * 50, [False] * 50, title="t", count=9
+    )
     assert "nan" not in "".join(words(figure))
     assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
 

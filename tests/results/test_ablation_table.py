@@ -40,3 +40,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             AblationTable.read(tmp_path / f"{name}.parquet")
     with pytest.raises(ValueError, match="Not an ablation table"):
         AblationTable(pa.table({"x": [1]}))
+
+
+def test_a_table_without_a_margin_is_read_with_its_verdicts(tmp_path: Path) -> None:
+    old_rows = [("l00h00", -0.1, True), ("l00h01", 0.1, True), ("l00h02", -0.1, False)]
+    rows = [row(variant=name, delta=delta, significant=sure) for name, delta, sure in old_rows]
+    old = AblationTable.from_rows(rows).table.select(SCHEMA.names[: SCHEMA.names.index("verdict")])
+    pq.write_table(old, tmp_path / "ablation.parquet")
+    found = AblationTable.read(tmp_path / "ablation.parquet").rows()
+    assert [one["verdict"] for one in found] == ["needed", "inconclusive", "inconclusive"]
+    assert {one["margin"] for one in found} == {one["redundant"] for one in found} == {None}

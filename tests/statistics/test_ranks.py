@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import rankdata
 
-from bertsecrets.statistics.ranks import spearman
+from bertsecrets.statistics.ranks import rank_correlation, spearman
 
 
 @settings(max_examples=40, deadline=None)
@@ -24,3 +25,27 @@ def test_equals_the_correlation_of_mid_ranks(seed: int, count: int, tied: bool) 
 @pytest.mark.parametrize(("first", "second"), [([1, 2], [2, 1]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [5, 5, 5])])
 def test_undefined_with_two_points_or_without_spread(first: list[float], second: list[float]) -> None:
     assert np.isnan(spearman(first, second))
+
+
+def test_a_rank_correlation_has_limits_and_a_permutation_p_value() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=9)
+    y = x + 1.5 * generator.normal(size=9)
+    found = rank_correlation([*x, np.nan, 3.0], [*y, 1.0, np.nan])
+    assert (found.count, found.rho) == (9, pytest.approx(stats.spearmanr(x, y).statistic))
+    exact = stats.permutation_test(
+        (x,), lambda a: stats.spearmanr(a, y).statistic, permutation_type="pairings", n_resamples=999,
+        random_state=np.random.default_rng(1),
+    ).pvalue  # fmt: skip
+    assert found.p_value == pytest.approx(exact, abs=0.05)
+    assert found.low < found.rho < found.high
+    assert found.judged
+
+
+def test_few_points_are_shown_and_not_judged() -> None:
+    found = rank_correlation(range(7), range(7))
+    assert found.rho == pytest.approx(1)
+    assert not found.judged
+    assert not found.significant
+    assert np.isnan([found.low, found.high, found.p_value]).all()
+    assert np.isnan(rank_correlation([1.0] * 9, range(9)).rho)

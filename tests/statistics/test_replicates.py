@@ -8,7 +8,14 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
-from bertsecrets.statistics.replicates import difference, intraclass_correlation, mean_interval, rank_agreement
+from bertsecrets.errors import UserError
+from bertsecrets.statistics.replicates import (
+    difference,
+    intraclass_correlation,
+    mean_interval,
+    multi_bootstrap,
+    rank_agreement,
+)
 
 SHROUT_FLEISS = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]])
 """Table 2 of Shrout and Fleiss 1979: six targets, four judges."""
@@ -92,3 +99,24 @@ def test_constants_that_differ_differ_beyond_doubt() -> None:
     ones, twos = np.ones((2, 1, 2)), np.array([[[2.0, 1.0]], [[2.0, 1.0]]])
     found = difference(ones, twos, np.zeros((1, 2)), np.zeros((1, 2)))
     assert found.p_LH.tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
+def test_intervals_over_seeds_cover_the_truth(seeds: int, between: float) -> None:
+    generator = np.random.default_rng([seeds, int(1000 * between)])
+    shared_V = 0.01 * generator.normal(size=1000)
+    delta_SV = between * generator.normal(size=(seeds, 1000)) + shared_V
+    resampled_SRV = delta_SV[:, None] + 0.01 * generator.normal(size=(200, 1000))
+    found = multi_bootstrap(delta_SV, resampled_SRV, margin=0.01, level=0.95, generator=generator)
+    assert 0.91 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.98
+
+
+def test_without_spread_the_estimate_is_certain_and_one_seed_is_too_few() -> None:
+    same = np.array([[0.0, -0.05]] * 3)
+    found = multi_bootstrap(
+        same, np.repeat(same[:, None], 50, 1), margin=0.01, level=0.95, generator=np.random.default_rng(0)
+    )
+    assert (found.p_value.tolist(), found.p_margin.tolist()) == ([1.0, 0.0], [0.0, 1.0])
+    with pytest.raises(UserError, match="needs two seeds or more, but there is 1"):
+        multi_bootstrap(same[:1], same[:1, None], margin=0.01, level=0.95, generator=np.random.default_rng(0))

@@ -25,7 +25,11 @@ from bertsecrets.results.formatting import number
 POINTS = "change of score (points)"
 """Unit of all changes in these figures: scores lie in -1..1, a point is one hundredth."""
 
-_PALE = "#f4f4f4"
+_PALE = "#ececec"
+DISPENSABLE = ACCENTS[2]
+INCONCLUSIVE = "#b4b4b4"
+"""Colours of changes shown to be within the margin, and of those that could be either."""
+
 FONT = 8.0
 """Size of all text in a panel, in points."""
 
@@ -35,24 +39,34 @@ _NAMED = 6
 _VOLCANO_SIZE = (5.6, 4.0)
 
 
+def within(margin: float | None) -> str:
+    """Part of a footnote: what dispensable means."""
+    return "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
+
+
 def disabling_heatmap(
     delta_LH: ArrayLike,
     significant_LH: ArrayLike,
+    dispensable_LH: ArrayLike,
     *,
     title: str,
     count: int,
+    margin: float | None = None,
     smallest_effect: float,
     rate: float = 0.05,
     unit: str = POINTS,
 ) -> Figure:
-    """A cell for each head: coloured where its change is significant, else pale with a grey number.
+    """A cell for each head: coloured where it is needed or raises the score, white where dispensable, grey where
+    inconclusive.
 
     Args:
         delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
-        significant_LH: Which changes are significant after correction, bool.
+        significant_LH: Which heads are needed, or raise the score significantly, bool.
+        dispensable_LH: Which heads are dispensable, bool.
         title: What the figure shows.
         count: Number of examples.
-        smallest_effect: The smallest change that the set could have shown, in the unit of ``delta_LH``.
+        margin: The loss that matters, in the unit of ``delta_LH``.
+        smallest_effect: The smallest loss that the set could have shown, in the unit of ``delta_LH``; NaN if unknown.
         rate: False discovery rate of ``significant_LH``.
         unit: What the colour bar measures; values are shown times 100.
     """
@@ -69,6 +83,8 @@ def disabling_heatmap(
         mesh = axes.pcolormesh(shown_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
+        for layer, head in np.argwhere(np.asarray(dispensable_LH, bool) & ~certain_LH):
+            axes.add_patch(Rectangle((head, layer), 1, 1, facecolor="white", edgecolor="white", linewidth=0.5))
         _draw_cells(axes, point_LH, certain_LH, norm, mpl.colormaps[colours], cell)
         axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
         axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
@@ -82,14 +98,15 @@ def disabling_heatmap(
         bar.outline.set_linewidth(0.4)
         footnote(
             figure,
-            f"pale: not distinguishable from no change (false discovery rate {rate:.0%}); {_reach(smallest_effect)}; "
+            f"coloured: significant (false discovery rate {rate:.0%}); white: dispensable{within(margin)}; grey: "
+            f"inconclusive; {_reach(smallest_effect)}; "
             f"{sample_size(count)}; layers and heads count from 0",
         )
     return figure
 
 
 def _reach(smallest_effect: float) -> str:
-    return f"smallest change that this set could have shown: {number(100 * smallest_effect, 1)} points"
+    return f"smallest loss that this set could have shown: {number(100 * smallest_effect, 1)} points"
 
 
 def _draw_cells(
@@ -138,18 +155,20 @@ def sorted_effects(
     low_V: ArrayLike,
     high_V: ArrayLike,
     significant_V: ArrayLike,
+    dispensable_V: ArrayLike,
     *,
     title: str,
     count: int,
     level: float = 0.95,
 ) -> Figure:
-    """Every variant from most harmful to most helpful, with its interval; significant ones are dark, both ends are named.
+    """Every variant from most harmful to most helpful, with its interval, coloured by its verdict; both ends are named.
 
     Args:
         names: Names of the variants.
         delta_V, low_V, high_V: Change of the score and its confidence limits; a change of NaN is left out and counted
             in the footnote.
-        significant_V: Which changes are significant, bool.
+        significant_V: Which variants are needed, or raise the score significantly, bool.
+        dispensable_V: Which variants are dispensable, bool.
         title: What the figure shows.
         count: Number of examples.
         level: Level of the limits.
@@ -159,6 +178,7 @@ def sorted_effects(
     """
     delta_V, low_V, high_V = (100 * np.asarray(each, np.float64) for each in (delta_V, low_V, high_V))
     certain_V = np.asarray(significant_V, bool)
+    colour_V = verdict_colours(significant_V, dispensable_V)
     if not len(names):
         raise ValueError("A figure of effects needs at least one variant")
     # NaN sorts last, which would make an undefined score the best one.
@@ -169,15 +189,24 @@ def sorted_effects(
         figure = new_figure(PAGE_WIDTH, 4.2 if not few else max(2.4, 0.2 * len(names) + 1.6), title)
         axes = figure.add_subplot()
         if few:
-            _few_effects(axes, sorted_names, delta_V[order], low_V[order], high_V[order], certain_V[order])
+            _few_effects(axes, sorted_names, delta_V[order], low_V[order], high_V[order], colour_V[order])
         else:
-            _many_effects(axes, sorted_names, delta_V[order], low_V[order], high_V[order], certain_V[order])
+            _many_effects(
+                axes, sorted_names, delta_V[order], low_V[order], high_V[order], certain_V[order], colour_V[order]
+            )
         footnote(
             figure,
-            f"bars: {level:.0%} bootstrap interval; dark and *: significant after correction; {sample_size(count)}"
+            f"bars: {level:.0%} interval; blue and *: significant after correction; green: dispensable; grey: "
+            f"inconclusive; {sample_size(count)}"
             f"{undefined(delta_V)}",
         )
     return figure
+
+
+def verdict_colours(significant_V: ArrayLike, dispensable_V: ArrayLike) -> NDArray[np.str_]:
+    """A colour for each variant: needed or significantly better, dispensable, or inconclusive."""
+    rest_V = np.where(np.asarray(dispensable_V, bool), DISPENSABLE, INCONCLUSIVE)
+    return np.asarray(np.where(np.asarray(significant_V, bool), ACCENTS[0], rest_V))
 
 
 def undefined(delta_V: NDArray[np.float64]) -> str:
@@ -192,10 +221,9 @@ def _few_effects(
     delta_V: NDArray[np.float64],
     low_V: NDArray[np.float64],
     high_V: NDArray[np.float64],
-    certain_V: NDArray[np.bool_],
+    colour_V: NDArray[np.str_],
 ) -> None:
-    for place, certain in enumerate(certain_V):
-        colour = ACCENTS[0] if certain else "#b4b4b4"
+    for place, colour in enumerate(colour_V):
         axes.plot([low_V[place], high_V[place]], [place, place], color=colour, linewidth=1.6)
         axes.plot(delta_V[place], place, "o", color=colour, markersize=5)
     axes.axvline(0, color="black", linewidth=0.6)
@@ -212,9 +240,10 @@ def _many_effects(
     low_V: NDArray[np.float64],
     high_V: NDArray[np.float64],
     certain_V: NDArray[np.bool_],
+    colour_V: NDArray[np.str_],
 ) -> None:
-    for chosen, colour, width in ((~certain_V, "#c4c4c4", 0.8), (certain_V, ACCENTS[0], 1.4)):
-        places = np.flatnonzero(chosen)
+    for colour, width in ((INCONCLUSIVE, 0.8), (DISPENSABLE, 0.8), (ACCENTS[0], 1.4)):
+        places = np.flatnonzero(colour_V == colour)
         axes.vlines(places, low_V[places], high_V[places], color=colour, linewidth=width)
         axes.plot(places, delta_V[places], "o", color=colour, markersize=3)
     axes.axhline(0, color="black", linewidth=0.6)

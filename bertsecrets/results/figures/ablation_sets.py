@@ -1,5 +1,6 @@
 """Effects of disabling whole layers and sets of heads on the score."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.ablation_heads import POINTS
+from bertsecrets.results.figures.ablation_heads import POINTS, verdict_colours
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -26,27 +27,28 @@ def layer_bars(
     low_L: ArrayLike,
     high_L: ArrayLike,
     significant_L: ArrayLike,
+    dispensable_L: ArrayLike,
     *,
     title: str,
     count: int,
     level: float = 0.95,
 ) -> Figure:
-    """A bar with its interval for each layer; pale where the change is not significant.
+    """A bar with its interval for each layer, coloured by its verdict.
 
     Args:
         layers: Layer numbers from 0.
         delta_L, low_L, high_L: Change of the score and its confidence limits.
-        significant_L: Which changes are significant, bool.
+        significant_L: Which layers are needed, or raise the score significantly, bool.
+        dispensable_L: Which layers are dispensable, bool.
         title: What the figure shows.
         count: Number of examples.
         level: Level of the limits.
     """
     delta_L, low_L, high_L = (100 * np.asarray(each, np.float64) for each in (delta_L, low_L, high_L))
-    certain_L = np.asarray(significant_L, bool)
+    colours = verdict_colours(significant_L, dispensable_L)
     with house_style():
         figure = new_figure(max(4.6, 0.45 * len(layers) + 1.4), 3.4, title)
         axes = figure.add_subplot()
-        colours = [ACCENTS[0] if certain else "#d0d0d0" for certain in certain_L]
         places = np.arange(len(layers))
         axes.bar(places, delta_L, color=colours, width=0.7)
         # A white rim keeps the line visible on a dark bar.
@@ -59,7 +61,9 @@ def layer_bars(
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         footnote(
-            figure, f"lines: {level:.0%} bootstrap interval; dark: significant after correction; {sample_size(count)}"
+            figure,
+            f"lines: {level:.0%} interval; blue: significant after correction; green: dispensable; grey: inconclusive; "
+            f"{sample_size(count)}",
         )
     return figure
 
@@ -99,7 +103,7 @@ def cumulative_curve(
         axes.set_xlabel("heads disabled together")
         axes.set_ylabel("score")
         axes.grid(linewidth=0.4, alpha=0.5)
-        footnote(figure, f"band: {level:.0%} bootstrap interval of the change; {sample_size(count)}")
+        footnote(figure, f"band: {level:.0%} interval of the change; {sample_size(count)}")
     return figure
 
 
@@ -136,6 +140,13 @@ def effect_trajectory(
     return figure
 
 
+REDUNDANT = "redundant"
+"""Verdict of a needed group whose heads can replace each other."""
+
+FEWEST_OF_A_BAND = 39
+"""Fewer random groups do not reach to both limits of 95 %."""
+
+
 @dataclass(frozen=True)
 class SimilarGroup:
     """Effects of disabling a group of heads with similar maps.
@@ -145,8 +156,9 @@ class SimilarGroup:
         alone: Change of the score with each head disabled alone.
         together: Change with all of them disabled.
         but_one: Changes with all but one disabled; empty for a pair.
-        random: Changes with as many random heads disabled.
-        verdict: ``necessary``, ``redundant``, ``unnecessary`` or ``uncertain``.
+        random: Changes with as many random heads of the same layers disabled.
+        verdict: ``needed``, ``redundant``, ``dispensable`` or ``inconclusive``.
+        interaction: The joint change beyond the sum of the single ones, and its limits; NaN where unknown.
     """
 
     name: str
@@ -155,10 +167,13 @@ class SimilarGroup:
     but_one: Sequence[float]
     random: Sequence[float]
     verdict: str
+    interaction: tuple[float, ...] = (math.nan, math.nan, math.nan)
 
 
 def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: int) -> Figure:
-    """A row for each group: its heads alone, all but one, all together, and random groups of the same size.
+    """A row for each group: its heads alone, all but one, all together, and random groups from the same layers.
+
+    Random groups have a band where there are enough of them for its limits, else a tick each.
 
     Raises:
         ValueError: If there is no group.
@@ -169,9 +184,11 @@ def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: int) 
         figure = new_figure(PAGE_WIDTH, 0.42 * len(groups) + 2.0, title)
         axes = figure.add_subplot()
         for row, group in enumerate(groups):
-            if group.random:
+            if len(group.random) >= FEWEST_OF_A_BAND:
                 low, high = (100 * float(each) for each in np.quantile(group.random, [0.025, 0.975]))
                 axes.fill_betweenx([row - 0.38, row + 0.38], low, high, color="#e2e2e2", linewidth=0)
+            else:
+                axes.vlines([100 * each for each in group.random], row - 0.3, row + 0.3, color="#c8c8c8", linewidth=1.0)
             axes.plot([100 * each for each in group.alone], [row - 0.15] * len(group.alone), ".", color=ACCENTS[0])
             axes.plot(
                 [100 * each for each in group.but_one],
@@ -182,7 +199,10 @@ def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: int) 
             )
             axes.plot(100 * group.together, row, "D", color=ACCENTS[1], markersize=6)
             axes.text(1.01, row, group.verdict, transform=axes.get_yaxis_transform(), va="center", fontsize=8.0)
-        axes.fill_betweenx([], [], [], color="#e2e2e2", label="random groups of that size (95 %)")
+        if any(len(group.random) >= FEWEST_OF_A_BAND for group in groups):
+            axes.fill_betweenx([], [], [], color="#e2e2e2", label="random groups of the same layers (95 %)")
+        if any(0 < len(group.random) < FEWEST_OF_A_BAND for group in groups):
+            axes.plot([], [], "|", color="#c8c8c8", label="a random group of the same layers")
         axes.plot([], [], ".", color=ACCENTS[0], label="one head alone")
         axes.plot([], [], "x", color=ACCENTS[2], markersize=4, label="all but one")
         axes.plot([], [], "D", color=ACCENTS[1], markersize=6, label="all together")

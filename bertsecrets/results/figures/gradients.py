@@ -19,6 +19,7 @@ from bertsecrets.results.figures.style import (
     sample_size,
     step_axis,
 )
+from bertsecrets.results.formatting import number
 from bertsecrets.statistics.ranks import spearman
 
 
@@ -97,7 +98,7 @@ def gradient_against_drift(norm_L: ArrayLike, drift_L: ArrayLike, *, title: str,
         axes.set_xlabel("gradient norm (L2), mean over training")
         axes.set_ylabel(unit)
         axes.grid(linewidth=0.4, alpha=0.5)
-        correlation = f"Spearman ρ = {rho:.2f}" if np.isfinite(rho) else "Spearman ρ undefined"
+        correlation = f"Spearman ρ = {number(rho, 2)}" if np.isfinite(rho) else "Spearman ρ undefined"
         footnote(figure, f"{correlation} over {len(layers)} layers; {sample_size(count)}; numbers name layers, from 0")
     return figure
 

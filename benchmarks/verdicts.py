@@ -1,0 +1,268 @@
+"""Simulate what the verdicts on disabled heads promise: coverage of intervals, power, redundancy and seeds.
+
+python benchmarks/verdicts.py            # tables of docs/ablation.md, about a quarter of an hour on one core
+python benchmarks/verdicts.py coverage --simulations 500
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy import stats
+
+from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
+from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
+from bertsecrets.ablation.significance import mcnemar_exact, swap_test
+from bertsecrets.ablation.verdicts import change_limits, judge
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.replicates import multi_bootstrap
+
+Array = np.ndarray
+FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
+COUNTS = (100, 277, 500, 2000)
+_RIGHT, _POSITIVE, _NOISE = 0.85, 0.6, 0.6
+_ENOUGH = 0.93
+
+
+def class_cells(flips: float, harmful: float) -> dict[tuple[int, int, int], float]:
+    """Probabilities of (gold, clean, variant) for a model that is right in 85 %, ``harmful`` of whose flips are to wrong."""
+    cells = {}
+    for gold, share in ((1, _POSITIVE), (0, 1 - _POSITIVE)):
+        for clean, right, rate in (
+            (gold, _RIGHT, flips * harmful / _RIGHT),
+            (1 - gold, 1 - _RIGHT, flips * (1 - harmful) / (1 - _RIGHT)),
+        ):
+            cells[gold, clean, clean] = share * right * (1 - rate)
+            cells[gold, clean, 1 - clean] = share * right * rate
+    return cells
+
+
+def draw(metric: str, flips: float, harmful: float, count: int, generator: np.random.Generator) -> tuple[Array, ...]:
+    """Gold labels, clean predictions and a variant's, of which a share moves; scores move to that of another example."""
+    if metric in CLASS_METRICS:
+        cells = class_cells(flips, harmful)
+        chosen = generator.choice(len(cells), count, p=list(cells.values()))
+        return tuple(np.array(list(cells), float)[chosen].T)
+    label_N = generator.normal(size=count)
+    clean_N = label_N + _NOISE * generator.normal(size=count)
+    other_N = np.sqrt(1 + _NOISE**2) * generator.normal(size=count)
+    return label_N, clean_N, np.where(generator.random(count) < flips, other_N, clean_N)
+
+
+def truth(metric: str, flips: float, harmful: float) -> float:
+    """The change of score in the population."""
+    if metric in CLASS_METRICS:
+        cells = class_cells(flips, harmful)
+        cell_V3, weight_1V = np.array(list(cells), float), np.array(list(cells.values()))[None]
+        clean, variant = weighted_scores(metric, cell_V3[:, 0], cell_V3[:, 1:].T, weight_1V)[0]
+        return float(variant - clean)
+    rho = 1 / np.sqrt(1 + _NOISE**2)
+    return float(-flips * (rho if metric == "pearson" else 6 / np.pi * np.arcsin(rho / 2)))
+
+
+def coverage(metric: str, flips: float, harmful: float, count: int, simulations: int) -> float:
+    """Share of simulated sets whose 95 % interval holds the truth; exact, by enumeration, for accuracy."""
+    expected = truth(metric, flips, harmful)
+    if metric == "accuracy":
+        lost, won = flips * harmful, flips * (1 - harmful)
+        most = min(count, int(count * flips + 8 * np.sqrt(count * flips) + 10))
+        lost_K1, won_1K = np.arange(most + 1)[:, None], np.arange(most + 1)[None]
+        low, high = paired_proportions(lost_K1, won_1K, count)(np.array(0.025))
+        chance = stats.binom.pmf(lost_K1, count, lost) * stats.binom.pmf(won_1K, count - lost_K1, won / (1 - lost))
+        return float(chance[(low <= expected + 1e-12) & (expected <= high + 1e-12)].sum())
+    generator = np.random.default_rng([count, int(1000 * flips), int(100 * harmful)])
+    hits = 0
+    for _ in range(simulations):
+        label_N, clean_N, variant_N = draw(metric, flips, harmful, count, generator)
+        low_V, high_V = change_limits(metric, label_N, clean_N, variant_N[None])(np.full(1, 0.025))
+        hits += bool(low_V[0] <= expected + 1e-12 and expected <= high_V[0] + 1e-12)
+    return hits / simulations
+
+
+def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
+    """The median smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
+
+    Without the effect, flips are as often to wrong as to right. The effect adds flips to wrong (for scores: noise).
+    """
+    generator = np.random.default_rng([count, variants])
+    alpha = 0.05 / variants
+    smallest = np.nanmedian([_smallest(metric, flips, count, variants, generator) for _ in range(25)])
+    added = _added(metric, flips, float(smallest))
+    found = 0
+    for _ in range(simulations):
+        label_N, clean_N, variant_N = _with_effect(metric, flips, added, count, generator)
+        if metric == "accuracy":
+            p = mcnemar_exact(clean_N == label_N, (variant_N == label_N)[None])[0]
+        else:
+            p = swap_test(metric, label_N, clean_N, variant_N[None], 1999, generator)[0]
+        found += bool(p <= alpha)
+    return float(smallest), found / simulations
+
+
+def _smallest(metric: str, flips: float, count: int, variants: int, generator: np.random.Generator) -> float:
+    label_N, clean_N, variant_N = _with_effect(metric, flips, 0.0, count, generator)
+    stacked_VN = np.repeat(variant_N[None], variants, axis=0)
+    judged = judge(metric, label_N, clean_N, stacked_VN[:variants], resamples=100, permutations=100)
+    return float(judged.smallest_effect[0])
+
+
+def _with_effect(
+    metric: str, flips: float, added: float, count: int, generator: np.random.Generator
+) -> tuple[Array, ...]:
+    if metric in CLASS_METRICS:
+        label_N = (generator.random(count) < _POSITIVE).astype(float)
+        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        right_N = clean_N == label_N
+        rate_N = np.where(right_N, (flips / 2 + added) / _RIGHT, flips / 2 / (1 - _RIGHT))
+        return label_N, clean_N, np.where(generator.random(count) < rate_N, 1 - clean_N, clean_N)
+    # Both predictions scatter about a common one; the effect adds noise to the variant's.
+    label_N = generator.normal(size=count)
+    common_N = label_N + _NOISE * generator.normal(size=count)
+    clean_N, variant_N = common_N + flips * generator.normal(size=(2, count))
+    return label_N, clean_N, variant_N + added * generator.normal(size=count)
+
+
+def _added(metric: str, flips: float, loss: float) -> float:
+    """How much must be added for a change of score of -loss, by bisection on the population."""
+
+    def change(added: float) -> float:
+        if metric in CLASS_METRICS:
+            total = flips + added
+            return truth(metric, total, (flips / 2 + added) / total)
+        clean = 1 + _NOISE**2 + flips**2
+        rho, worse = 1 / np.sqrt(clean), 1 / np.sqrt(clean + added**2)
+        if metric == "spearman":
+            rho, worse = (6 / np.pi * np.arcsin(r / 2) for r in (rho, worse))
+        return float(worse - rho)
+
+    low, high = 0.0, _RIGHT - flips / 2 if metric in CLASS_METRICS else 10.0
+    for _ in range(60):
+        centre = (low + high) / 2
+        low, high = (centre, high) if change(centre) > -loss else (low, centre)
+    return high
+
+
+def additive(simulations: int, count: int = 1000, heads: int = 3) -> float:
+    """Share of groups called redundant whose heads' harms only add up: each head harms examples of its own.
+
+    The margin is wide and random groups are harmless, so that nothing but the interaction can speak against redundancy.
+    """
+    called = 0
+    generator = np.random.default_rng(5)
+    for _ in range(simulations):
+        label_N = (generator.random(count) < _POSITIVE).astype(float)
+        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        owner_N = np.where(
+            (clean_N == label_N) & (generator.random(count) < 0.05), generator.integers(0, heads, count), -1
+        )
+        called += _called(
+            label_N, clean_N, lambda disabled, owner_N=owner_N: np.isin(owner_N, disabled), heads, generator
+        )
+    return called / simulations
+
+
+def replaceable(simulations: int, count: int = 1000, heads: int = 3) -> float:
+    """Share of groups called redundant whose heads can replace each other: harm only if all are disabled."""
+    called = 0
+    generator = np.random.default_rng(6)
+    for _ in range(simulations):
+        label_N = (generator.random(count) < _POSITIVE).astype(float)
+        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        harmed_N = (clean_N == label_N) & (generator.random(count) < 0.05)
+        called += _called(
+            label_N, clean_N, lambda disabled, harmed_N=harmed_N: harmed_N & (len(disabled) == heads), heads, generator
+        )
+    return called / simulations
+
+
+def _called(
+    label_N: Array, clean_N: Array, harmed: Callable[[list[int]], Array], heads: int, generator: np.random.Generator
+) -> bool:
+    everyone = list(range(heads))
+    subsets = [everyone, *([head] for head in everyone), *([o for o in everyone if o != head] for head in everyone)]
+    prediction_VN = np.stack([np.where(harmed(subset), 1 - clean_N, clean_N) for subset in subsets])
+    # Every variant flips some predictions at random, too.
+    prediction_VN = np.where(generator.random(prediction_VN.shape) < 0.005, 1 - prediction_VN, prediction_VN)
+    judged = judge("accuracy", label_N, clean_N, prediction_VN, margin=0.05, resamples=100)
+    joint = interactions(
+        "accuracy",
+        label_N,
+        clean_N,
+        prediction_VN[:1],
+        [prediction_VN[1 : heads + 1]],
+        level=0.95,
+        resamples=500,
+        seed=0,
+    )
+    controls = list(generator.normal(0, 0.002, 20))
+    return is_redundant(
+        "needed" if judged.significant[0] and judged.delta[0] < 0 else judged.verdict[0],
+        judged.verdict[heads + 1 :],
+        float(joint.p_value[0]),
+        p_of_controls(float(judged.delta[0]), controls),
+        0.05,
+    )
+
+
+def seed_coverage(seeds: int, between: float, within: float, simulations: int) -> float:
+    """Share of effects whose interval over seeds and examples holds the truth; ``within`` is shared by all seeds."""
+    generator = np.random.default_rng([seeds, int(1e4 * between)])
+    shared_V = within * generator.normal(size=simulations)
+    delta_SV = between * generator.normal(size=(seeds, simulations)) + shared_V
+    resampled_SRV = delta_SV[:, None] + within * generator.normal(size=(400, simulations))
+    found = multi_bootstrap(delta_SV, resampled_SRV, margin=0.01, level=0.95, generator=generator)
+    return float(((found.low <= 0) & (found.high >= 0)).mean())
+
+
+def coverage_table(simulations: int) -> Iterator[str]:
+    yield "| metric | N | " + " | ".join(f"{flips:.1%}" for flips in FLIPS) + " |"
+    yield "|---|---|" + "---|" * len(FLIPS)
+    for metric in METRICS:
+        for count in COUNTS:
+            cells = []
+            for flips in FLIPS:
+                shares = (1.0, 0.5) if metric in CLASS_METRICS else (1.0,)
+                covered = min(coverage(metric, flips, harmful, count, simulations) for harmful in shares)
+                cells.append(f"{covered:.3f}" if covered >= _ENOUGH else f"{covered:.3f}, not covered")
+            yield f"| {metric} | {count:,} | " + " | ".join(cells) + " |"
+
+
+def power_table(simulations: int) -> Iterator[str]:
+    yield "| metric | N | variants | flips | smallest loss, points | found |"
+    yield "|---|---|---|---|---|---|"
+    for metric in METRICS:
+        for count, flips in ((277, 0.02), (1000, 0.02), (1000, 0.1)):
+            for variants in (3, 12):
+                loss, found = power(metric, flips, count, variants, simulations)
+                yield f"| {metric} | {count:,} | {variants} | {flips:.0%} | {100 * loss:.1f} | {found:.2f} |"
+
+
+def seeds_table(simulations: int) -> Iterator[str]:
+    yield "| seeds | spread between seeds / error over examples: 0 | 1 | 2 | 10 |"
+    yield "|---|---|---|---|---|"
+    for seeds in (2, 3, 5, 10):
+        cells = [f"{seed_coverage(seeds, 0.01 * ratio, 0.01, simulations):.3f}" for ratio in (0, 1, 2, 10)]
+        yield f"| {seeds} | " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds"])
+    parser.add_argument("--simulations", type=int, default=1000)
+    chosen = parser.parse_args()
+    if chosen.part in (None, "coverage"):
+        for line in coverage_table(chosen.simulations):
+            print(line, flush=True)
+    if chosen.part in (None, "power"):
+        for line in power_table(chosen.simulations // 2):
+            print(line, flush=True)
+    if chosen.part in (None, "redundancy"):
+        print(f"called redundant: additive harm {additive(chosen.simulations // 2):.3f}")
+        print(f"called redundant: replaceable heads {replaceable(chosen.simulations // 4):.3f}")
+    if chosen.part in (None, "seeds"):
+        for line in seeds_table(chosen.simulations):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

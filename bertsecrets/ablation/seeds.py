@@ -1,0 +1,162 @@
+"""Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.section import latest_rows
+from bertsecrets.ablation.significance import bootstrap_changes
+from bertsecrets.ablation.verdicts import NEEDED, verdicts_of
+from bertsecrets.data.task import task_from_config
+from bertsecrets.errors import UserError
+from bertsecrets.results.views import MeasureView, Replicates
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.replicates import SeedEffects, multi_bootstrap
+
+_RESAMPLES = 2000
+_FEW_FLIPS = 10
+_MARGIN = 0.01
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Effects of single heads or whole layers over the seeds of a condition.
+
+    Args:
+        places: Layer and head (None for a whole layer) of each of V variants.
+        effects: Their means over seeds, with an uncertainty over seeds and examples.
+        verdict: Their verdicts over seeds.
+        single: Their verdicts in each of S runs, ``[S][V]``.
+    """
+
+    places: tuple[tuple[int, int | None], ...]
+    effects: SeedEffects
+    verdict: tuple[str, ...]
+    single: tuple[tuple[str, ...], ...]
+
+    @property
+    def needed_somewhere(self) -> list[int]:
+        """The variants that some single run finds needed."""
+        return [v for v in range(len(self.places)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
+
+    @property
+    def replicated(self) -> list[int]:
+        """Those of them that are needed over seeds."""
+        return [v for v in self.needed_somewhere if self.verdict[v] == NEEDED]
+
+    @property
+    def in_every_seed(self) -> list[int]:
+        """Those of them that every single run finds needed."""
+        return [v for v in self.needed_somewhere if all(verdicts[v] == NEEDED for verdicts in self.single)]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One run's disabling of V heads or layers, and the predictions behind it.
+
+    Args:
+        name: The run.
+        rows: Its judged rows, in order of variant.
+        index_N, label_N: Index and gold label of each example.
+        clean_N, prediction_VN: Predictions without and with each variant.
+    """
+
+    name: str
+    rows: Sequence[dict[str, Any]]
+    index_N: NDArray[np.int64]
+    label_N: Array
+    clean_N: Array
+    prediction_VN: Array
+
+
+def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
+    """The effects of every head or layer (``kind``) over the runs of a condition.
+
+    None with fewer than two runs that disabled the same variants and kept their predictions.
+
+    Raises:
+        UserError: If the runs disabled heads on different examples.
+    """
+    sweeps = [sweep for view in replicates.views if (sweep := read_sweep(view, kind)) is not None]
+    variants = [[row["variant"] for row in sweep.rows] for sweep in sweeps]
+    if len(sweeps) < 2 or any(names != variants[0] for names in variants):
+        return None
+    return judge_over_seeds(sweeps)
+
+
+def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
+    """A run's last sweep of the first set, metric and mode; None if it has none, or its predictions were not kept."""
+    rows = [row for row in latest_rows(view.run.ablation_table()) if row["kind"] == kind]
+    rows = [
+        row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode", "stage"))
+    ]
+    if not rows:
+        return None
+    first = rows[0]
+    path = view.run.folder / "ablation" / f"{first['stage']}-{first['step']:08d}-{first['mode']}.safetensors"
+    if not path.is_file():
+        return None
+    outcomes = Outcomes.read(path)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task_from_config(view.run.config()["task"]))
+    place = {variant.name: at for at, variant in enumerate(outcomes.plan.variants)}
+    rows.sort(key=lambda row: row["variant"])
+    chosen_VN = prediction_VN[[place[row["variant"]] for row in rows]]
+    return Sweep(view.run.folder.name, rows, outcomes.index_N.numpy(), label_N, clean_N, chosen_VN)
+
+
+def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
+    """The effects of the same variants in runs that differ in their seed.
+
+    Raises:
+        UserError: If there are fewer than two runs, or their examples differ.
+    """
+    first = sweeps[0]
+    for other in sweeps[1:]:
+        if not (np.array_equal(first.index_N, other.index_N) and np.array_equal(first.label_N, other.label_N)):
+            raise UserError(
+                f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} and "
+                f"{len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
+            )
+    row = first.rows[0]
+    metric, level, rate = row["metric"], row["level"], row["false_discovery_rate"]
+    margin = _MARGIN if row["margin"] is None else row["margin"]
+    resampled, observed = [], []
+    for sweep in sweeps:
+        # The same generator draws the same examples for every seed.
+        data = (metric, sweep.label_N, sweep.clean_N, sweep.prediction_VN)
+        resampled.append(bootstrap_changes(*data, _RESAMPLES, np.random.default_rng([0, 0])))
+        both_VN = np.concatenate([sweep.clean_N[None], sweep.prediction_VN])
+        score_V = weighted_scores(metric, sweep.label_N, both_VN, np.ones((1, len(sweep.label_N))))[0]
+        observed.append(score_V[1:] - score_V[0])
+    seed_effects = multi_bootstrap(
+        np.stack(observed),
+        np.stack(resampled),
+        margin=margin,
+        level=level,
+        generator=np.random.default_rng([0, 1]),
+        least_stderr_V=_least_stderr(sweeps, level),
+    )
+    verdict = verdicts_of(seed_effects.delta, corrected(seed_effects.p_value), corrected(seed_effects.p_margin), rate)
+    return OverSeeds(
+        tuple((row["layer"], row["head"]) for row in first.rows),
+        seed_effects,
+        verdict,
+        tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
+    )
+
+
+def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:
+    """Standard errors over examples for variants that change few predictions in all runs together; 0 for the others.
+
+    From the mean width of the single runs' intervals, which hold there.
+    """
+    flips_V = sum((sweep.prediction_VN != sweep.clean_N).sum(-1) for sweep in sweeps)
+    width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)
+    error_V = width_V / (2 * NormalDist().inv_cdf((1 + level) / 2))
+    return np.where(np.asarray(flips_V) < _FEW_FLIPS, error_V, 0.0)

@@ -1,0 +1,163 @@
+"""Confidence intervals and one-sided tests of a change that a few examples make."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+Limits = tuple[Array, Array]
+Tail = Callable[[Array], Limits]
+
+_STEPS = 40
+_LEAST_TAIL = 1e-9
+
+
+def proportion_limits(count_V: ArrayLike, examples: int, tail: ArrayLike) -> Limits:
+    """Mid-p limits of proportions (Lancaster 1961; Berry and Armitage 1995), ``[V]`` each.
+
+    The limits are the quantiles of the mean of Beta(x, n - x + 1) and Beta(x + 1, n - x), x of n examples.
+
+    Args:
+        count_V: Counts, 0 to ``examples``.
+        examples: Number of examples.
+        tail: Probability outside of either limit, at most 0.5.
+    """
+    x = np.asarray(count_V, np.float64)
+
+    def below(p: Array) -> Array:
+        # P(X > x) + P(X = x) / 2 under the proportion p; a count of 0 or n has its limit at 0 or 1.
+        above = np.where(x > 0, special.betainc(np.maximum(x, 1), examples - np.maximum(x, 1) + 1, p), 1.0)
+        last = np.minimum(x, examples - 1)
+        most = np.where(x < examples, special.betainc(last + 1, examples - last, p), 0.0)
+        return (above + most) / 2
+
+    return _between(below, np.asarray(tail, np.float64), x / examples, np.ones_like(x))
+
+
+def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayLike, tail: ArrayLike) -> Limits:
+    """Mid-p gamma limits of sums of weights of events (Fay and Feuer 1997; Fay and Kim 2017), ``[V]`` each.
+
+    The limits are the quantiles of the mean of two gamma distributions: one with the mean and variance of the sum, and
+    one with those of the sum with a further event of the largest weight. For equal weights they are the mid-p limits
+    of a Poisson count.
+
+    Args:
+        total_V: Sums of the weights w of the events, at least 0.
+        variance_V: Sums of w squared.
+        largest_V: The largest weight that an event can have.
+        tail: Probability outside of either limit, at most 0.5.
+    """
+    total, variance, largest = (np.asarray(array, np.float64) for array in (total_V, variance_V, largest_V))
+    more, spread = total + largest, variance + largest**2
+
+    def below(y: Array) -> Array:
+        fewer = np.where(total > 0, special.gammainc(*_shape(total, variance, y)), 1.0)
+        return (fewer + np.where(more > 0, special.gammainc(*_shape(more, spread, y)), 1.0)) / 2
+
+    most = more + 40 * np.sqrt(spread) + 40 * largest
+    return _between(below, np.asarray(tail, np.float64), total, most)
+
+
+def _shape(mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(variance > 0, variance / mean, 1.0)
+        return np.where(mean > 0, mean / scale, 1.0), y / scale
+
+
+def _between(below: Callable[[Array], Array], tail: Array, middle: Array, most: Array) -> Limits:
+    """The points with ``below`` equal to the tail and to 1 - tail, by bisection on 0 .. middle and middle .. most."""
+    limits = []
+    for left, right, target in ((np.zeros_like(middle), middle, tail), (middle, most, 1 - tail)):
+        for _ in range(_STEPS):
+            centre = (left + right) / 2
+            under = below(centre) < target
+            left, right = np.where(under, centre, left), np.where(under, right, centre)
+        limits.append((left + right) / 2)
+    return limits[0], limits[1]
+
+
+def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: int) -> Tail:
+    """Limits of the difference of two paired proportions, won less lost, as a function of the tail.
+
+    The mid-p limits of the two discordant proportions, joined as squares (Newcombe 1998, method 10; Zou and Donner 2008)
+    with the correlation of the two cells of a multinomial distribution. They have a width where no pair is discordant.
+
+    Args:
+        lost_V: Pairs of which only the first is right.
+        won_V: Pairs of which only the second is right.
+        examples: Number of pairs.
+    """
+    lost, won = np.asarray(lost_V, np.float64), np.asarray(won_V, np.float64)
+    p_lost, p_won = lost / examples, won / examples
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = -np.sqrt(p_lost * p_won / ((1 - p_lost) * (1 - p_won)))
+    correlation = np.maximum(np.nan_to_num(correlation, nan=-1.0), -1.0)
+
+    def limits(tail: Array) -> Limits:
+        lost_limits, won_limits = (proportion_limits(count, examples, tail) for count in (lost, won))
+        return _joined(p_won - p_lost, p_lost, lost_limits, p_won, won_limits, correlation)
+
+    return limits
+
+
+def influenced_change(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLike, gain_V: ArrayLike) -> Tail:
+    """Limits of a change of any score from the influence of every example, as a function of the tail.
+
+    Where few examples change, the harm and the gain they do are sums of few weighted events, with
+    :func:`weighted_limits`; these are joined as squares (Zou and Donner 2008). Where many change a little, the limits are
+    those of the normal distribution with the variance of the influences (the infinitesimal jackknife).
+
+    Args:
+        delta_V: The observed changes.
+        influence_VN: The influence of every example on them, with mean 0; the standard error is its root mean square over
+            the root of N.
+        harm_V, gain_V: The largest loss and gain that one example can make, at least 0.
+    """
+    delta = np.asarray(delta_V, np.float64)
+    share_VN = np.asarray(influence_VN, np.float64) / np.shape(influence_VN)[-1]
+    parts = []
+    for part_VN, largest in ((-share_VN, harm_V), (share_VN, gain_V)):
+        kept_VN = np.maximum(part_VN, 0)
+        parts.append((kept_VN.sum(-1), (kept_VN**2).sum(-1), np.asarray(largest, np.float64)))
+
+    def limits(tail: Array) -> Limits:
+        (harm, *_), (gain, *_) = parts
+        harm_limits, gain_limits = (weighted_limits(*part, tail) for part in parts)
+        return _joined(delta, harm, harm_limits, gain, gain_limits, np.zeros_like(delta))
+
+    return limits
+
+
+def _joined(
+    delta: Array, lost: Array, lost_limits: Limits, won: Array, won_limits: Limits, correlation: Array
+) -> Limits:
+    def reach(first: Array, second: Array) -> Array:
+        return np.sqrt(np.maximum(first**2 + second**2 - 2 * correlation * first * second, 0))
+
+    # An undefined change has no limits.
+    low = delta - reach(won - won_limits[0], lost_limits[1] - lost)
+    high = delta + reach(won_limits[1] - won, lost - lost_limits[0])
+    return np.where(np.isnan(delta), np.nan, low), np.where(np.isnan(delta), np.nan, high)
+
+
+def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
+    """One-sided p-values of an effect being at most ``bound``, ``[V]``: the tail whose lower limit is the bound.
+
+    Args:
+        limits: Lower and upper limits as a function of the tail.
+        estimate_V: The estimates.
+        bound: The tested value.
+    """
+    estimate = np.asarray(estimate_V, np.float64)
+    left, right = np.full_like(estimate, np.log(_LEAST_TAIL)), np.full_like(estimate, np.log(0.5))
+    over = estimate > bound
+    for _ in range(26):
+        centre = (left + right) / 2
+        low, high = limits(np.exp(centre))
+        # The lower limit rises with the tail, and the upper limit falls.
+        beyond = np.where(over, low > bound, high < bound)
+        left, right = np.where(beyond, left, centre), np.where(beyond, centre, right)
+    p = np.exp((left + right) / 2)
+    return np.where(np.isnan(estimate), np.nan, np.where(over, p, 1 - p))

@@ -1,0 +1,101 @@
+"""The smallest loss that a paired test finds."""
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+POWER = 0.8
+"""Probability with which the smallest detectable effect is found."""
+
+_STEPS = 20
+
+
+def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float:
+    """Probability that McNemar's exact test finds a loss at level ``alpha``, two-sided.
+
+    Args:
+        lost, won: Probability that an example is lost, and won; together at most 1.
+        examples: Number of examples.
+        alpha: Level of the test.
+    """
+    discordant = lost + won
+    if discordant <= 0:
+        return 0.0
+    spread = math.sqrt(examples * discordant * (1 - min(discordant, 1)))
+    middle = examples * discordant
+    # Beyond eight standard deviations, and eight more for the skewness of small counts, nothing is left.
+    first, last = int(max(0, middle - 8 * spread - 8)), int(min(examples, middle + 8 * spread + 16))
+    count_M = np.arange(first, last + 1, dtype=np.float64)
+    largest_M = _largest_won(1 << last.bit_length(), alpha)[first : last + 1]
+    possible_M = largest_M >= 0
+    found_M = np.where(
+        possible_M,
+        special.bdtr(np.maximum(largest_M, 0), np.maximum(count_M, 1), min(won / discordant, 1.0)),
+        0.0,
+    )
+    at_most_M = special.bdtr(np.concatenate([count_M[:1] - 1, count_M]).clip(min=0), examples, min(discordant, 1.0))
+    at_most_M[0] = 0.0 if first == 0 else at_most_M[0]
+    return float((np.diff(at_most_M) * found_M).sum())
+
+
+@lru_cache(maxsize=64)
+def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
+    """The largest number of won examples with a two-sided p-value of at most alpha, of 0 to ``limit`` discordant; else -1."""
+    count_M = np.arange(limit + 1, dtype=np.float64)
+    guess_M = np.floor(count_M / 2 + NormalDist().inv_cdf(alpha / 2) * np.sqrt(count_M) / 2) + 3
+    guess_M = np.clip(guess_M, 0, np.maximum(np.floor(count_M / 2), 0))
+    for _ in range(12):
+        too_many_M = (guess_M >= 0) & (special.bdtr(np.maximum(guess_M, 0), np.maximum(count_M, 1), 0.5) > alpha / 2)
+        if not too_many_M.any():
+            break
+        guess_M = guess_M - too_many_M
+    return np.asarray(guess_M)
+
+
+@lru_cache(maxsize=100_000)
+def detectable_loss(flips: float, examples: int, alpha: float, power: float = POWER) -> float:
+    """The smallest loss of accuracy that McNemar's exact test finds with the given power.
+
+    The model: predictions flip as often as observed without any effect, as often to wrong as to right, and the effect adds
+    flips to wrong. With many flips it is close to d = (k^2 / N + sqrt(k^4 / N^2 + 4 k^2 f / N)) / 2,
+    k = z(1 - alpha / 2) + z(power), f the share of flips; with few the exact test needs whole examples, and that formula's
+    power is up to 0.97.
+
+    Args:
+        flips: Share of examples whose prediction flips, 0 to 1.
+        examples: Number of examples.
+        alpha: Level of the test.
+        power: The power.
+
+    Returns:
+        A share of the examples; NaN if even the largest loss would not be found.
+    """
+    low, high = 0.0, 1 - flips
+    if mcnemar_power(flips / 2 + high, flips / 2, examples, alpha) < power:
+        return math.nan
+    for _ in range(_STEPS):
+        centre = (low + high) / 2
+        if mcnemar_power(flips / 2 + centre, flips / 2, examples, alpha) < power:
+            low = centre
+        else:
+            high = centre
+    return high
+
+
+def detectable_change(stderr: float, step: float, alpha: float, power: float = POWER) -> float:
+    """The smallest change that a test finds whose standard error grows with the change.
+
+    d = (k^2 w + sqrt(k^4 w^2 + 4 k^2 s^2)) / 2, k = z(1 - alpha / 2) + z(power): the solution of d = k sqrt(s^2 + w d).
+
+    Args:
+        stderr: Standard error s without the change.
+        step: What one example contributes to the change, w.
+        alpha: Level of the test.
+        power: The power.
+    """
+    k = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    return (k**2 * step + math.sqrt(k**4 * step**2 + 4 * k**2 * stderr**2)) / 2

@@ -1,0 +1,116 @@
+"""Redundancy: interactions against a loop over resamples, the rule, and simulated groups."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from references import metric_value
+
+from benchmarks.verdicts import additive, replaceable
+from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls, parts_of, redundancy
+
+
+def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 2, 60).astype(float)
+    prediction_VN = np.where(generator.random((6, 60)) < 0.2, 1 - label_N, label_N)
+    clean_N, together_N, *alone = prediction_VN
+    for metric in ("accuracy", "f1"):
+        change = [
+            metric_value(metric, label_N, p) - metric_value(metric, label_N, clean_N) for p in (together_N, *alone)
+        ]
+        joint = interactions(
+            metric, label_N, clean_N, together_N[None], [np.stack(alone)], level=0.9, resamples=300, seed=0
+        )
+        assert joint.estimate[0] == pytest.approx(change[0] - sum(change[1:]), abs=1e-12)
+        drawn_RN = np.random.default_rng([0, 0]).multinomial(60, np.full(60, 1 / 60), size=250)
+        drawn_RN = np.concatenate([drawn_RN, _second_chunk(60)])
+        resampled = []
+        for weight_N in drawn_RN:
+            at = np.repeat(np.arange(60), weight_N)
+            scores = [metric_value(metric, label_N[at], p[at]) for p in (clean_N, together_N, *alone)]
+            resampled.append(scores[1] - scores[0] - sum(score - scores[0] for score in scores[2:]))
+        assert (joint.low[0], joint.high[0]) == pytest.approx(tuple(np.quantile(resampled, [0.05, 0.95])), abs=1e-9)
+        assert joint.p_value[0] == pytest.approx((sum(i >= -1e-12 for i in resampled) + 1) / 301)
+
+
+def _second_chunk(count: int) -> Any:
+    generator = np.random.default_rng([0, 0])
+    generator.multinomial(count, np.full(count, 1 / count), size=250)
+    return generator.multinomial(count, np.full(count, 1 / count), size=50)
+
+
+@pytest.mark.parametrize(
+    ("together", "but_one", "p_interaction", "p_controls", "expected"),
+    [
+        ("needed", ["dispensable"] * 3, 0.01, 0.05, True),
+        ("inconclusive", ["dispensable"] * 3, 0.01, 0.05, False),
+        ("needed", ["dispensable", "inconclusive"], 0.01, 0.05, False),
+        ("needed", [], 0.01, 0.05, False),
+        ("needed", ["dispensable"] * 2, 0.2, 0.05, False),
+        ("needed", ["dispensable"] * 2, 0.01, 0.1, False),
+        ("needed", ["dispensable"] * 2, 0.01, float("nan"), False),
+        ("needed", ["dispensable"] * 2, float("nan"), 0.05, False),
+    ],
+)
+def test_redundant_needs_everything(
+    together: str, but_one: list[str], p_interaction: float, p_controls: float, expected: bool
+) -> None:
+    assert is_redundant(together, but_one, p_interaction, p_controls, 0.05) is expected
+
+
+def test_controls_are_judged_only_if_there_are_enough() -> None:
+    assert np.isnan(p_of_controls(-0.5, [0.0] * 18))
+    assert p_of_controls(-0.5, [0.0] * 19) == pytest.approx(0.05)
+    assert p_of_controls(-0.5, [0.0] * 18 + [-0.6]) == pytest.approx(0.1)
+
+
+def row(variant: str, kind: str, heads: str, **other: Any) -> dict[str, Any]:
+    return {"variant": variant, "kind": kind, "heads": heads, "num_heads": heads.count(" ") + 1, **other}
+
+
+def test_parts_of_a_group() -> None:
+    group, pair = row("g", "group", "0-1 1-0 1-2"), row("p", "group", "0-1 1-0")
+    singles = [row(head, "head", head) for head in ("0-1", "1-0", "1-2")]
+    rest = [row(f"but{i}", "group_but_one", heads) for i, heads in enumerate(["1-0 1-2", "0-1 1-2", "0-1 1-0"])]
+    controls = [row("r0", "random", "0-0 1-1 1-2"), row("r1", "random", "0-0 1-1"), row("r2", "random", "0-1 1-0 1-2")]
+    alone, but_one, same_layers = parts_of(group, [group, pair, *singles, *rest, *controls])
+    assert [r["variant"] for r in alone] == ["0-1", "1-0", "1-2"]
+    assert [r["variant"] for r in but_one] == ["but0", "but1", "but2"]
+    assert [r["variant"] for r in same_layers] == ["r0"]
+    alone, but_one, same_layers = parts_of(pair, [group, pair, *singles, *rest, *controls])
+    assert [r["variant"] for r in but_one] == ["1-0", "0-1"]
+    assert [r["variant"] for r in same_layers] == ["r1"]
+    assert parts_of(group, [group, *singles[:2], *rest[1:]])[:2] == ([], [])
+
+
+def test_a_pair_that_can_replace_each_other_is_redundant() -> None:
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 2, 1000).astype(float)
+    harmed_N = np.where(generator.random(1000) < 0.1, 1 - label_N, label_N)
+    judged = {"delta": 0.0, "verdict": "dispensable"}
+    rows = [
+        row("a", "head", "0-0", **judged),
+        row("b", "head", "0-1", **judged),
+        row("g", "group", "0-0 0-1", delta=-0.1, verdict="needed"),
+        *(row(f"r{i}", "random", f"0-{i + 2} 0-{i + 3}", **judged) for i in range(20)),
+    ]
+    prediction_of = {"a": label_N, "b": label_N, "g": harmed_N}
+    settings = {"level": 0.95, "resamples": 200, "seed": 0, "false_discovery_rate": 0.05}
+    columns = redundancy(rows, "accuracy", label_N, label_N, prediction_of, **settings)
+    assert columns.keys() == {"g"}
+    assert columns["g"]["redundant"] is True
+    assert columns["g"]["interaction"] == pytest.approx((harmed_N == label_N).mean() - 1)
+    assert columns["g"]["p_controls"] == pytest.approx(1 / 21)
+    assert redundancy(rows[:2], "accuracy", label_N, label_N, prediction_of, **settings) == {}
+
+
+def test_added_harm_is_rarely_called_redundant() -> None:
+    assert additive(12) <= 0.09
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2000)
+def test_added_harm_is_not_redundant_and_replaceable_heads_are() -> None:
+    assert additive(500) <= 0.05
+    assert replaceable(100) >= 0.8

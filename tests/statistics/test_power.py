@@ -1,0 +1,71 @@
+"""The smallest detectable loss: its power by enumeration and by simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, multinomial
+
+from benchmarks.verdicts import power
+from bertsecrets.ablation.significance import mcnemar_exact
+from bertsecrets.statistics.power import detectable_change, detectable_loss, mcnemar_power
+
+
+@pytest.mark.parametrize(("lost", "won", "alpha"), [(0.3, 0.1, 0.05), (0.5, 0.0, 0.01), (0.2, 0.2, 0.05)])
+def test_power_equals_a_loop_over_all_outcomes(lost: float, won: float, alpha: float) -> None:
+    examples, expected = 18, 0.0
+    for losses in range(examples + 1):
+        for wins in range(examples + 1 - losses):
+            if wins < losses and binomtest(wins, losses + wins, 0.5).pvalue <= alpha:
+                kept = examples - losses - wins
+                expected += multinomial.pmf([losses, wins, kept], examples, [lost, won, 1 - lost - won])
+    assert mcnemar_power(lost, won, examples, alpha) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(60, 3000), st.floats(0, 0.3), st.integers(1, 156))
+def test_the_smallest_loss_is_found_four_times_in_five(examples: int, flips: float, variants: int) -> None:
+    alpha = 0.05 / variants
+    loss = detectable_loss(flips, examples, alpha)
+    if math.isnan(loss):
+        assert mcnemar_power(1 - flips / 2, flips / 2, examples, alpha) < 0.8
+    else:
+        assert loss <= 1
+        assert mcnemar_power(flips / 2 + loss, flips / 2, examples, alpha) == pytest.approx(0.8, abs=2e-3)
+
+
+@pytest.mark.parametrize(("examples", "flips", "variants"), [(277, 0.0, 72), (277, 0.02, 72), (1000, 0.1, 156)])
+def test_simulated_power(examples: int, flips: float, variants: int) -> None:
+    generator = np.random.default_rng(0)
+    loss = detectable_loss(flips, examples, 0.05 / variants)
+    kinds = [flips / 2 + loss, flips / 2, 1 - flips - loss]
+    found = 0
+    for lost, won, _ in generator.multinomial(examples, kinds, size=400):
+        right_N = np.repeat([True, False, True], [lost, won, examples - lost - won])
+        variant_N = np.repeat([False, True, True], [lost, won, examples - lost - won])
+        found += mcnemar_exact(right_N, variant_N[None])[0] <= 0.05 / variants
+    assert 0.74 <= found / 400 <= 0.90
+
+
+def test_with_many_flips_it_is_close_to_the_formula() -> None:
+    assert detectable_loss(0.1, 5000, 0.05 / 72) == pytest.approx(
+        detectable_change((0.1 / 5000) ** 0.5, 1 / 5000, 0.05 / 72), rel=0.02
+    )
+
+
+def test_five_examples_show_nothing() -> None:
+    assert math.isnan(detectable_loss(0.0, 5, 0.05))
+    # Six of six are enough for p = 2 / 64, but not for 72 variants.
+    assert detectable_loss(0.0, 6, 0.05) == pytest.approx(binom.isf(0.8, 6, 0.9635) / 6, abs=0.05)
+    assert math.isnan(detectable_loss(0.0, 6, 0.05 / 72))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "spearman"])
+@pytest.mark.parametrize(("count", "flips"), [(1000, 0.02), (1000, 0.1)])
+def test_simulated_power_of_every_metric(metric: str, count: int, flips: float) -> None:
+    _, found = power(metric, flips, count, 3, 600)
+    assert 0.75 <= found <= 0.93
