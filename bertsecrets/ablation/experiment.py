@@ -1,11 +1,12 @@
 """The experiment of disabling heads and layers: how a sweep is declared, described and compared."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bertsecrets.ablation.comparison import compare_effects
-from bertsecrets.ablation.section import ablation_scalars, ablation_sections
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections, single_heads
 from bertsecrets.grid import Column
 from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section, joined
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -33,6 +34,18 @@ class Disabling(Experiment):
     def compare(cls, comparison: Comparison) -> Section | None:
         """Effects of single heads and of whole layers, by condition."""
         return compare_effects(comparison)
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The verdict of each single head by the first metric; a dash for heads that were not disabled alone."""
+        rows = single_heads(view.run.ablation_table())
+        if not rows:
+            return {}
+        layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
+        verdicts = [[MISSING] * heads for _ in range(layers)]
+        for row in rows:
+            verdicts[row["layer"]][row["head"]] = row["verdict"]
+        return {"verdict": verdicts}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:

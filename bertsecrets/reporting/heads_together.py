@@ -154,7 +154,7 @@ def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) 
     for view, kind in experiments:
         numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
         grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
-        texts = kind.classes(view) if grids else {}
+        texts = kind.classes(view)
         columns += [
             HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
         ]

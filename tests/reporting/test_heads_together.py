@@ -90,6 +90,16 @@ def test_the_pattern_of_a_head_is_the_one_that_half_of_its_maps_show(tmp_path: P
     assert pattern.texts == ["vertical", "–", "–"]
 
 
+def test_the_verdict_of_a_disabled_head_is_that_of_the_sweep(tmp_path: Path) -> None:
+    delta_LH = np.array([[-0.1, 0.0], [0.1, -0.2]])
+    make_run(tmp_path / "run", delta_LH=delta_LH, significant_LH=delta_LH < -0.05)
+    (verdict,) = together(Run.open(tmp_path / "run")).columns
+    rows = pq.read_table(tmp_path / "run" / "ablation.parquet").to_pylist()
+    assert verdict.key == "ablation/verdict"
+    assert verdict.texts == [row["verdict"] for row in sorted(rows, key=lambda row: (row["layer"], row["head"]))]
+    assert len(set(verdict.texts)) > 1
+
+
 def test_latex_escapes_and_has_a_row_for_each_head() -> None:
     table = HeadsTogether(
         [column("x", "50 % & more_less", -ENTROPY), column("class", "kind", np.full((2, 3), "a_b"))]
