@@ -94,7 +94,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *
         answers_N = torch.full_like(label_N, constant)
         predictions = module.predictions[name]
         assert isinstance(predictions, Predictions)
-        _, logits_NC, known_N = predictions.compute()
+        _, logits_NC, known_N = predictions.collected()
         p_constant = beats_constant(
             decide(logits_NC, data.task).numpy(),
             known_N.numpy(),

@@ -58,7 +58,7 @@ def gradients_and_drift(
 
 
 def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int) -> Section | None:
-    """Whether the heads that changed are the heads that matter; None unless every head has both numbers."""
+    """Whether the heads that changed are the heads that matter; None unless both numbers differ between heads."""
     if "drift" not in sections or "ablation" not in sections:
         return None
     cosine_LH = views["drift"].value("cosine")

@@ -217,7 +217,9 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
 ) -> None:
     folder = tmp_path / "killed"
     last = folder / "checkpoints" / "last.ckpt"
-    arguments = small(tiny_bert, folder, logger="default", checkpoint__every_n_steps=kill_after)
+    arguments = small(
+        tiny_bert, folder, logger="default", optimizer__learning_rate=0.005, checkpoint__every_n_steps=kill_after
+    )
     # The process kills itself right after its checkpoint of that step is on disk, in the middle of an epoch.
     script = (
         "import os, signal, sys\n"

@@ -144,7 +144,7 @@ def feature_run(names: Sequence[str], task: str = "qqp", rise: float = 0.02) -> 
     delta = {name: np.full((3, 2), rise if name in ("nouns", "nouns_over_random") else 0.0) for name in own}
     before = {name: own[name] - delta[name] for name in own}
     stages = (("training", own), ("initial", before), ("training-initial", delta))
-    return {"task": task, "measured": [(stage, "features", columns) for stage, columns in stages]}
+    return {"task": task, "stderr": 0.002, "measured": [(stage, "features", columns) for stage, columns in stages]}
 
 
 def test_special_tokens_and_words_are_judged_each_by_itself(tmp_path: Path) -> None:

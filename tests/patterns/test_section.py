@@ -63,7 +63,7 @@ def test_the_section_has_shares_heads_and_movement() -> None:
     assert "diagonal 2, vertical 1" in lead[0]
     # One vertical head became diagonal; its vertical share fell by 80 of 400 points, its diagonal share rose by 60.
     assert "before fine-tuning, 1 of the 3 heads that show a pattern both times changed it" in lead[1]
-    assert "vertical, by -20.0 percentage points" in lead[1]
+    assert "vertical, by −20.0 percentage points" in lead[1]
     cells = {row[0]: row for row in section.tables[0].rows}
     assert cells["vertical"][2] == "layer 0 · head 0 (80%)"
     errors = [np.sqrt(p * (1 - p) / 99) for p in (0.8, 0.0, 0.0, 0.3)]

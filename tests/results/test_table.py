@@ -221,7 +221,7 @@ def test_full_disk_while_writing_leaves_the_old_table(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    with pytest.raises(UserError, match="No space left"):
+    with pytest.raises(UserError, match="no space left"):
         table(step=2).write(path)
     assert HeadTable.read(path).steps("drift", "cosine", "train") == [1]
     assert [each.name for each in tmp_path.iterdir()] == ["heads.parquet"]
