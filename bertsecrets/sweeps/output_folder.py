@@ -156,7 +156,7 @@ def cannot_write(error: OSError, folder: Path) -> str | None:
     inside = any(Path(name).absolute().is_relative_to(folder) for name in names)
     if not inside and error.errno not in _DISK_ERRORS:
         return None
-    again = f"continue with resume={folder}" if (folder / CONFIG_COPY).exists() else "run the same command again"
+    again = f"continue with resume={folder}" if os.path.exists(folder / CONFIG_COPY) else "run the same command again"
     return (
         f"'{names[0] if names else folder}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free "
         f"some space or allow writing there, and {again}."

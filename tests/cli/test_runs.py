@@ -211,7 +211,8 @@ def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tm
         assert scores[1]["model"][metric] == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.parametrize("kill_after", [8, pytest.param(14, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_after", [8, 14])
 def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
     kill_after: int, finished: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -279,7 +279,7 @@ def test_seed_changes_the_corpus() -> None:
 
 @pytest.mark.parametrize(("task", "split"), [("demo_paraphrse", "train"), ("demo_nli", "dev")])
 def test_unknown_names_are_refused(task: str, split: str) -> None:
-    with pytest.raises(ValueError, match="[Vv]alid names"):
+    with pytest.raises(ValueError, match=r"[Vv]alid names"):
         generate(task, split)
 
 

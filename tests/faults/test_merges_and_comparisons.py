@@ -206,7 +206,9 @@ MERGES = [
     merge("config-empty", r"b/config.yaml' holds no configuration", written("b/config.yaml", "")),
     merge("config-junk", r"b/config.yaml' cannot be read", written("b/config.yaml", b"\xff\xfe\x00")),
     merge("config-deep", r"b/config.yaml' cannot be read", written("b/config.yaml", "[" * 20000)),
-    Case("merge-empty-list", ("analyze.py", "merge=[]"), r"merge is \[\]; give a sweep's folder"),
+    Case(
+        "merge-empty-list", ("analyze.py", "merge=[]"), r"merge is \[\]; expected a folder, a list of folders, or null"
+    ),
     Case("merge-null", ("analyze.py", "merge=[null]"), r"merge is \[None\]; expected a folder"),
     Case("merge-missing", ("analyze.py", "merge={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("merge-file", ("analyze.py", "merge={run}/config.yaml"), r"config.yaml' is not a directory"),
@@ -292,7 +294,7 @@ COMBINATIONS = [
     Case("report-missing", ("analyze.py", "report={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("report-empty", ("analyze.py", "report={folder}"), r"'{folder}' holds no finished run"),
     Case("report-file", ("analyze.py", "report={run}/config.yaml"), r"config.yaml' is not a directory"),
-    Case("report-null", ("analyze.py", "report=null"), r"report is None; expected the folder of a run"),
+    Case("report-null", ("analyze.py", "report=null"), r"report is null; expected the folder of a run"),
     Case(
         "report-analysis",
         ("analyze.py", "report={folder}/a"),
@@ -314,7 +316,7 @@ COMBINATIONS = [
         copies={"a": "run"},
         arrange=removed("a/scores.json"),
     ),
-    Case("resume-finished", ("train.py", "resume={run}"), r"already finished; there is nothing to do", status=0),
+    Case("resume-finished", ("train.py", "resume={run}"), r"is already finished\.", status=0),
     Case("resume-empty", ("train.py", "resume={folder}"), r"holds no config.yaml; resume= takes the folder"),
     Case("resume-missing", ("train.py", "resume={folder}/gone"), r"holds no config.yaml; resume= takes the folder"),
     Case("resume-file", ("train.py", "resume={run}/config.yaml"), r"holds no config.yaml; resume= takes the folder"),
@@ -347,7 +349,7 @@ COMBINATIONS = [
     ),
     Case("patterns-of-nothing", ("analyze.py", "train_patterns={folder}"), r"{folder}", leaves=LATE),
     Case("patterns-missing", ("analyze.py", "train_patterns={folder}/gone"), r"{folder}/gone", leaves=LATE),
-    Case("patterns-false", ("analyze.py", "train_patterns=false"), r"train_patterns is False; expected a folder"),
+    Case("patterns-false", ("analyze.py", "train_patterns=false"), r"train_patterns is false; expected a folder"),
     Case("workspace", ("analyze.py", "workspace=abc"), r"workspace is 'abc'; expected <entity>/<project>"),
 ]
 

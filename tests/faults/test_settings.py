@@ -311,7 +311,7 @@ EDITS = {
     "seed": ("seed: 42", "seed: abc", "config.yaml' was changed, or is of another version: seed is 'abc'"),
     "key": ("seed: 42", "sead: 42", "Unknown key 'sead'; did you mean 'seed'"),
     "section": ("optimizer:", "optimiser:", "is the configuration of a run of analyze.py|Unknown key 'optimiser'"),
-    "interpolation": ("seed: 42", "seed: ${nothing}", "config.yaml' cannot be used .*nothing"),
+    "interpolation": ("seed: 42", "seed: ${nothing}", r"config.yaml' has seed='\$\{nothing\}'"),
     "yaml": ("seed: 42", "seed: [", "config.yaml' cannot be read"),
     "alias": ("seed: 42", "seed: &a 42\nmore: *a", r"config.yaml' cannot be read \(it uses the alias \*a"),
 }

@@ -222,7 +222,12 @@ FILES = [
         data__root=None,
         data__path="{folder}/gone",
     ),
-    data("set-unknown", r"Evaluation set 'tst' does not exist in task 'sst2'", tsv(sentences(4)), evaluation="tst"),
+    data(
+        "set-unknown",
+        r"evaluation is 'tst', which task 'sst2' does not have; valid names: val",
+        tsv(sentences(4)),
+        evaluation="tst",
+    ),
     plan("binary", r"plan.yaml cannot be read", JUNK),
     plan("empty", r"plan.yaml holds .*; expected a list of groups", ""),
     plan("text", r"plan.yaml holds .*; expected a list of groups", "hello"),

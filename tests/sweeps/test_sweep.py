@@ -32,17 +32,19 @@ def settings_of(log: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "seeds"),
-    [("demo_nli", "3"), pytest.param("demo_paraphrase,demo_sentiment", "1,2", marks=pytest.mark.slow)],
+    ("tasks", "seeds", "devices"),
+    [("demo_nli", "3", "1"), pytest.param("demo_paraphrase,demo_sentiment", "1,2", "2,1", marks=pytest.mark.slow)],
 )
 def test_each_job_has_its_own_process_group_folder_and_wandb_run(
-    tasks: str, seeds: str, tiny_bert: Path, tmp_path: Path
+    tasks: str, seeds: str, devices: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
-    swept = [f"task={tasks}", f"seed={seeds}", "trainer=ddp_cpu", "trainer.devices=2,1"]
+    swept = [f"task={tasks}", f"seed={seeds}", "trainer=ddp_cpu", f"trainer.devices={devices}"]
     result = sweep(tiny_bert, folder, *swept, logger="wandb")
     assert result.returncode == 0, result.stderr
-    expected = {(t, int(s), d) for t in tasks.split(",") for s in seeds.split(",") for d in (2, 1)}
+    expected = {
+        (t, int(s), d) for t in tasks.split(",") for s in seeds.split(",") for d in map(int, devices.split(","))
+    }
     jobs = folders_of(folder)
     assert len(jobs) == len(expected)
     identities, names = set(), set()
@@ -179,7 +181,8 @@ def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
         assert HeadTable.read(a / "heads.parquet").table.equals(HeadTable.read(b / "heads.parquet").table)
 
 
-@pytest.mark.parametrize("launcher", ["local_cluster", pytest.param("joblib", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["local_cluster", "joblib"])
 def test_jobs_run_at_the_same_time(launcher: str, tiny_bert: Path, tmp_path: Path) -> None:
     result = sweep(tiny_bert, tmp_path / "sweep", "seed=1,2", f"launcher={launcher}")
     assert result.returncode == 0, result.stderr
