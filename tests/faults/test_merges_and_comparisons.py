@@ -250,7 +250,7 @@ COMPARISONS = [
     ),
     compare("none-finished", "{folder}", r"holds no finished run \(not finished: a, b\)", removed("?/finished.json")),
     compare("missing", "[{folder}/a,{folder}/gone]", r"'{folder}/gone' is not a directory"),
-    compare("empty-list", "[]", r"compare is \[\]; expected run folders"),
+    compare("empty-list", "[]", r"compare is \[\]; expected a folder, a list of folders, or null"),
     compare("number", "3", r"compare is 3; expected a folder"),
     compare("nested", "[[{folder}/a]]", r"compare is \[\[.*; expected a folder"),
     compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", written("c/x", "")),
