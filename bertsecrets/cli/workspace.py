@@ -10,6 +10,7 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.wandb import STEP
+from bertsecrets.sweeps.output_folder import keep_results
 
 _SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "matthews", "pearson", "spearman")]
 _SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
@@ -31,6 +32,8 @@ def save_workspace(config: DictConfig) -> None:
         raise UserError(f"workspace is '{config.workspace}'; expected <entity>/<project>.")
     folder = run_folder()
     workspace, report = build_workspace(entity, project, config.group), build_report(entity, project, config.group)
+    # The specification is of use even if nobody is logged in.
+    keep_results()
     with atomic_write(folder / "wandb_workspace.json") as temporary:
         temporary.write_text(json.dumps(specification(workspace), indent=1), "utf-8")
     Console().print(f"Specification: {folder / 'wandb_workspace.json'}", soft_wrap=True)
