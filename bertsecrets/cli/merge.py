@@ -83,7 +83,6 @@ def merge_runs(config: DictConfig) -> AblationTable:
     table = AblationTable.from_rows(rows)
     run = Run(run_folder(), first.run.name, first.run.model, first.run.task, first.run.init)
     grids = judged_grids(outcomes.plan, rows)
-    write_config(_recorded(config, first), run.folder)
     file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
     outcomes.write(run.folder / "ablation" / file, first.task)
     run.add_checks(selection_checks(outcomes, first.task, rows, first.settings.seed))
@@ -91,6 +90,8 @@ def merge_runs(config: DictConfig) -> AblationTable:
     run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
     table.write(run.ablation_path)
     _report(run, table, parts, missing_layers(outcomes.plan))
+    # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
+    write_config(_recorded(config, first), run.folder)
     return table
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF, shown
-from bertsecrets.sweeps.hydra_arguments import parse_overrides
+from bertsecrets.sweeps.hydra_arguments import parse_overrides, quoted
 
 TARGET = "_target_"
 """The key with which a section names the class or function to call."""
@@ -30,7 +30,6 @@ _HYDRA_SETTINGS = (
     "hydra.launcher.tasks_per_node",
     "hydra.launcher.timeout_min",
     "hydra.mode",
-    "hydra.sweep.dir",
     "hydra.sweep.subdir",
     "hydra.sweeper.direction",
     "hydra.sweeper.max_batch_size",
@@ -109,7 +108,8 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
         UserError: Naming the first argument that could.
     """
     for argument in arguments:
-        if argument in ("-m", "--multirun"):
+        # The folder itself, put there by resume_arguments() in place of whatever its file says.
+        if argument in ("-m", "--multirun", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
             continue
         if argument.startswith("-") or not _is_data(argument):
             raise UserError(

@@ -1,10 +1,12 @@
 """A folder's configuration is data: which classes it may name, and what a sweep's folder may bring along."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bertsecrets.errors import UserError
+from bertsecrets.sweeps.sweep import SWEEP_FILE, resume_arguments
 from bertsecrets.sweeps.trust import check_sweep_arguments, check_targets, foreign_targets, project_targets
 
 FOLDER = Path("stranger")
@@ -84,3 +86,16 @@ def test_a_usual_sweep_brings_data() -> None:
 def test_a_sweep_that_could_run_code_is_refused(argument: str) -> None:
     with pytest.raises(UserError, match="repeat the sweep's own command with resume=true"):
         check_sweep_arguments(["-m", "seed=1,2", argument], FOLDER)
+
+
+def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
+    folder = tmp_path / "a sweep"
+    folder.mkdir()
+    content = {"arguments": ["-m", "seed=1,2", "hydra.sweep.dir=/elsewhere"], "command": "", "fixed": {}, "swept": {}}
+    (folder / SWEEP_FILE).write_text(json.dumps(content))
+    arguments = resume_arguments(folder)
+    assert arguments is not None
+    assert str(folder) in arguments[-2]
+    check_sweep_arguments(arguments, folder)
+    with pytest.raises(UserError, match="can run code or read files"):
+        check_sweep_arguments(arguments, tmp_path)
