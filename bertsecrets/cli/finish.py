@@ -21,7 +21,6 @@ from bertsecrets.results import wandb as tracking
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.console import print_summary
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.results.wandb import artifact_name
@@ -62,10 +61,7 @@ def finish(
     if data.task.is_labelled:
         _write_predictions(run, module)
     summary = report_run(run, heads, trusted)
-    save_figures(summary.report.figures, run.figures)
-    if summary.heads is not None:
-        summary.heads.write(run.folder)
-    write_report(run.report_path, summary.report)
+    summary.write(run)
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             _track(logger, run, summary)

@@ -14,7 +14,6 @@ from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
-from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Run
 
 
@@ -33,11 +32,7 @@ def report_again(config: DictConfig) -> list[Path]:
     pages = []
     for finished in runs:
         run = Run.open(finished.folder)
-        summary = report_run(run, settings.report.heads, trusted)
-        save_figures(summary.report.figures, run.figures)
-        if summary.heads is not None:
-            summary.heads.write(run.folder)
-        write_report(run.report_path, summary.report)
+        report_run(run, settings.report.heads, trusted).write(run)
         pages.append(run.report_path)
     if len(runs) > 1:
         pages += compare_sweep(folder, paper=settings.keys.paper, trusted=trusted)

@@ -1,6 +1,7 @@
 """The joint head table: one row for each head with everything that a run knows about it."""
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,14 +80,14 @@ class HeadsTogether:
     @property
     def main(self) -> list[HeadColumn]:
         """The texts and the first numbers of each experiment: as many as fit on a page."""
-        ranks: dict[str, int] = {}
-        ranked = []
+        numbers: Counter[str] = Counter()
+        rank = {}
         for column in self.columns:
-            is_text = column.value_LH.dtype.kind != "f"
-            rank = -1 if is_text else ranks.setdefault(column.experiment, 0)
-            ranks[column.experiment] = ranks.get(column.experiment, 0) + (not is_text)
-            ranked.append((rank, column))
-        chosen = {column.key for _, column in sorted(ranked, key=lambda pair: pair[0])[:_SHOWN]}
+            is_number = column.value_LH.dtype.kind == "f"
+            numbers[column.experiment] += is_number
+            # Texts come first, then every experiment's first number, then its second one.
+            rank[column.key] = numbers[column.experiment] if is_number else 0
+        chosen = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
         return [column for column in self.columns if column.key in chosen]
 
     def section(self) -> Section:

@@ -16,6 +16,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
+from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
@@ -42,6 +43,17 @@ class RunReport:
     scalars: Mapping[str, float]
     heads: HeadsTogether | None
     analysis: bool = False
+
+    def write(self, run: Run) -> None:
+        """Write the page, its figures and the table of all heads to the run's folder.
+
+        Raises:
+            UserError: If a file cannot be written.
+        """
+        save_figures(self.report.figures, run.figures)
+        if self.heads is not None:
+            self.heads.write(run.folder)
+        write_report(run.report_path, self.report)
 
 
 def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -74,8 +86,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     sections: dict[str, Section] = {}
     scalars: dict[str, float] = {}
     of_task: set[str] = set()
-    for name, (declaration, view) in experiments.items():
-        kind = experiment_of(declaration, trusted)
+    kinds = {name: experiment_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
+    for name, (_, view) in experiments.items():
+        kind = kinds[name]
         of_task |= {name} if kind.reads_task else set()
         try:
             section = kind.describe(view)
@@ -107,10 +120,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             for section in flat
         ]
     config = run.config()
-    together = heads_together(
-        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
-    )
-    together_section = [] if together is None else [together.section()]
+    together = heads_together([(view, kinds[name]) for name, view in views.items()])
+    all_heads = [] if together is None else [together.section()]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     analysis = bool(config.get("checkpoint"))
     report = Report(
@@ -123,9 +134,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         ],
         links=_origin(run, config) if analysis else [],
         # An analysis leads with what was asked for.
-        sections=[*flat, *together_section, *of_scores, _reading_section()]
+        sections=[*flat, *all_heads, *of_scores, _reading_section()]
         if analysis
-        else [*of_scores, *flat, *together_section, _reading_section()],
+        else [*of_scores, *flat, *all_heads, _reading_section()],
     )
     return RunReport(report, scores, highlights, scalars, together, analysis)
 

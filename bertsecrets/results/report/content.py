@@ -163,11 +163,12 @@ class JointTable:
                 raise ValueError(f"Column '{column.key}': {len(column.cells)} cells for {len(self.heads)} heads")
 
     @property
-    def groups(self) -> list[tuple[str, int, bool]]:
-        """Title of each experiment, its number of columns, and whether any of them is shown at first."""
-        titles = dict.fromkeys(column.group for column in self.columns)
-        members = {title: [column for column in self.columns if column.group == title] for title in titles}
-        return [(title, len(columns), any(column.shown for column in columns)) for title, columns in members.items()]
+    def groups(self) -> dict[str, bool]:
+        """Title of each experiment, and whether any of its columns is shown at first."""
+        shown: dict[str, bool] = {}
+        for column in self.columns:
+            shown[column.group] = shown.get(column.group, False) or column.shown
+        return shown
 
 
 @dataclass(frozen=True)
