@@ -71,8 +71,6 @@ def merge_runs(config: DictConfig) -> AblationTable:
         UserError: If a folder holds no sweep, a part is not finished, or the sweeps are not parts of one.
     """
     named = [config.merge] if isinstance(config.merge, str) else plain(config)["merge"]
-    if not named:
-        raise UserError(f"merge is {shown(named)}; give a sweep's folder, or run folders: merge=[<folder>,<folder>].")
     parts = [read_part(folder) for folder in find_parts(named)]
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})

@@ -25,11 +25,9 @@ def save_workspace(config: DictConfig) -> None:
     The workspace's specification is written to the run's folder as well.
 
     Raises:
-        UserError: If the name is not ``entity/project``, the extra is not installed, or the server cannot be reached.
+        UserError: If the extra is not installed, or the server cannot be reached.
     """
     entity, _, project = str(config.workspace).partition("/")
-    if not entity or not project or "/" in project:
-        raise UserError(f"workspace is '{config.workspace}'; expected <entity>/<project>.")
     folder = run_folder()
     workspace, report = build_workspace(entity, project, config.group), build_report(entity, project, config.group)
     # The specification is of use even if nobody is logged in.
