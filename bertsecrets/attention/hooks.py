@@ -3,7 +3,7 @@
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +14,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 
 _IMPLEMENTATION = "bertsecrets"
@@ -45,6 +46,7 @@ class ForwardPass:
         self._calls: dict[int, int] = {}
         self._signature = inspect.signature(type(encoder.base).forward)
         self._mask_BS: Tensor | None = None
+        self._ids_BS: Tensor | None = None
         self._running = False
         self._handles = [
             encoder.base.register_forward_pre_hook(self._begin, with_kwargs=True),
@@ -59,11 +61,12 @@ class ForwardPass:
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
+        self._ids_BS = arguments.get("input_ids", kwargs.get("input_ids"))
         self._calls.clear()
         self._running = True
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
-        # The mask is kept: gradient checkpointing recomputes layers after the pass, and they need it.
+        # Mask and ids are kept: gradient checkpointing recomputes layers after the pass, and they need them.
         self._running = False
 
     def layer(self, attention: nn.Module) -> int | None:
@@ -82,6 +85,13 @@ class ForwardPass:
         if self._mask_BS is None:
             return torch.ones(batch, length, dtype=torch.bool, device=device)
         return self._mask_BS.to(device=device, dtype=torch.bool)
+
+    def is_token_BS(self, ids: Sequence[int], device: torch.device) -> Tensor:
+        """Which tokens have one of these ids, bool; raises UserError if the pass got no ``input_ids``."""
+        if self._ids_BS is None:
+            raise UserError("Modes 'redirect' and 'cut' find tokens by their ids; pass input_ids to the model.")
+        ids_BS = self._ids_BS.to(device)
+        return torch.isin(ids_BS, torch.tensor(list(ids), dtype=ids_BS.dtype, device=device))
 
 
 @contextmanager

@@ -3,22 +3,25 @@
 There each head is still one slice. The projection mixes the heads: no slice of its output is a head.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import ForwardPass, follow, listening
+from bertsecrets.attention.watch import attention_map
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
 
-Mode = Literal["uniform", "zero", "mean", "identity"]
+Mode = Literal["uniform", "zero", "mean", "identity", "redirect", "cut"]
 MODES: tuple[str, ...] = get_args(Mode)
-_MODES_OF_VALUES = ("uniform", "identity")
+_MODES_OF_MAPS = ("redirect", "cut")
+_MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_MAPS)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class HeadEdit:
         ``zero``: the head's output is zero (Michel et al. 2019, section 3).
         ``mean``: the head's output is its mean over the real tokens of a reference set.
         ``identity``: every token attends only to itself.
+        ``redirect``: nothing is attended to at the tokens of ``away_from``; the remaining weights of a row are scaled to
+            sum to one. The output is zero in a row that attends to nothing else.
+        ``cut``: as ``redirect``, but the remaining weights stay as they are.
     """
 
     layer: int
@@ -39,7 +45,12 @@ class HeadEdit:
 
 
 @contextmanager
-def override(model: nn.Module, edits: Iterable[HeadEdit], means_LHd: Tensor | None = None) -> Iterator[None]:
+def override(
+    model: nn.Module,
+    edits: Iterable[HeadEdit],
+    means_LHd: Tensor | None = None,
+    away_from: Sequence[int] = (),
+) -> Iterator[None]:
     """Replace the heads named by ``edits`` in every forward pass while open.
 
     Contexts nest; the inner edit of a head wins. Gradients flow through the replacement. Works under autocast, in
@@ -49,18 +60,19 @@ def override(model: nn.Module, edits: Iterable[HeadEdit], means_LHd: Tensor | No
         model: Any module that contains a transformers encoder.
         edits: At most one per head.
         means_LHd: Mean output of every head, from :func:`mean_head_outputs`; needed by mode ``mean``.
+        away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect`` and ``cut``.
 
     Raises:
         UserError: If a layer, head or mode does not exist, a head is named twice, ``means_LHd`` is missing or has
-            the wrong shape, or gradient checkpointing would recompute shared layers.
+            the wrong shape, ``away_from`` is missing, or gradient checkpointing would recompute shared layers.
     """
     encoder = describe(model)
-    edits_of = _by_layer(encoder, list(edits), means_LHd)
+    edits_of = _by_layer(encoder, list(edits), means_LHd, away_from)
     if not edits_of:
         yield
         return
     replacing = _inside_attention if encoder.family is None else _before_projection
-    with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, means_LHd):
+    with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, means_LHd, tuple(away_from)):
         yield
 
 
@@ -108,7 +120,9 @@ def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
     return total_LHd / count
 
 
-def _by_layer(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | None) -> dict[int, list[HeadEdit]]:
+def _by_layer(
+    encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | None, away_from: Sequence[int]
+) -> dict[int, list[HeadEdit]]:
     """The edits of each layer; raises UserError for an edit that is not valid."""
     edits_of: dict[int, list[HeadEdit]] = {}
     seen: set[tuple[int, int]] = set()
@@ -129,6 +143,11 @@ def _by_layer(encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | N
             raise UserError("Mode 'mean' needs the heads' mean outputs; compute them with mean_head_outputs.")
         if list(means_LHd.shape) != expected:
             raise UserError(f"The heads' mean outputs have shape {list(means_LHd.shape)}; expected {expected}.")
+    if any(edit.mode in _MODES_OF_MAPS for edit in edits) and not away_from:
+        raise UserError(
+            "Modes 'redirect' and 'cut' need the tokens to turn attention away from; pass their ids as away_from, e.g. "
+            "[tokenizer.sep_token_id]."
+        )
     if encoder.shares_layers and any(
         getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
     ):
@@ -145,8 +164,19 @@ def _replaced(
     real_BS: Tensor,
     edits: Sequence[HeadEdit],
     means_LHd: Tensor | None,
+    map_of: Callable[[int], Tensor] | None = None,
+    barred_BS: Tensor | None = None,
 ) -> Tensor:
-    """A copy of the heads' outputs with the edited heads replaced."""
+    """A copy of the heads' outputs with the edited heads replaced.
+
+    Args:
+        output_BSHd, values_BSHd: The heads' outputs and values; values only for the modes that need them.
+        real_BS: Which tokens are not padding.
+        edits: Edits of one layer.
+        means_LHd: For mode ``mean``.
+        map_of: For modes ``redirect`` and ``cut``: a head's map, ``[B, Q, K]``.
+        barred_BS: For the same modes: which tokens receive no attention.
+    """
     result_BSHd = output_BSHd.clone()
     for edit in edits:
         if edit.mode == "zero":
@@ -157,6 +187,17 @@ def _replaced(
         elif edit.mode == "identity":
             assert values_BSHd is not None
             result_BSHd[:, :, edit.head] = values_BSHd[:, :, edit.head].to(output_BSHd.dtype)
+        elif edit.mode in _MODES_OF_MAPS:
+            assert values_BSHd is not None
+            assert map_of is not None
+            assert barred_BS is not None
+            kept_BQK = map_of(edit.head).masked_fill(barred_BS[:, None], 0)
+            if edit.mode == "redirect":
+                kept_BQK = kept_BQK / kept_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(kept_BQK.dtype).tiny)
+            # Autocast is still on in a forward pass: it would round the products to half precision.
+            with torch.autocast(kept_BQK.device.type, enabled=False):
+                turned_BSd = kept_BQK @ values_BSHd[:, :, edit.head].to(kept_BQK.dtype)
+            result_BSHd[:, :, edit.head] = turned_BSd.to(output_BSHd.dtype)
         else:
             assert values_BSHd is not None
             values_BSd = values_BSHd[:, :, edit.head]
@@ -168,12 +209,19 @@ def _replaced(
 
 @contextmanager
 def _before_projection(
-    encoder: Encoder, forward_pass: ForwardPass, edits_of: dict[int, list[HeadEdit]], means_LHd: Tensor | None
+    encoder: Encoder,
+    forward_pass: ForwardPass,
+    edits_of: dict[int, list[HeadEdit]],
+    means_LHd: Tensor | None,
+    away_from: tuple[int, ...],
 ) -> Iterator[None]:
     family = encoder.family
     assert family is not None
     values: dict[int, Tensor] = {}
+    maps: dict[int, Callable[[int], Tensor]] = {}
     with ExitStack() as stack:
+        if any(edit.mode in _MODES_OF_MAPS for edits in edits_of.values() for edit in edits):
+            stack.enter_context(_keeping_maps(encoder, maps))
         for site in encoder.distinct_sites:
             layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
             if not any(layer in edits_of for layer in layers):
@@ -193,6 +241,7 @@ def _before_projection(
                     # Gradient checkpointing recomputes a layer outside the pass: its heads are replaced again.
                     layer = layers[0]
                 projected_BSD = values.pop(id(site.module), None)
+                map_of = maps.pop(id(site.module), None)
                 if layer is None or layer not in edits_of:
                     return None
                 output_BSD = args[0]
@@ -202,6 +251,8 @@ def _before_projection(
                     forward_pass.real_BS(output_BSD.shape[0], output_BSD.shape[1], output_BSD.device),
                     edits_of[layer],
                     means_LHd,
+                    map_of,
+                    forward_pass.is_token_BS(away_from, output_BSD.device) if map_of is not None else None,
                 )
                 return (result_BSHd.flatten(2), *args[1:])
 
@@ -212,8 +263,51 @@ def _before_projection(
 
 
 @contextmanager
+def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) -> Iterator[None]:
+    """Keep, for each attention module by its id, a function from a head to its map in the call that runs."""
+
+    def listen(
+        module: nn.Module,
+        query_BHQd: Tensor,
+        key_BHKd: Tensor,
+        value_BHKd: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+        output_BSHd: Tensor,
+    ) -> Tensor:
+        maps[id(module)] = partial(_map_of_head, query_BHQd, key_BHKd, mask, scaling)
+        return output_BSHd
+
+    with ExitStack() as stack:
+        if encoder.uses_interface:
+            stack.enter_context(listening(encoder, listen))
+        else:
+            for site in encoder.distinct_sites:
+                assert site.probabilities is not None
+
+                def keep(_: nn.Module, args: tuple[Tensor, ...], key: int = id(site.module)) -> None:
+                    (map_BHQK,) = args
+                    map_BHQK = map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32))
+                    maps[key] = lambda head: map_BHQK[:, head]
+
+                stack.callback(site.probabilities.register_forward_pre_hook(keep).remove)
+        yield
+
+
+def _map_of_head(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, scaling: float, head: int) -> Tensor:
+    part = slice(head, head + 1)
+    # A mask may have one map for all heads.
+    head_mask = mask[:, part] if mask is not None and mask.shape[1] > 1 else mask
+    return attention_map(query_BHQd[:, part], key_BHKd[:, part], head_mask, scaling)[:, 0]
+
+
+@contextmanager
 def _inside_attention(
-    encoder: Encoder, forward_pass: ForwardPass, edits_of: dict[int, list[HeadEdit]], means_LHd: Tensor | None
+    encoder: Encoder,
+    forward_pass: ForwardPass,
+    edits_of: dict[int, list[HeadEdit]],
+    means_LHd: Tensor | None,
+    away_from: tuple[int, ...],
 ) -> Iterator[None]:
     """The generic path: replace heads in the output of the attention function, where they are separate."""
 
@@ -236,6 +330,8 @@ def _inside_attention(
             forward_pass.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
             edits_of[layer],
             means_LHd,
+            partial(_map_of_head, query_BHQd, key_BHKd, mask, scaling),
+            forward_pass.is_token_BS(away_from, output_BSHd.device) if away_from else None,
         )
 
     with listening(encoder, listen):

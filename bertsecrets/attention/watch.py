@@ -49,7 +49,8 @@ def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: Ob
     ) -> Tensor:
         layer = forward_pass.layer(module)
         if layer is not None:
-            observer(layer, attention_map(query_BHQd, key_BHKd, mask, scaling))
+            with torch.no_grad():
+                observer(layer, attention_map(query_BHQd, key_BHKd, mask, scaling))
             forward_pass.finish_call(module)
         return output_BSHd
 
@@ -76,9 +77,8 @@ def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer
         yield
 
 
-@torch.no_grad()
 def attention_map(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-    """Softmax of the scaled products, ``[B, H, Q, K]``, in float32 or wider even under autocast.
+    """Softmax of the scaled products, ``[B, H, Q, K]``, in float32 or wider even under autocast; differentiable.
 
     ``mask`` is None, boolean (True: may be attended to) or additive, broadcastable to the map.
     """

@@ -195,7 +195,10 @@ class MeasureHeads(pl.Callback):
         if RANDOM in others:
             references[RANDOM] = self._random(trainer, model)
         pairs = [
-            Paired(measure, other) for other in others for measure in measures if Need.REFERENCE not in measure.needs
+            Paired(measure, other)
+            for other in others
+            for measure in measures
+            if not measure.needs & {Need.REFERENCE, Need.GRADIENT}
         ]
         grids: dict[str, HeadGrid] = {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}

@@ -31,6 +31,7 @@ class Need(Enum):
 
     REFERENCE = "reference"
     ANNOTATION = "annotation"
+    GRADIENT = "gradient"
 
 
 @dataclass(frozen=True)
@@ -162,14 +163,17 @@ class Measure(Experiment, Metric):
             UserError: If ``per_example`` does not return one number for each example, head and averaged column.
         """
         values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK)
+        self._check(values_BHC, attention_BHQK, "per_example")
+        self._add(layer, batch, values_BHC)
+
+    def _check(self, values_BHC: Tensor, attention_BHQK: Tensor, method: str) -> None:
         expected = (*attention_BHQK.shape[:2], len(self.averaged))
         if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
             shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
             raise UserError(
-                f"{type(self).__name__}.per_example returned {shape}; expected {list(expected)}: one number for each example, "
+                f"{type(self).__name__}.{method} returned {shape}; expected {list(expected)}: one number for each example, "
                 "head and column."
             )
-        self._add(layer, batch, values_BHC)
 
     def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
         self.added = Added(layer, batch, values_BHC)
@@ -189,3 +193,43 @@ class Measure(Experiment, Metric):
         """Forget all examples."""
         super().reset()
         self.added = None
+
+
+class GradientMeasure(Measure):
+    """A measure of the maps and of the task loss's gradients with respect to them.
+
+    A subclass implements ``per_example_gradient`` instead of ``per_example``. Tasks without labels have no loss. Such a
+    measure is not compared with other models: the task head of a model before its fine-tuning is untrained.
+    """
+
+    needs = frozenset({Need.GRADIENT})
+
+    def inapplicable(self, data: TaskData) -> str | None:
+        if data.task.is_labelled:
+            return None
+        return (
+            f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
+        )
+
+    @abstractmethod
+    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
+        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
+
+        Args:
+            attention_BHQK: The maps.
+            gradient_BHQK: The gradient of each example's own loss with respect to its map; undefined for padding.
+            batch: The batch.
+        """
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
+
+    def update_gradient(self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> None:
+        """Add one layer's maps and gradients of one batch, in float32 or wider.
+
+        Raises:
+            UserError: If ``per_example_gradient`` does not return one number for each example, head and averaged column.
+        """
+        values_BHC = self.per_example_gradient(attention_BHQK, gradient_BHQK, batch)
+        self._check(values_BHC, attention_BHQK, "per_example_gradient")
+        self._add(layer, batch, values_BHC)

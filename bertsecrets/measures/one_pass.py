@@ -7,17 +7,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from bertsecrets.attention.gradients import attention_gradients
 from bertsecrets.attention.watch import map_stream, watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Measure, Need
+from bertsecrets.measures.base import GradientMeasure, Measure, Need
 from bertsecrets.models.encoder import describe, unwrap
 
 
 def check_needs(
-    measures: Sequence[Measure], references: Mapping[str, nn.Module] | None, annotated: bool = True
+    measures: Sequence[Measure],
+    references: Mapping[str, nn.Module] | None,
+    annotated: bool = True,
+    labelled: bool = True,
 ) -> None:
     """Check, before the first batch, that every measure's needs can be met.
 
@@ -25,11 +30,17 @@ def check_needs(
         measures: The measures.
         references: The models to compare with, by name.
         annotated: Whether the examples have annotated words.
+        labelled: Whether the examples have labels.
 
     Raises:
         UserError: If a need cannot be met.
     """
     for measure in measures:
+        if Need.GRADIENT in measure.needs and not labelled:
+            raise UserError(
+                f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; take it in a "
+                "run of a labelled task."
+            )
         if Need.ANNOTATION in measure.needs and not annotated:
             raise UserError(
                 f"Measure '{measure.name}' needs annotated words, but these examples have none; use a spaCy pipeline "
@@ -58,6 +69,7 @@ def check_comparable(model: nn.Module, reference: nn.Module) -> None:
             )
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def measure_pass(
     model: nn.Module,
@@ -70,7 +82,8 @@ def measure_pass(
     """Take all measures in one pass over the examples; return their grids, reduced over all processes.
 
     The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
-    depend on the number of examples. All run in evaluation mode and then return to their former modes.
+    depend on the number of examples. All run in evaluation mode and then return to their former modes. Measures of
+    gradients take a forward and a backward pass more, in which no parameter receives a gradient.
 
     Args:
         model: The model to measure.
@@ -92,6 +105,8 @@ def measure_pass(
     network = unwrap(model)
     device = next(network.parameters()).device
     modes = [(module, module.training) for module in (network, *others.values())]
+    differentiating = [measure for measure in measures if isinstance(measure, GradientMeasure)]
+    watching = [measure for measure in measures if not isinstance(measure, GradientMeasure)]
     for measure in measures:
         measure.reset()
         # MPS has no float64: the sums stay on the CPU.
@@ -101,8 +116,12 @@ def measure_pass(
             module.eval()
         for on_host in batches:
             batch = on_host.to(device)
-            check_needs(measures, references, annotated=bool(batch.annotations) and all(batch.annotations))
-            _feed(network, others, measures, batch, context)
+            annotated = bool(batch.annotations) and all(batch.annotations)
+            check_needs(measures, references, annotated, labelled=batch.label_B is not None)
+            if watching:
+                _feed(network, others, watching, batch, context)
+            if differentiating:
+                _feed_gradients(network, differentiating, batch, context)
             if progress is not None:
                 progress()
     finally:
@@ -133,3 +152,29 @@ def _feed(
 
         with context(), watch(network, observe):
             network(**batch.inputs())
+
+
+def _feed_gradients(
+    network: nn.Module,
+    measures: Sequence[GradientMeasure],
+    batch: Batch,
+    context: Callable[[], AbstractContextManager[Any]],
+) -> None:
+    def observe(layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor) -> None:
+        for measure in measures:
+            measure.update_gradient(layer, attention_BHQK, gradient_BHQK, batch)
+
+    label_B = batch.label_B
+    assert label_B is not None
+    # Of the sum of losses, each example's maps get the gradient of its own loss.
+    attention_gradients(
+        network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context
+    )
+
+
+def task_losses(logits_BC: Tensor, label_B: Tensor) -> Tensor:
+    """Each example's cross-entropy or, with a single output, squared error; ``[B]``, in float32 or wider."""
+    logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+    if logits_BC.shape[-1] == 1:
+        return functional.mse_loss(logits_BC[:, 0], label_B.to(logits_BC.dtype), reduction="none")
+    return functional.cross_entropy(logits_BC, label_B, reduction="none")

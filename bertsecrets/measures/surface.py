@@ -74,8 +74,7 @@ class Surface(Measure):
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads)
-        if isinstance(marks, str) or not all(isinstance(mark, str) and mark.strip() for mark in marks):
-            raise UserError(f"marks of the surface measure is {marks!r}; expected a list of tokens, e.g. ['.', ','].")
+        check_marks(marks, self.name)
         self.marks = tuple(marks)
         self.feed = Feed(max_examples=max_examples)
         self._mark_ids: Tensor | None = None
@@ -87,12 +86,9 @@ class Surface(Measure):
         if self._mark_ids is None:
             raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
         real_BS = batch.attention_mask_BS.bool()
-        special_BS = batch.special_BS & real_BS
-        first_BS = special_BS & (special_BS.cumsum(-1) == 1)
-        separator_BS = special_BS & ~first_BS
-        mark_BS = real_BS & ~special_BS & torch.isin(batch.input_ids_BS, self._mark_ids.to(batch.input_ids_BS.device))
-        other_BS = real_BS & ~special_BS & ~mark_BS
-        class_BCS = torch.stack((first_BS, separator_BS, mark_BS, other_BS), 1).to(attention_BHQK.dtype)
+        token_class_BCS = token_classes(batch, self._mark_ids)
+        separator_BS = token_class_BCS[:, 1]
+        class_BCS = token_class_BCS.to(attention_BHQK.dtype)
         received_BHC = attention_received(attention_BHQK, real_BS) @ class_BCS.transpose(1, 2)
         to_separators_BHQ = (attention_BHQK @ separator_BS.to(attention_BHQK.dtype)[:, None, :, None])[..., 0]
         by_row_BH2 = torch.stack(
@@ -143,6 +139,27 @@ class Surface(Measure):
                 FigureBlock(f"{view.name}_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
             ],
         )
+
+
+def check_marks(marks: Sequence[str], measure: str) -> None:
+    """Raise UserError, naming the measure, if ``marks`` is not a list of tokens."""
+    if isinstance(marks, str) or not all(isinstance(mark, str) and mark.strip() for mark in marks):
+        raise UserError(f"marks of the {measure} measure is {marks!r}; expected a list of tokens, e.g. ['.', ','].")
+
+
+def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
+    """Which tokens are of each of the four :data:`CLASSES`, ``[B, 4, S]`` bool; padding is of none.
+
+    Args:
+        batch: A batch.
+        mark_ids: The ids of punctuation, from :func:`mark_ids`.
+    """
+    real_BS = batch.attention_mask_BS.bool()
+    special_BS = batch.special_BS & real_BS
+    first_BS = special_BS & (special_BS.cumsum(-1) == 1)
+    mark_BS = real_BS & ~special_BS & torch.isin(batch.input_ids_BS, mark_ids.to(batch.input_ids_BS.device))
+    other_BS = real_BS & ~special_BS & ~mark_BS
+    return torch.stack((first_BS, special_BS & ~first_BS, mark_BS, other_BS), 1)
 
 
 def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[int]:

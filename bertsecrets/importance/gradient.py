@@ -1,0 +1,202 @@
+"""Gradient importance of attention to [SEP] and other tokens (Clark et al. 2019, section 3.2; METHODS C3)."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, GradientMeasure, MaxExamples
+from bertsecrets.measures.surface import CLASSES, check_marks, mark_ids, token_classes
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_differs_from_zero
+
+GRADIENT, PRODUCT, MINUS_OTHER = "gradient_", "product_", "_minus_other"
+ALL = "all"
+
+_GRADIENT = "mean |∂loss/∂attention|"
+_PRODUCT = "|attention × gradient|, sum over a row"
+_SPECIAL = {"sep_total": "[SEP]", "cls": "[CLS]"}
+_LABELS = {**CLASSES, ALL: "any token"}
+
+Array = NDArray[np.float64]
+
+
+class GradientImportance(GradientMeasure):
+    """How much the task loss changes with a head's attention to four classes of tokens, to first order.
+
+    With a the attention of token i to token j and g the derivative of the example's loss with respect to it, all other
+    weights held fixed:
+
+    Columns:
+        ``gradient_<class>``: mean of |g| over all i and the tokens j of the class; an example without such tokens does
+            not count. Classes are those of the measure ``surface``, and ``all``.
+        ``product_<class>``: mean over i of the sum over the tokens j of the class of |a g|; an example without such
+            tokens counts as 0. The four classes add up to ``product_all``.
+        ``sep_total_minus_other``, ``cls_minus_other``: ``gradient_sep_total`` (``gradient_cls``) minus
+            ``gradient_other``, example by example, to test whether they differ.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        marks: The tokens that are punctuation.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``marks`` is not a list of strings.
+    """
+
+    name = "gradient_importance"
+    title = "Gradient importance of attention"
+    reads_task = True
+    columns = (
+        *(Column(GRADIENT + name, f"gradient, {label}", _GRADIENT) for name, label in _LABELS.items()),
+        *(Column(PRODUCT + name, f"attention × gradient, {label}", _PRODUCT) for name, label in _LABELS.items()),
+        *(
+            Column(name + MINUS_OTHER, f"gradient, {label} minus other tokens", f"difference of {_GRADIENT}")
+            for name, label in _SPECIAL.items()
+        ),
+    )
+    tracked = (GRADIENT + "sep_total", GRADIENT + ALL)
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        marks: Sequence[str] = (".", ","),
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        check_marks(marks, self.name)
+        self.marks = tuple(marks)
+        self.feed = Feed(max_examples=max_examples)
+        self._mark_ids: Tensor | None = None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        self._mark_ids = torch.tensor(mark_ids(split.tokenizer, self.marks), dtype=torch.int64)
+
+    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
+        if self._mark_ids is None:
+            raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
+        real_BS = batch.attention_mask_BS.bool()
+        class_BCS = torch.cat((token_classes(batch, self._mark_ids), real_BS[:, None]), 1).to(attention_BHQK.dtype)
+        row_B1Q1 = (real_BS / real_BS.sum(-1, keepdim=True)).to(attention_BHQK.dtype)[:, None, :, None]
+        size_BHQK = gradient_BHQK.abs()
+        # The mean over rows first: what remains is one number for each token attended to.
+        slope_BHK = (size_BHQK * row_B1Q1).sum(2)
+        product_BHK = (size_BHQK * attention_BHQK * row_B1Q1).sum(2)
+        count_B1C = class_BCS.sum(-1)[:, None]
+        slope_BHC = slope_BHK @ class_BCS.transpose(1, 2) / count_B1C
+        slope_BHC = slope_BHC.masked_fill(count_B1C == 0, torch.nan)
+        names = list(_LABELS)
+        other_BH = slope_BHC[..., names.index("other")]
+        minus_BHC = torch.stack([slope_BHC[..., names.index(name)] - other_BH for name in _SPECIAL], -1)
+        return torch.cat((slope_BHC, product_BHK @ class_BCS.transpose(1, 2), minus_BHC), -1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Figure 3 of the paper: gradients by layer for each class, with attention times gradient, and a test by head."""
+        if not view.has(GRADIENT + ALL):
+            return None
+        note = sample_size(view.count(GRADIENT + ALL))
+        shown = ("cls", "sep_total", "punctuation", ALL)
+        figures = []
+        for prefix, unit, name, title in (
+            (GRADIENT, _GRADIENT, cls.name, "Gradient of the loss with respect to attention"),
+            (PRODUCT, _PRODUCT, f"{cls.name}_product", "Attention times gradient"),
+        ):
+            lines = [LayerLine(_LABELS[column], view.value(prefix + column)) for column in shown]
+            figure = layer_scatter({"": lines}, title=f"{title}, by layer", unit=unit, note=note)
+            caption = (
+                "Figure 3 of Clark et al." if prefix == GRADIENT else "Each class's share of the first-order effect."
+            )
+            figures.append(
+                FigureBlock(
+                    name, figure, f"{caption} A dot for each head.", f"Scatter of heads by layer: {title.lower()}."
+                )
+            )
+        differs = _differs(view)
+        panels = [
+            HeadPanel(f"{_SPECIAL[name]} minus other tokens", view.value(name + MINUS_OTHER), differs[name])
+            for name in _SPECIAL
+        ]
+        heads = head_panels(
+            panels,
+            title="Gradients with respect to attention to special tokens, minus those to other tokens",
+            unit=f"difference of {_GRADIENT}",
+            note=f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%}); {note}",
+            signed=True,
+        )
+        figures.append(FigureBlock(f"{cls.name}_heads", heads, "Head by head.", "Heatmaps of differences."))
+        return Section(
+            view.title,
+            [
+                _finding(view, name, differs[name])
+                for name in _SPECIAL
+                if np.isfinite(view.value(GRADIENT + name)).any()
+            ],
+            [
+                "The gradient of an example's loss with respect to a head's attention from one token to another, all other "
+                "weights held fixed, in absolute value, averaged over all pairs with a token of the class, then over "
+                "examples (Clark et al. 2019, section 3.2). The loss is that of the task; the paper's is that of masked "
+                "words. Layers differ in scale, so that only classes within a layer can be compared. A small gradient "
+                "says that a small change of the attention hardly changes the loss; what turning all of it away does is "
+                "tested by analysis=sinks."
+            ],
+            [_table(view)],
+            figures,
+        )
+
+
+def _differs(view: MeasureView) -> Mapping[str, NDArray[np.bool_]]:
+    """For each special class the heads whose gradients differ from those of other tokens, corrected over all of them."""
+    p_values = corrected(np.stack([mean_differs_from_zero(*view.grid(name + MINUS_OTHER)) for name in _SPECIAL]))
+    return {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(_SPECIAL, p_values, strict=True)}
+
+
+def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:
+    delta_LH = view.value(name + MINUS_OTHER)
+    less, more = (int((differs_LH & (sign * delta_LH > 0)).sum()) for sign in (-1, 1))
+    ratio_L = _layer_means(view, GRADIENT + name) / _layer_means(view, GRADIENT + "other")
+    low, high = int(np.nanargmin(ratio_L)), int(np.nanargmax(ratio_L))
+    return (
+        f"The loss depends significantly less on attention to {_SPECIAL[name]} than on attention to other tokens in {less} "
+        f"of {delta_LH.size} heads, and more in {more}; a layer's mean gradient for {_SPECIAL[name]} is between "
+        f"{number(float(ratio_L[low]), 2)} (layer {low}) and {number(float(ratio_L[high]), 2)} (layer {high}) times that for "
+        "other tokens."
+    )
+
+
+def _layer_means(view: MeasureView, column: str) -> Array:
+    value_LH = view.value(column)
+    known_L = np.isfinite(value_LH).any(axis=1)
+    mean_L = np.full(len(value_LH), math.nan)
+    mean_L[known_L] = np.nanmean(value_LH[known_L], axis=1)
+    return mean_L
+
+
+def _table(view: MeasureView) -> Table:
+    gradients = {name: _layer_means(view, GRADIENT + name) for name in _LABELS}
+    products = {name: _layer_means(view, PRODUCT + name) for name in CLASSES}
+    total_L = _layer_means(view, PRODUCT + ALL)
+    rows = []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for layer in range(len(total_L)):
+            row = [str(layer), f"{gradients[ALL][layer]:.2e}"]
+            row += [number(float(gradients[name][layer] / gradients[ALL][layer]), 2) for name in CLASSES]
+            row += [number(float(100 * products[name][layer] / total_L[layer]), 1) for name in CLASSES]
+            rows.append(row)
+    header = ["layer", "mean |gradient|"]
+    header += [f"{label} ÷ any token" for label in CLASSES.values()]
+    header += [f"{label}, % of attention × gradient" for label in CLASSES.values()]
+    return Table(header, rows, "Means over the heads of each layer")

@@ -1,0 +1,1 @@
+"""Sink heads: do heads that rest on a special token do nothing there? Diagnosis by norms, test by intervention."""

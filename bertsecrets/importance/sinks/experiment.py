@@ -1,0 +1,209 @@
+"""The experiment on sink heads: its declaration, its section, and the kinds of heads."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from bertsecrets.grid import Column
+from bertsecrets.importance.sinks.interventions import effect_columns
+from bertsecrets.importance.sinks.kinds import KINDS, Limits, SinkHead, TokenSinks, sinks_of
+from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS, norm_columns
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.sinks import SinkDot, sink_scatter
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, head_label, number, with_error
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.statistics.roc import Area
+
+
+class Sinks(Experiment):
+    """Heads that rest on [SEP] or [CLS]: whether they do nothing there (Clark et al. 2019, section 3.2)."""
+
+    name = "sinks"
+    title = "Is attention to special tokens a no-op?"
+    reads_task = True
+
+    def __init__(self, tokens: Sequence[str] = tuple(TOKENS)) -> None:
+        self.columns: tuple[Column, ...] = tuple(
+            column for name in tokens for column in (*norm_columns(name), *effect_columns(name))
+        )
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """The sink heads of each token by diagnosis and intervention, and how far the two agree."""
+        if view.step is None or "limits" not in view.extras:
+            return None
+        limits = Limits(**view.extras["limits"])
+        sinks = sinks_of(view, limits)
+        note = sample_size([view.count(name + ATTENTION) for name in sinks])
+        tables = [_head_table(name, token.heads) for name, token in sinks.items() if token.heads]
+        tables += [_kind_table(name, token.heads) for name, token in sinks.items() if token.heads]
+        if tables:
+            tables.append(_agreement_table(sinks))
+        return Section(
+            view.title,
+            [_finding(name, token, limits, view.value(name + ATTENTION).size) for name, token in sinks.items()],
+            [
+                f"A sink head gives a token at least {limits.attention:.0%} of its attention on average. Diagnosis compares the "
+                "norm of the token's value after the output projection with that of words (Kobayashi et al. 2020): nop, "
+                f"below {limits.value_ratio:g} times; broadcast, if not, and the token adds at least half of the output's norm; "
+                "content, if other tokens do. Intervention turns the attention away from the token: by redirecting it to "
+                "the other tokens in proportion, and by cutting it, which takes the token's value away. Broadcast: cutting "
+                f"changes the answers by {limits.change:g} or more on average (total variation of the predicted probabilities, or "
+                "share of the range of scores); content: only redirecting does; nop: neither does."
+            ],
+            tables,
+            [FigureBlock(view.name, figure, "A dot for each sink head.", "Scatter of sink heads.")]
+            if (figure := _figure(sinks, limits, note)) is not None
+            else [],
+        )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """None: runs have different sink heads, which are shown for one run at a time."""
+        return None
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The token that a sink head rests on, with its kind by norms and by intervention; a dash for other heads."""
+        if view.step is None or "limits" not in view.extras:
+            return {}
+        sinks = sinks_of(view, Limits(**view.extras["limits"]))
+        layers, heads = view.value(next(iter(sinks)) + ATTENTION).shape
+        columns = {
+            heading: [[MISSING] * heads for _ in range(layers)] for heading in ("sink by norms", "sink by intervention")
+        }
+        for name, token in sinks.items():
+            for head in token.heads:
+                for heading, kind in zip(columns, (head.by_norms, head.by_intervention), strict=True):
+                    columns[heading][head.layer][head.head] = f"{TOKENS[name]} {kind}"
+        return columns
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """Number of sink heads of each token and kind."""
+        if view.step is None or "limits" not in view.extras:
+            return {}
+        return {
+            f"{name}/{kind}": float(sum(head.by_intervention == kind for head in token.heads))
+            for name, token in sinks_of(view, Limits(**view.extras["limits"])).items()
+            for kind in KINDS
+        }
+
+
+def _finding(name: str, token: TokenSinks, limits: Limits, size: int) -> str:
+    label = TOKENS[name]
+    heads = token.heads
+    if not heads:
+        return (
+            f"No head gives {label} {limits.attention:.0%} of its attention, so whether that is a no-op cannot be told."
+        )
+    harmless = sum(head.redirect < limits.change for head in heads)
+    worse = sum(head.loss_changes and head.redirect_loss > 0 for head in heads)
+    better = sum(head.loss_changes and head.redirect_loss < 0 for head in heads)
+    kinds = Counter(head.by_intervention for head in heads)
+    listing = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    return (
+        f"Of {size} heads {len(heads)} rest on {label}. Redirecting one head's attention away from it changes the answers by "
+        f"less than {limits.change:g} on average in {harmless} of them; the loss rises significantly in {worse} and falls in "
+        f"{better}. By intervention: {listing}. {_agreement(token.cut_area)}"
+    )
+
+
+def _agreement(area: Area) -> str:
+    if not math.isfinite(area.value):
+        return "Whether small value norms tell harmless sinks from others cannot be told: all heads are of one kind."
+    return (
+        f"The value norm tells the heads whose value moves the answers from the others with an area under the ROC curve of "
+        f"{number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is chance)."
+    )
+
+
+def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:
+    rows = [
+        [
+            head_label(head.layer, head.head),
+            number(head.attention, 2),
+            number(head.value_ratio, 2),
+            number(head.norm_share, 2),
+            number(head.output_change, 2),
+            number(head.redirect, 4),
+            with_error(head.redirect_loss, head.redirect_loss_error, 4) + ("*" if head.loss_changes else ""),
+            number(100 * head.redirect_flips, 1),
+            number(head.cut, 4),
+            head.by_norms,
+            head.by_intervention,
+        ]
+        for head in heads
+    ]
+    header = [
+        "head",
+        "attention",
+        "value norm ÷ words",
+        "share of output",
+        "output's change",
+        "answer, redirected",
+        "loss, redirected",
+        "other class, %",
+        "answer, cut",
+        "by norms",
+        "by intervention",
+    ]
+    caption = f"Heads that rest on {TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    return Table(header, rows, caption)
+
+
+def _kind_table(name: str, heads: Sequence[SinkHead]) -> Table:
+    rows = [
+        [
+            kind,
+            *(str(sum(head.by_norms == kind and head.by_intervention == other for head in heads)) for other in KINDS),
+            str(sum(head.by_norms == kind for head in heads)),
+        ]
+        for kind in KINDS
+    ]
+    header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
+    return Table(header, rows, f"Kinds of heads that rest on {TOKENS[name]}")
+
+
+def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
+    rows = []
+    for name, token in sinks.items():
+        for what, area in (("cutting", token.cut_area), ("redirecting", token.redirect_area)):
+            known = math.isfinite(area.value)
+            rows.append(
+                [
+                    f"{TOKENS[name]}, {what}",
+                    str(area.positive),
+                    str(area.negative),
+                    number(area.value, 2) if known else "cannot be told",
+                    f"{number(area.low, 2)} to {number(area.high, 2)}" if known else MISSING,
+                ]
+            )
+    header = ["intervention", "moves the answers", "does not", "area under the ROC curve", "95 % interval"]
+    return Table(header, rows, "Does the value norm at the token tell which heads' answers an intervention moves?")
+
+
+def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figure | None:
+    panels = {
+        f"heads that rest on {TOKENS[name]}": [
+            SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect)
+            for head in token.heads
+        ]
+        for name, token in sinks.items()
+        if token.heads
+    }
+    if not panels:
+        return None
+    return sink_scatter(
+        panels,
+        KINDS,
+        title="Sink heads: value norm at the token, and change of the answers when its attention is redirected",
+        unit="mean change of the answer",
+        note=f"dashed: limits between the kinds; heads as layer-head from 0; changes below 0.0001 are drawn there; {note}",
+        value_ratio=limits.value_ratio,
+        change=limits.change,
+    )

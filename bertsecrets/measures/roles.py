@@ -1,0 +1,355 @@
+"""Roles of heads by sieve bias scores and hypothesis tests (Pande et al. 2021, *The heads hypothesis*)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.results.experiment import experiment_of
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, head_label, number, with_error
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_exceeds_zero
+
+LOCAL, BLOCK, DELIMITER, SYNTACTIC = "local", "block", "delimiter", "syntactic"
+ROLES = (LOCAL, SYNTACTIC, BLOCK, DELIMITER)
+"""The four roles of the paper; a head may have several."""
+
+NEIGHBOURS = 2
+"""Largest distance of a token of the local sieve, to either side."""
+
+_UNIT = "sieve bias score"
+_PARTS = {"cls": "first special token", "sep": "other special tokens"}
+_PATTERNS = "patterns"
+
+Threshold = Annotated[float, Field(gt=0, description="a number above 0")]
+Array = NDArray[np.float64]
+
+
+class Roles(Measure):
+    """How much more attention a head gives to the tokens of a role's sieve than to an average token.
+
+    A token's score is its mean attention to the tokens of its sieve over its mean attention to all n tokens; it is 1 under
+    uniform attention. An example's score is the mean over its tokens that have a sieve.
+
+    Columns:
+        ``local``: sieve of the tokens at most two places away, the token itself included.
+        ``delimiter``: of all special tokens; ``cls``, ``sep``: of the first one, and of the others.
+        ``block``: of the words of the token's own sentence in an input of two, times the entropy of the token's row over
+            log n, which keeps narrow heads out (the authors' code multiplies by the entropy in nats, with which uniform
+            attention scores log n). Other inputs do not count.
+        ``syntactic``: of the tokens of the other word of a syntactic relation; both directions, averaged over the pairs
+            of words. ``<relation>``: the same for one relation. Examples without such a pair or annotation do not count.
+
+    A head has a role if the mean score over examples is significantly above the threshold: a one-sided t test, with
+    the false discovery rate controlled over all heads and roles.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        threshold: Score that a local, delimiter or syntactic head has to exceed; the strictest of those in the paper.
+        block_threshold: The same for block heads; two sentences of one length allow a score of 2 at most.
+        relations: Relations of the syntactic role.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``relations`` is empty or repeats itself, or a threshold is not positive.
+    """
+
+    name = "roles"
+    title = "Roles of heads"
+    tracked = ROLES
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        threshold: Threshold = 3.0,
+        block_threshold: Threshold = 1.5,
+        relations: Annotated[Sequence[str], Field(min_length=1)] = ("nsubj", "obj", "dobj", "amod", "advmod"),
+        max_examples: MaxExamples = None,
+    ) -> None:
+        self.relations = tuple(map(str, relations))
+        taken = {*ROLES, *_PARTS}
+        if not self.relations or len({*self.relations, *taken}) < len(self.relations) + len(taken):
+            raise UserError(
+                f"relations of the roles measure is {list(relations)!r}; expected a list of different relations, e.g. "
+                "[nsubj, obj]."
+            )
+        for key, value in (("threshold", threshold), ("block_threshold", block_threshold)):
+            if not value > 0:
+                raise UserError(f"{key} of the roles measure is {value!r}; expected a number above 0.")
+        self.columns = tuple(
+            Column(name, label, _UNIT)
+            for name, label in {
+                **{role: role for role in ROLES},
+                **_PARTS,
+                **{relation: relation for relation in self.relations},
+            }.items()
+        )
+        super().__init__(num_layers, num_heads)
+        self.thresholds = {BLOCK: float(block_threshold)}
+        self.threshold = float(threshold)
+        self.feed = Feed(max_examples=max_examples)
+        self._sieves: tuple[Batch, Tensor] | None = None
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        if self._sieves is None or self._sieves[0] is not batch:
+            # Converted on the CPU: MPS has no float64.
+            weights_BCQK = sieves(batch, self.relations).to(attention_BHQK.dtype)
+            self._sieves = batch, weights_BCQK.to(attention_BHQK.device)
+        weights_BCN = self._sieves[1].flatten(2)
+        score_BHC = attention_BHQK.flatten(2) @ weights_BCN.transpose(1, 2)
+        score_BHC = score_BHC.masked_fill((weights_BCN == 0).all(-1)[:, None], torch.nan)
+        score_BHC[..., ROLES.index(BLOCK)] = _block_scores(attention_BHQK, batch)
+        return score_BHC
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        return {"thresholds": {name: self.thresholds.get(name, self.threshold) for name in grid.columns}}
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Scores and tests of each role, and heads by role and attention pattern."""
+        if not view.has(LOCAL):
+            return None
+        tests = role_tests(view)
+        shown = [role for role in ROLES if np.isfinite(view.value(role)).any()]
+        figure = head_panels(
+            [
+                HeadPanel(
+                    f"{role} (above {view.extras['thresholds'][role]:g})",
+                    np.log2(np.maximum(view.value(role), 2**-4)),
+                    tests[role],
+                )
+                for role in shown
+            ],
+            title="Sieve bias score of each role",
+            unit="score under uniform attention × 2^…",
+            note=(
+                f"pale: not significantly above the threshold (one-sided t test, false discovery rate {LEVEL:.0%}); "
+                f"{sample_size([view.count(role) for role in shown])}"
+            ),
+            signed=True,
+        )
+        tables = [_role_table(view, tests)]
+        by_pattern = _pattern_table(view)
+        if by_pattern is not None:
+            tables.append(by_pattern)
+        return Section(
+            view.title,
+            _findings(tests, shown),
+            [
+                "The sieve bias score is a token's mean attention to the tokens that a role names, over its mean attention "
+                "to all tokens, averaged over tokens and then over examples (Pande et al. 2021). A head has a role if its "
+                "mean score is significantly above the threshold, tested over examples by a one-sided t test and corrected "
+                "over heads and roles (false discovery rate). A head without a role may still have it weakly: a test that "
+                "fails affirms nothing."
+            ],
+            tables,
+            [FigureBlock(view.name, figure, "Heads by role.", "Heatmaps of sieve bias scores by layer and head.")],
+        )
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The roles of each head; a dash for none."""
+        return {"roles": roles_of(view)} if view.has(LOCAL) else {}
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """Number of heads with each role."""
+        return {
+            f"heads/{role}": float(passed_LH.sum()) for role, passed_LH in role_tests(view).items() if role in ROLES
+        }
+
+
+def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
+    """The weights ``[B, C, Q, K]`` float64, on the CPU, whose sum with a map is the score, in order of the columns.
+
+    They are zero for the role ``block``, and for a role without a sieve in an example.
+    """
+    real_BS = batch.attention_mask_BS.bool().cpu()
+    special_BS = batch.special_BS.cpu() & real_BS
+    first_BS = special_BS & (special_BS.cumsum(-1) == 1)
+    place_S = torch.arange(real_BS.shape[1])
+    near_BQK = ((place_S[:, None] - place_S).abs() <= NEIGHBOURS) & real_BS[:, :, None] & real_BS[:, None]
+    pairs_BRQK = _pairs(batch, relations)
+    known = {
+        LOCAL: near_BQK,
+        SYNTACTIC: _mean(pairs_BRQK.sum(1)),
+        BLOCK: torch.zeros_like(near_BQK),
+        **{
+            name: real_BS[:, :, None] & keys_BS[:, None]
+            for name, keys_BS in ((DELIMITER, special_BS), ("cls", first_BS), ("sep", special_BS & ~first_BS))
+        },
+        **{relation: _mean(pairs_BRQK[:, number]) for number, relation in enumerate(relations)},
+    }
+    length_B11 = real_BS.sum(-1)[:, None, None].double()
+    weights = []
+    for name in (*ROLES, *_PARTS, *relations):
+        sieve_BQK = known[name]
+        if sieve_BQK.dtype == torch.bool:
+            # A mean over the rows of means over their sieves.
+            size_BQ1 = sieve_BQK.sum(-1, keepdim=True).double()
+            sieve_BQK = sieve_BQK / size_BQ1.clamp(min=1) / length_B11
+        weights.append(sieve_BQK * length_B11)
+    return torch.stack(weights, 1)
+
+
+def _pairs(batch: Batch, relations: Sequence[str]) -> Tensor:
+    """For each relation the sum over its pairs of words of one mean over both directions, ``[B, R, Q, K]`` float64."""
+    size, length = batch.word_BS.shape
+    pairs_BRQK = torch.zeros(size, len(relations), length, length, dtype=torch.float64)
+    number = {relation: place for place, relation in enumerate(relations)}
+    word_BS = batch.word_BS.cpu()
+    for row, sentences in enumerate(batch.annotations):
+        first = 0
+        for sentence in sentences:
+            for i, word in enumerate(sentence.words):
+                if word.relation in number and word.head >= 0:
+                    own_S = (word_BS[row] == first + i).double()
+                    head_S = (word_BS[row] == first + word.head).double()
+                    tokens = own_S.sum() * head_S.sum()
+                    # Words that vanished in tokenisation, or were truncated, have no tokens.
+                    if tokens > 0:
+                        forward_QK = own_S[:, None] * head_S / tokens
+                        pairs_BRQK[row, number[word.relation]] += (forward_QK + forward_QK.T) / 2
+            first += len(sentence.words)
+    return pairs_BRQK
+
+
+def _mean(sum_BQK: Tensor) -> Tensor:
+    """A mean over pairs of words: the weights of one pair sum to one."""
+    count_B11: Tensor = sum_BQK.sum((-1, -2), keepdim=True)
+    return sum_BQK / count_B11.clamp(min=1)
+
+
+def _block_scores(attention_BHQK: Tensor, batch: Batch) -> Tensor:
+    """The scores ``[B, H]`` of the block role; NaN for inputs that are not two sentences with words."""
+    real_BS = batch.attention_mask_BS.bool()
+    special_BS = batch.special_BS & real_BS
+    # [CLS] belongs to the first sentence and each separator to the second one, as in the authors' code.
+    separators_BS = (special_BS.cumsum(-1) - 1).clamp(min=0)
+    second_BS = (separators_BS > 0) & real_BS
+    word_BS = real_BS & ~special_BS
+    words_B2S = torch.stack((word_BS & ~second_BS, word_BS & second_BS), 1)
+    sizes_B2 = words_B2S.sum(-1)
+    received_BHQ2 = attention_BHQK @ words_B2S.to(attention_BHQK.dtype).transpose(1, 2)[:, None]
+    length_B1 = real_BS.sum(-1, keepdim=True).to(attention_BHQK.dtype)
+    bias_BHQ2 = received_BHQ2 / sizes_B2.clamp(min=1)[:, None, None] * length_B1[:, None, None]
+    own_BHQ = torch.where(second_BS[:, None], bias_BHQ2[..., 1], bias_BHQ2[..., 0])
+    spread_BHQ = -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / length_B1.clamp(min=2).log()[:, None]
+    score_BH = (own_BHQ * spread_BHQ * real_BS[:, None]).sum(-1) / length_B1
+    return score_BH.masked_fill((sizes_B2 == 0).any(-1, keepdim=True), torch.nan)
+
+
+def role_tests(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
+    """Whether each head's score is significantly above the threshold, by column; corrected over heads and columns."""
+    thresholds = view.extras.get("thresholds", {})
+    names = [column.name for column in view.columns if view.has(column.name) and column.name in thresholds]
+    p_values = []
+    for name in names:
+        value_LH, stderr_LH, count_LH = view.grid(name)
+        p_values.append(mean_exceeds_zero(value_LH - thresholds[name], stderr_LH, count_LH))
+    if not names:
+        return {}
+    adjusted = corrected(np.stack(p_values))
+    return {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(names, adjusted, strict=True)}
+
+
+def roles_of(view: MeasureView) -> list[list[str]]:
+    """The roles of each head as text ``[layers][heads]``; a dash for none."""
+    tests = role_tests(view)
+    layers, heads = view.value(LOCAL).shape
+    return [
+        [
+            ", ".join(role for role in ROLES if role in tests and tests[role][layer, head]) or MISSING
+            for head in range(heads)
+        ]
+        for layer in range(layers)
+    ]
+
+
+def _findings(tests: Mapping[str, NDArray[np.bool_]], shown: Sequence[str]) -> list[str]:
+    passed_RLH = np.stack([tests[role] for role in shown])
+    several = int((passed_RLH.sum(0) > 1).sum())
+    heads = passed_RLH[0].size
+    listing = ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in zip(shown, passed_RLH, strict=True))
+    absent = [role for role in ROLES if role not in shown]
+    reasons = {SYNTACTIC: "annotated words", BLOCK: "inputs of two sentences"}
+    missing = "".join(
+        f" The {role} role was not tested: it needs {reasons.get(role, 'such tokens')}." for role in absent
+    )
+    return [
+        f"Of {heads} heads {int(passed_RLH.any(0).sum())} have a role by the sieve bias test ({listing}); {several} have "
+        f"more than one.{missing}"
+    ]
+
+
+def _role_table(view: MeasureView, tests: Mapping[str, NDArray[np.bool_]]) -> Table:
+    rows = []
+    for column in view.columns:
+        if column.name not in tests or not np.isfinite(view.value(column.name)).any():
+            continue
+        value_LH, stderr_LH, _ = view.grid(column.name)
+        place = highest(value_LH)
+        rows.append(
+            [
+                column.label,
+                f"{view.extras['thresholds'][column.name]:g}",
+                str(int(tests[column.name].sum())),
+                ", ".join(str(int(count)) for count in tests[column.name].sum(1)),
+                head_label(*place),
+                with_error(value_LH[place], stderr_LH[place], 2),
+                number(float(np.nanmean(value_LH)), 2),
+                f"{view.count(column.name):,}",
+            ]
+        )
+    header = [
+        "role",
+        "threshold",
+        "heads",
+        "by layer",
+        "highest head",
+        "score ± standard error",
+        "mean score",
+        "examples",
+    ]
+    return Table(header, rows, "Roles by the sieve bias test")
+
+
+def _pattern_table(view: MeasureView) -> Table | None:
+    """Heads by role and by the pattern that most of their maps show; None if the run has no patterns."""
+    declaration = next((known for known in view.run.declarations() if known.name == _PATTERNS), None)
+    if declaration is None:
+        return None
+    texts = experiment_of(declaration).classes(MeasureView(view.run, declaration)).get("pattern")
+    tests = role_tests(view)
+    if texts is None:
+        return None
+    pattern_LH = np.array(texts)
+    named = sorted(set(pattern_LH.ravel()) - {MISSING})
+    shown = [*named, MISSING]
+    if pattern_LH.shape != tests[LOCAL].shape:
+        return None
+    groups = {role: tests[role] for role in ROLES if role in tests}
+    groups["no role"] = ~np.stack(list(groups.values())).any(0)
+    rows = [
+        [role, *(str(int((passed_LH & (pattern_LH == pattern)).sum())) for pattern in shown), str(int(passed_LH.sum()))]
+        for role, passed_LH in groups.items()
+    ]
+    header = ["heads with the role", *named, "no main pattern", "all"]
+    caption = (
+        "Roles and attention patterns side by side: heads by role and by the pattern of at least half of their maps"
+    )
+    return Table(header, rows, f"{caption} (a head with several roles counts in each)")

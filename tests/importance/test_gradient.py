@@ -1,0 +1,143 @@
+"""Gradient importance against a naive loop, over batches and two processes, and its section."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data.toy import wordpiece
+from families import HEADS, LAYERS, tiny_model
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.gradient import GradientImportance
+from bertsecrets.measures.entropy import Entropy
+from bertsecrets.measures.one_pass import measure_pass, task_losses
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+
+TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
+KIND = {"[CLS]": 0, "[SEP]": 1, ".": 2, ",": 2}
+
+
+def split() -> EncodedSplit:
+    return EncodedSplit([Example(i, text, i % 3) for i, text in enumerate(TEXTS)], wordpiece(), 64)
+
+
+def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
+    """A tiny model, in float64, that knows the tokenizer's ids."""
+    model = tiny_model("bert", attention=attention)
+    torch.manual_seed(1)
+    model.resize_token_embeddings(len(wordpiece()))
+    return model.double()
+
+
+def naive(example: int, model: torch.nn.Module) -> np.ndarray:
+    """``[L, H, 12]`` from one text alone, by autograd through the library's eager attention."""
+    batch = split()[[example]]
+    output = model(**batch.inputs(), output_attentions=True)
+    loss = functional.cross_entropy(output.logits, torch.tensor([example % 3]))
+    slopes = torch.autograd.grad(loss, output.attentions)
+    tokens = wordpiece().convert_ids_to_tokens(batch.input_ids_BS[0].tolist())
+    kinds = [KIND.get(token, 3) for token in tokens]
+    numbers = np.full((LAYERS, HEADS, 12), math.nan)
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            gradient = slopes[layer][0, head].numpy()
+            attention = output.attentions[layer][0, head].detach().numpy()
+            for kind in range(5):
+                keys = [j for j, other in enumerate(kinds) if kind in (other, 4)]
+                pairs = [abs(gradient[i, j]) for i in range(len(tokens)) for j in keys]
+                if pairs:
+                    numbers[layer, head, kind] = np.mean(pairs)
+                sums = [sum(abs(gradient[i, j] * attention[i, j]) for j in keys) for i in range(len(tokens))]
+                numbers[layer, head, 5 + kind] = np.mean(sums)
+            numbers[layer, head, 10] = numbers[layer, head, 1] - numbers[layer, head, 3]
+            numbers[layer, head, 11] = numbers[layer, head, 0] - numbers[layer, head, 3]
+    return numbers
+
+
+@pytest.mark.parametrize("parts", [[[0, 1, 2, 3]], [[0], [3, 1], [2]]], ids=["one batch", "three batches"])
+def test_every_column_equals_a_naive_loop_over_single_texts(parts: list[list[int]]) -> None:
+    eager = model_of_tokens("eager")
+    model = model_of_tokens()
+    measure = GradientImportance(LAYERS, HEADS)
+    measure.prepare(split())
+    # Another measure in the same pass does not disturb it.
+    grid, entropy = measure_pass(model, [measure, Entropy(LAYERS, HEADS)], [split()[part] for part in parts])
+    numbers = np.stack([naive(example, eager) for example in range(4)])
+    assert np.allclose(grid.value_LHC.numpy(), np.nanmean(numbers, 0), rtol=1e-8, atol=1e-12)
+    counts = np.isfinite(numbers).sum(0)
+    assert (grid.count_LHC.numpy() == counts).all()
+    assert counts[0, 0].tolist() == [4, 4, 2, 4, 4, *[4] * 5, 4, 4]
+    expected_errors = np.nanstd(numbers, 0, ddof=1) / np.sqrt(counts)
+    assert np.allclose(grid.stderr_LHC.numpy(), expected_errors, rtol=1e-6, atol=1e-12)
+    products = [grid.column(f"product_{name}") for name in ("cls", "sep_total", "punctuation", "other")]
+    assert torch.allclose(torch.stack(products).sum(0), grid.column("product_all"))
+    assert (entropy.count_LHC == 4).any()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_losses_are_those_of_each_example() -> None:
+    logits_BC, label_B = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 1, 1, 0])
+    assert task_losses(logits_BC, label_B).mean().item() == pytest.approx(
+        functional.cross_entropy(logits_BC, label_B).item()
+    )
+    scores_B = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])
+    assert torch.allclose(task_losses(logits_BC[:, :1], scores_B), (logits_BC[:, 0] - scores_B) ** 2)
+
+
+def test_texts_without_labels_are_refused() -> None:
+    unlabelled = EncodedSplit([Example(0, TEXTS[0], None)], wordpiece(), 64)
+    measure = GradientImportance(LAYERS, HEADS)
+    measure.prepare(unlabelled)
+    with pytest.raises(UserError, match="'gradient_importance' needs the gradients of a loss"):
+        measure_pass(model_of_tokens(), [measure], [unlabelled[[0]]])
+
+
+def test_wrong_marks_are_reported() -> None:
+    with pytest.raises(UserError, match="marks of the gradient_importance measure is '.,'"):
+        GradientImportance(1, 1, marks=".,")
+
+
+def test_the_section_counts_heads_and_names_layers(tmp_path: Path) -> None:
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    measure = GradientImportance(2, 2)
+    names = [column.name for column in measure.columns]
+    value_LHC = torch.ones(2, 2, len(names), dtype=torch.float64)
+    value_LHC[0, :, names.index("gradient_sep_total")] = 0.25
+    value_LHC[0, :, names.index("sep_total_minus_other")] = -0.75
+    value_LHC[1, :, names.index("gradient_sep_total")] = 2.0
+    value_LHC[1, 0, names.index("sep_total_minus_other")] = 1.0
+    value_LHC[1, 1, names.index("sep_total_minus_other")] = 0.0
+    value_LHC[..., names.index("cls_minus_other")] = 0.0
+    grid = HeadGrid(
+        measure.name,
+        measure.columns,
+        value_LHC,
+        torch.full_like(value_LHC, 0.01),
+        torch.full_like(value_LHC, 50).long(),
+    )
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    section = GradientImportance.describe(MeasureView(run, measure.declaration()))
+    assert section is not None
+    assert section.findings[0] == (
+        "The loss depends significantly less on attention to [SEP] than on attention to other tokens in 2 of 4 heads, and more "
+        "in 1; a layer's mean gradient for [SEP] is between 0.25 (layer 0) and 2.00 (layer 1) times that for other tokens."
+    )
+    assert " in 0 of 4 heads, and more in 0;" in section.findings[1]
+    assert [block.name for block in section.figures] == [
+        "gradient_importance",
+        "gradient_importance_product",
+        "gradient_importance_heads",
+    ]
+    assert [list(row[:4]) for row in section.tables[0].rows] == [
+        ["0", "1.00e+00", "1.00", "0.25"],
+        ["1", "1.00e+00", "1.00", "2.00"],
+    ]

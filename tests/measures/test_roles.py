@@ -1,0 +1,182 @@
+"""Sieve bias scores against a naive loop over tokens, the test of roles, and the section."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from measures.naive import Plain, bert_tokenizer, maps, plain
+from scipy import stats
+
+from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.roles import Roles, role_tests
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.views import OWN, MeasureView
+
+RELATIONS = ("nsubj", "amod")
+
+
+def entropy(row: list[float]) -> float:
+    return -sum(weight * math.log(weight) for weight in row if weight > 0)
+
+
+def naive(example: Plain, to: list[list[float]]) -> list[float]:
+    """Local, syntactic, block, delimiter, first special, other specials, then each relation; NaN where there is no sieve."""
+    size = len(example.tokens)
+    special = [place for place in range(size) if example.sentences[place] is None]
+
+    def bias(sieve_of: dict[int, list[int]]) -> float:
+        scores = [np.mean([to[i][j] for j in sieve]) / np.mean(to[i]) for i, sieve in sieve_of.items() if sieve]
+        return float(np.mean(scores)) if scores else math.nan
+
+    local = bias({i: [j for j in range(size) if abs(i - j) <= 2] for i in range(size)})
+    delimiters = [bias(dict.fromkeys(range(size), keys)) for keys in (special, special[:1], special[1:])]
+    block = math.nan
+    if 1 in example.sentences and 0 in example.sentences:
+        block, separator = 0.0, special[1]
+        for i in range(size):
+            own = 0 if i < separator else 1
+            mean = np.mean([to[i][j] for j in range(size) if example.sentences[j] == own])
+            block += mean / np.mean(to[i]) * entropy(to[i]) / math.log(size) / size
+    pairs: dict[str, list[float]] = {relation: [] for relation in RELATIONS}
+    for sentence, annotation in enumerate(example.example.annotations):
+        for number, word in enumerate(annotation.words):
+            if word.relation in pairs and word.head >= 0:
+                own, head = (
+                    [place for place in range(size) if example.words[place] == (sentence, at)]
+                    for at in (number, word.head)
+                )
+                if own and head:
+                    forth, back = (np.mean([[to[i][j] for j in b] for i in a]) for a, b in ((own, head), (head, own)))
+                    pairs[word.relation].append(float((forth + back) / 2 * size))
+    together = [score for scores in pairs.values() for score in scores]
+    syntactic, *single = (float(np.mean(scores)) if scores else math.nan for scores in (together, *pairs.values()))
+    return [local, syntactic, block, *delimiters, *single]
+
+
+@pytest.mark.parametrize("name", ["demo_paraphrase", "demo_sentiment"])
+def test_every_score_equals_a_naive_loop(name: str) -> None:
+    examples = make_source(SourceConfig(), task(name)).examples("validation")[:5]
+    tokenizer = bert_tokenizer()
+    split = EncodedSplit(examples, tokenizer, 64)
+    batch = split[list(range(5))]
+    attention = maps(batch, 2, seed=1)
+    measure = Roles(1, 2, relations=RELATIONS)
+    scores = measure.per_example(attention, batch, None)
+    assert scores.shape == (5, 2, len(measure.columns))
+    assert not scores[..., 1].isnan().all()
+    for row, example in enumerate(examples):
+        length = int(batch.lengths_B[row])
+        for head in range(2):
+            to = attention[row, head, :length, :length].tolist()
+            expected = naive(plain(example, tokenizer, 64), to)
+            assert scores[row, head].tolist() == pytest.approx(expected, abs=1e-10, nan_ok=True)
+
+
+def test_uniform_attention_scores_one_in_every_role() -> None:
+    examples = make_source(SourceConfig(), task("demo_paraphrase")).examples("validation")[:4]
+    batch = EncodedSplit(examples, bert_tokenizer(), 64)[[0, 1, 2, 3]]
+    real_BS = batch.attention_mask_BS.double()
+    attention = (real_BS / real_BS.sum(-1, keepdim=True))[:, None, None].expand(-1, 1, real_BS.shape[1], -1)
+    scores = Roles(1, 1).per_example(attention, batch, None)
+    known = scores[~scores.isnan()]
+    assert len(known) > 20
+    assert torch.allclose(known, torch.ones_like(known))
+
+
+def test_examples_without_annotation_or_with_one_sentence_do_not_count_there() -> None:
+    words = (Word("cats", 0, 4, "NOUN", -1, "root"),)
+    examples = [Example(0, ("cats sleep",), None), Example(1, ("cats",), None, (Annotation(words),))]
+    batch = EncodedSplit(examples, bert_tokenizer(), 16)[[0, 1]]
+    measure = Roles(1, 1)
+    names = [column.name for column in measure.columns]
+    scores = measure.per_example(maps(batch, 1, seed=0), batch, None)
+    for name in names:
+        absent = name in ("block", "syntactic", *measure.relations)
+        assert scores[..., names.index(name)].isnan().all() == absent
+
+
+def view_of(folder: Path, value_LHC: torch.Tensor, names: tuple[str, ...], count: int = 20) -> MeasureView:
+    run = Run(folder, "run", "toy", "demo", "pretrained")
+    declaration = Declaration("roles", "Roles of heads", "bertsecrets.measures.roles:Roles", tuple(map(column, names)))
+    grid = HeadGrid(
+        "roles",
+        declaration.columns,
+        value_LHC,
+        torch.full_like(value_LHC, 0.5),
+        torch.full_like(value_LHC, count).long().masked_fill(value_LHC.isnan(), 0),
+    )
+    run.declare(declaration)
+    run.add(run.rows(grid, "checkpoint", 0))
+    thresholds = {name: 1.5 if name == "block" else 3.0 for name in names}
+    run.write_json(run.extras_path("roles"), {OWN: {"thresholds": thresholds}})
+    return MeasureView(run, declaration)
+
+
+def column(name: str) -> Column:
+    return Column(name, name)
+
+
+def test_roles_are_tested_against_the_threshold_with_correction(tmp_path: Path) -> None:
+    # One score of 4.2 with an error of 0.5 would pass alone; of twelve tests it does not.
+    value_LHC = torch.full((2, 3, 2), 1.0, dtype=torch.float64)
+    value_LHC[0, 0, 0] = 4.2
+    alone = 1 - stats.t.cdf((4.2 - 3) / 0.5, 19)
+    assert alone < 0.05 < alone * 12
+    assert not role_tests(view_of(tmp_path / "one", value_LHC, ("local", "delimiter")))["local"].any()
+    value_LHC[:, :, 0] = 4.2
+    passed = role_tests(view_of(tmp_path / "many", value_LHC, ("local", "delimiter")))
+    assert passed["local"].all()
+    assert not passed["delimiter"].any()
+
+
+def test_a_head_may_have_several_roles_and_the_table_sets_them_beside_patterns(tmp_path: Path) -> None:
+    names = ("local", "syntactic", "block", "delimiter", "cls")
+    value_LHC = torch.full((2, 2, 5), 1.0, dtype=torch.float64)
+    value_LHC[0, 0] = torch.tensor([9.0, 1.0, 1.0, 9.0, 9.0])
+    value_LHC[0, 1, 2] = 9.0
+    value_LHC[..., 1] = math.nan
+    view = view_of(tmp_path, value_LHC, names)
+    assert Roles.classes(view) == {"roles": [["local, delimiter", "block"], ["–", "–"]]}
+    section = Roles.describe(view)
+    assert section is not None
+    assert section.findings == [
+        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 have more than one. The syntactic "
+        "role was not tested: it needs annotated words."
+    ]
+    assert [row[0] for row in section.tables[0].rows] == ["local", "block", "delimiter", "cls"]
+    assert len(section.tables) == 1
+    patterns = ("vertical", "diagonal", "vertical_diagonal", "block", "heterogeneous", "uncertain")
+    shares = torch.zeros(2, 2, 6, dtype=torch.float64)
+    shares[0, 0, 1], shares[0, 1, 3], shares[1, :, 0] = 1.0, 1.0, 1.0
+    columns = tuple(map(column, patterns))
+    view.run.declare(Declaration("patterns", "Patterns", "bertsecrets.patterns.measure:Patterns", columns))
+    grid = HeadGrid("patterns", columns, shares, torch.zeros_like(shares), torch.full_like(shares, 9).long())
+    view.run.add(view.run.rows(grid, "checkpoint", 0))
+    table = Roles.describe(view).tables[1]  # type: ignore[union-attr]
+    assert list(table.header) == ["heads with the role", "block", "diagonal", "vertical", "no main pattern", "all"]
+    rows = {row[0]: list(row[1:]) for row in table.rows}
+    assert rows["local"] == ["0", "1", "0", "0", "1"]
+    assert rows["block"] == ["1", "0", "0", "0", "1"]
+    assert rows["no role"] == ["0", "0", "2", "0", "2"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"relations": []}, r"relations of the roles measure is \[\]"),
+        ({"relations": ["nsubj", "nsubj"]}, "expected a list of different relations"),
+        ({"relations": ["local"]}, "expected a list of different relations"),
+        ({"threshold": 0}, "threshold of the roles measure is 0; expected a number above 0"),
+    ],
+)
+def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Roles(1, 1, **wrong)
