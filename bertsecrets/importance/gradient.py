@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, GradientMeasure, MaxExamples
 from bertsecrets.measures.surface import CLASSES, check_marks, mark_ids, token_classes
 from bertsecrets.results.figures.layer_scatter import layer_scatter
@@ -31,6 +32,8 @@ _SPECIAL = {"sep_total": "[SEP]", "cls": "[CLS]"}
 _LABELS = {**CLASSES, ALL: "any token"}
 
 Array = NDArray[np.float64]
+Grid = tuple[Array, Array, NDArray[np.int64]]
+"""Values, standard errors and counts of a column, ``[layers, heads]`` each."""
 
 
 class GradientImportance(GradientMeasure):
@@ -103,6 +106,23 @@ class GradientImportance(GradientMeasure):
         minus_BHC = torch.stack([slope_BHC[..., names.index(name)] - other_BH for name in _SPECIAL], -1)
         return torch.cat((slope_BHC, product_BHK @ class_BCS.transpose(1, 2), minus_BHC), -1)
 
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """For each special token the layers' mean gradients over those for other tokens, and numbers of heads that differ."""
+        columns = {
+            column: tuple(tensor[..., place].numpy() for tensor in (grid.value_LHC, grid.stderr_LHC, grid.count_LHC))
+            for place, column in enumerate(grid.columns)
+        }
+        differs = _differs(columns)
+        return {
+            name: {
+                "ratio_by_layer": [None if math.isnan(ratio) else ratio for ratio in _ratios(columns, name).tolist()],
+                "heads": int(differs[name].size),
+                "less": int((differs[name] & (columns[name + MINUS_OTHER][0] < 0)).sum()),
+                "more": int((differs[name] & (columns[name + MINUS_OTHER][0] > 0)).sum()),
+            }
+            for name in _SPECIAL
+        }
+
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 3 of the paper: gradients by layer for each class, with attention times gradient, and a test by head."""
@@ -125,7 +145,8 @@ class GradientImportance(GradientMeasure):
                     name, figure, f"{caption} A dot for each head.", f"Scatter of heads by layer: {title.lower()}."
                 )
             )
-        differs = _differs(view)
+        columns = {column.name: view.grid(column.name) for column in view.columns if view.has(column.name)}
+        differs = _differs(columns)
         panels = [
             HeadPanel(f"{_SPECIAL[name]} minus other tokens", view.value(name + MINUS_OTHER), differs[name])
             for name in _SPECIAL
@@ -141,7 +162,7 @@ class GradientImportance(GradientMeasure):
         return Section(
             view.title,
             [
-                _finding(view, name, differs[name])
+                _finding(columns, name, differs[name])
                 for name in _SPECIAL
                 if np.isfinite(view.value(GRADIENT + name)).any()
             ],
@@ -158,27 +179,37 @@ class GradientImportance(GradientMeasure):
         )
 
 
-def _differs(view: MeasureView) -> Mapping[str, NDArray[np.bool_]]:
-    """For each special class the heads whose gradients differ from those of other tokens, corrected over all of them."""
-    p_values = corrected(np.stack([mean_differs_from_zero(*view.grid(name + MINUS_OTHER)) for name in _SPECIAL]))
+def _differs(columns: Mapping[str, Grid]) -> Mapping[str, NDArray[np.bool_]]:
+    """For each special token the heads whose gradients differ from those of other tokens, corrected over all of them."""
+    p_values = corrected(np.stack([mean_differs_from_zero(*columns[name + MINUS_OTHER]) for name in _SPECIAL]))
     return {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(_SPECIAL, p_values, strict=True)}
 
 
-def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:
-    delta_LH = view.value(name + MINUS_OTHER)
+def _ratios(columns: Mapping[str, Grid], name: str) -> Array:
+    """Each layer's mean gradient for a class over that for other tokens."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio_L: Array = _layer_means(columns[GRADIENT + name][0]) / _layer_means(columns[GRADIENT + "other"][0])
+    return ratio_L
+
+
+def _finding(columns: Mapping[str, Grid], name: str, differs_LH: NDArray[np.bool_]) -> str:
+    delta_LH = columns[name + MINUS_OTHER][0]
     less, more = (int((differs_LH & (sign * delta_LH > 0)).sum()) for sign in (-1, 1))
-    ratio_L = _layer_means(view, GRADIENT + name) / _layer_means(view, GRADIENT + "other")
+    counted = (
+        f"The loss depends significantly less on attention to {_SPECIAL[name]} than on attention to other tokens in {less} "
+        f"of {delta_LH.size} heads, and more in {more}"
+    )
+    ratio_L = _ratios(columns, name)
+    if not np.isfinite(ratio_L).any():
+        return f"{counted}."
     low, high = int(np.nanargmin(ratio_L)), int(np.nanargmax(ratio_L))
     return (
-        f"The loss depends significantly less on attention to {_SPECIAL[name]} than on attention to other tokens in {less} "
-        f"of {delta_LH.size} heads, and more in {more}; a layer's mean gradient for {_SPECIAL[name]} is between "
-        f"{number(float(ratio_L[low]), 2)} (layer {low}) and {number(float(ratio_L[high]), 2)} (layer {high}) times that for "
-        "other tokens."
+        f"{counted}; a layer's mean gradient for {_SPECIAL[name]} is between {number(float(ratio_L[low]), 2)} (layer {low}) "
+        f"and {number(float(ratio_L[high]), 2)} (layer {high}) times that for other tokens."
     )
 
 
-def _layer_means(view: MeasureView, column: str) -> Array:
-    value_LH = view.value(column)
+def _layer_means(value_LH: Array) -> Array:
     known_L = np.isfinite(value_LH).any(axis=1)
     mean_L = np.full(len(value_LH), math.nan)
     mean_L[known_L] = np.nanmean(value_LH[known_L], axis=1)
@@ -186,9 +217,9 @@ def _layer_means(view: MeasureView, column: str) -> Array:
 
 
 def _table(view: MeasureView) -> Table:
-    gradients = {name: _layer_means(view, GRADIENT + name) for name in _LABELS}
-    products = {name: _layer_means(view, PRODUCT + name) for name in CLASSES}
-    total_L = _layer_means(view, PRODUCT + ALL)
+    gradients = {name: _layer_means(view.value(GRADIENT + name)) for name in _LABELS}
+    products = {name: _layer_means(view.value(PRODUCT + name)) for name in CLASSES}
+    total_L = _layer_means(view.value(PRODUCT + ALL))
     rows = []
     with np.errstate(divide="ignore", invalid="ignore"):
         for layer in range(len(total_L)):

@@ -101,7 +101,7 @@ def test_texts_without_labels_are_refused() -> None:
 
 
 def test_wrong_marks_are_reported() -> None:
-    with pytest.raises(UserError, match="marks of the gradient_importance measure is '.,'"):
+    with pytest.raises(UserError, match=r"marks of the gradient_importance measure is '\.,'"):
         GradientImportance(1, 1, marks=".,")
 
 
@@ -132,6 +132,10 @@ def test_the_section_counts_heads_and_names_layers(tmp_path: Path) -> None:
         "in 1; a layer's mean gradient for [SEP] is between 0.25 (layer 0) and 2.00 (layer 1) times that for other tokens."
     )
     assert " in 0 of 4 heads, and more in 0;" in section.findings[1]
+    assert measure.extras(grid, tiny_model("bert")) == {
+        "sep_total": {"ratio_by_layer": [0.25, 2.0], "heads": 4, "less": 2, "more": 1},
+        "cls": {"ratio_by_layer": [1.0, 1.0], "heads": 4, "less": 0, "more": 0},
+    }
     assert [block.name for block in section.figures] == [
         "gradient_importance",
         "gradient_importance_product",
