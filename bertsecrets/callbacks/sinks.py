@@ -53,7 +53,10 @@ class InterveneOnSinks(pl.Callback):
     def __init__(
         self,
         run: Run,
-        tokens: Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1)] = ("sep", "cls"),
+        tokens: Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")] = (
+            "sep",
+            "cls",
+        ),
         attention: _Share = 0.5,
         value_ratio: Annotated[float, Field(gt=0, description="a number above 0")] = 0.5,
         change: _Share = 0.01,
@@ -121,7 +124,7 @@ class InterveneOnSinks(pl.Callback):
 
                 def observe(layer: int, attention: torch.Tensor, value: torch.Tensor, batch: Batch = batch) -> None:
                     with torch.autocast(device.type, enabled=False):
-                        norms.update_values(layer, attention, value, grams[layer], batch)
+                        norms.update(layer, attention, value, grams[layer], batch)
 
                 with context(), watch_values(encoder.model, observe):
                     encoder.model(**batch.inputs())
@@ -138,7 +141,7 @@ class InterveneOnSinks(pl.Callback):
         with progress_over(len(loader), "sinks: interventions", visible=shows_progress(trainer)) as advance:
             for on_host in loader:
                 with context():
-                    effects.update_interventions(encoder.model, on_host.to(device))
+                    effects.update(encoder.model, on_host.to(device))
                 advance()
         return _joined(found, effects.compute(), self.tokens)
 

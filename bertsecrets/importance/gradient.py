@@ -147,18 +147,23 @@ class GradientImportance(GradientMeasure):
             )
         columns = {column.name: view.grid(column.name) for column in view.columns if view.has(column.name)}
         differs = _differs(columns)
-        panels = [
-            HeadPanel(f"{_SPECIAL[name]} minus other tokens", view.value(name + MINUS_OTHER), differs[name])
-            for name in _SPECIAL
-        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            panels = [
+                HeadPanel(
+                    f"{_SPECIAL[name]} ÷ other tokens",
+                    np.log2(view.value(GRADIENT + name) / view.value(GRADIENT + "other")),
+                    differs[name],
+                )
+                for name in _SPECIAL
+            ]
         heads = head_panels(
             panels,
-            title="Gradients with respect to attention to special tokens, minus those to other tokens",
-            unit=f"difference of {_GRADIENT}",
+            title="Gradients with respect to attention to special tokens, over those to other tokens",
+            unit="log2 of the ratio",
             note=f"pale: may be chance (paired t test over examples, false discovery rate {LEVEL:.0%}); {note}",
             signed=True,
         )
-        figures.append(FigureBlock(f"{cls.name}_heads", heads, "Head by head.", "Heatmaps of differences."))
+        figures.append(FigureBlock(f"{cls.name}_heads", heads, "Head by head.", "Heatmaps of ratios."))
         return Section(
             view.title,
             [

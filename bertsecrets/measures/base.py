@@ -224,7 +224,9 @@ class GradientMeasure(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
 
-    def update_gradient(self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> None:
+    def update(  # type: ignore[override]
+        self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch
+    ) -> None:
         """Add one layer's maps and gradients of one batch, in float32 or wider.
 
         Raises:

@@ -162,7 +162,7 @@ def _feed_gradients(
 ) -> None:
     def observe(layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor) -> None:
         for measure in measures:
-            measure.update_gradient(layer, attention_BHQK, gradient_BHQK, batch)
+            measure.update(layer, attention_BHQK, gradient_BHQK, batch)
 
     label_B = batch.label_B
     assert label_B is not None

@@ -77,7 +77,9 @@ class Roles(Measure):
         num_heads: int,
         threshold: Threshold = 3.0,
         block_threshold: Threshold = 1.5,
-        relations: Annotated[Sequence[str], Field(min_length=1)] = ("nsubj", "obj", "dobj", "amod", "advmod"),
+        relations: Annotated[
+            Sequence[str], Field(min_length=1, description="a list of relations, e.g. [nsubj, obj]")
+        ] = ("nsubj", "obj", "dobj", "amod", "advmod"),
         max_examples: MaxExamples = None,
     ) -> None:
         self.relations = tuple(map(str, relations))

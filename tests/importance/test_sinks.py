@@ -125,7 +125,7 @@ def test_a_text_without_the_token_does_not_count_and_norms_survive_rounding() ->
     norms = SinkNorms(LAYERS, HEADS, IDS)
     attention, value = torch.rand(2, HEADS, 16, 16), torch.zeros(2, HEADS, 16, describe(model).head_dim)
     size = batch.input_ids_BS.shape[1]
-    norms.update_values(0, attention[..., :size, :size], value[:, :, :size], output_grams(model)[0], batch)
+    norms.update(0, attention[..., :size, :size], value[:, :, :size], output_grams(model)[0], batch)
     counts = norms.compute().count_LHC[0, 0]
     assert counts[:1].tolist() == [1]
     assert counts[4:5].tolist() == [2]
@@ -231,7 +231,7 @@ def test_the_section_says_what_was_found_and_what_cannot_be_told(tmp_path: Path)
         "No head gives [SEP] 50% of its attention, so whether that is a no-op cannot be told.",
         "Of 6 heads 3 rest on [CLS]. Redirecting one head's attention away from it changes the answers by less than 0.01 on "
         "average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 nop, 1 broadcast, 1 "
-        "content. The value norm tells the heads whose value moves the answers from the others with an area under the ROC "
+        "content. The value norm tells the heads where cutting moves the answers from the others with an area under the ROC "
         "curve of 0.50 (95 % interval 0.06 to 0.94; 0.5 is chance).",
     ]
     assert Sinks.classes(view)["sink by norms"] == [["[CLS] nop", "–", "–"], ["[CLS] broadcast", "–", "[CLS] content"]]

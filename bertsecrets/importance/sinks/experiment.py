@@ -16,7 +16,6 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
-from bertsecrets.statistics.roc import Area
 
 
 class Sinks(Experiment):
@@ -109,17 +108,19 @@ def _finding(name: str, token: TokenSinks, limits: Limits, size: int) -> str:
     return (
         f"Of {size} heads {len(heads)} rest on {label}. Redirecting one head's attention away from it changes the answers by "
         f"less than {limits.change:g} on average in {harmless} of them; the loss rises significantly in {worse} and falls in "
-        f"{better}. By intervention: {listing}. {_agreement(token.cut_area)}"
+        f"{better}. By intervention: {listing}. {_agreement(token)}"
     )
 
 
-def _agreement(area: Area) -> str:
-    if not math.isfinite(area.value):
-        return "Whether small value norms tell harmless sinks from others cannot be told: all heads are of one kind."
-    return (
-        f"The value norm tells the heads whose value moves the answers from the others with an area under the ROC curve of "
-        f"{number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is chance)."
-    )
+def _agreement(token: TokenSinks) -> str:
+    for what, area in (("cutting", token.cut_area), ("redirecting", token.redirect_area)):
+        if math.isfinite(area.value):
+            return (
+                f"The value norm tells the heads where {what} moves the answers from the others with an area under the ROC "
+                f"curve of {number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is "
+                "chance)."
+            )
+    return "Whether the value norm tells which interventions move the answers cannot be told: all heads are alike."
 
 
 def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:

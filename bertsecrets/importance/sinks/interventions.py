@@ -70,10 +70,10 @@ class SinkEffects(Measure):
         self.width = width
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("effects need interventions; call update_interventions")
+        raise TypeError("effects need interventions; call update")
 
     @torch.no_grad()
-    def update_interventions(self, model: nn.Module, batch: Batch) -> None:
+    def update(self, model: nn.Module, batch: Batch) -> None:  # type: ignore[override]
         """Add one batch: a pass of the whole model, and two for each sink. The model is in evaluation mode."""
         names = list(self.ids)
         has_BT = torch.stack([(batch.input_ids_BS == token).any(-1) for token in self.ids.values()], -1)

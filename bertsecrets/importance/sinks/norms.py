@@ -47,9 +47,9 @@ class SinkNorms(Measure):
         self.ids = dict(ids)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("norms need values; call update_values")
+        raise TypeError("norms need values; call update")
 
-    def update_values(
+    def update(  # type: ignore[override]
         self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, gram_Hdd: Tensor, batch: Batch
     ) -> None:
         """Add one layer of one batch; ``gram_Hdd`` is that layer's :func:`output_grams`."""
