@@ -191,7 +191,7 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
 def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figure | None:
     panels = {
         f"heads that rest on {TOKENS[name]}": [
-            SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect)
+            SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect, head.cut)
             for head in token.heads
         ]
         for name, token in sinks.items()
@@ -202,9 +202,12 @@ def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figur
     return sink_scatter(
         panels,
         KINDS,
-        title="Sink heads: value norm at the token, and change of the answers when its attention is redirected",
+        title="Sink heads: value norm at the token, and change of the answers without its attention",
         unit="mean change of the answer",
-        note=f"dashed: limits between the kinds; heads as layer-head from 0; changes below 0.0001 are drawn there; {note}",
+        note=(
+            "dot: attention redirected, bar: cut; colours: kind by intervention; dashed: limits between the kinds; heads as "
+            f"layer-head from 0; changes below 0.0001 are drawn there; {note}"
+        ),
         value_ratio=limits.value_ratio,
         change=limits.change,
     )
