@@ -137,7 +137,7 @@ class Roles(Measure):
                 for role in shown
             ],
             title="Sieve bias score of each role",
-            unit="score under uniform attention × 2^…",
+            unit="log2 of the score (uniform attention: 0)",
             note=(
                 f"pale: not significantly above the threshold (one-sided t test, false discovery rate {LEVEL:.0%}); "
                 f"{sample_size([view.count(role) for role in shown])}"
@@ -344,7 +344,7 @@ def _pattern_table(view: MeasureView) -> Table | None:
     shown = [*named, MISSING]
     if pattern_LH.shape != tests[LOCAL].shape:
         return None
-    groups = {role: tests[role] for role in ROLES if role in tests}
+    groups = {role: tests[role] for role in ROLES if np.isfinite(view.value(role)).any()}
     groups["no role"] = ~np.stack(list(groups.values())).any(0)
     rows = [
         [role, *(str(int((passed_LH & (pattern_LH == pattern)).sum())) for pattern in shown), str(int(passed_LH.sum()))]
