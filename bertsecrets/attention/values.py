@@ -48,7 +48,8 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
             f"Norms of values need an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
             "bertsecrets/models/families."
         )
-    return projection.weight.detach().unflatten(1, (encoder.num_heads, -1)).transpose(0, 1)
+    weights_DHd: Tensor = projection.weight.detach().unflatten(1, (encoder.num_heads, -1))
+    return weights_DHd.transpose(0, 1)
 
 
 @contextmanager

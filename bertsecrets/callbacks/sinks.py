@@ -158,12 +158,15 @@ class InterveneOnSinks(pl.Callback):
 
 def _joined(norms: HeadGrid, effects: HeadGrid, tokens: Sequence[str]) -> HeadGrid:
     columns = Sinks(tokens).columns
-    tensors = []
-    for name in ("value_LHC", "stderr_LHC", "count_LHC"):
-        grids = {
-            column: getattr(grid, name)[..., place]
-            for grid in (norms, effects)
-            for place, column in enumerate(grid.columns)
-        }
-        tensors.append(torch.stack([grids[column.name] for column in columns], -1))
-    return HeadGrid(Sinks.name, columns, *tensors)
+
+    def together(norms_LHC: torch.Tensor, effects_LHC: torch.Tensor) -> torch.Tensor:
+        names = (*norms.columns, *effects.columns)
+        return torch.cat((norms_LHC, effects_LHC), -1)[..., [names.index(column.name) for column in columns]]
+
+    return HeadGrid(
+        Sinks.name,
+        columns,
+        together(norms.value_LHC, effects.value_LHC),
+        together(norms.stderr_LHC, effects.stderr_LHC),
+        together(norms.count_LHC, effects.count_LHC),
+    )

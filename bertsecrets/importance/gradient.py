@@ -93,7 +93,8 @@ class GradientImportance(GradientMeasure):
             raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
         real_BS = batch.attention_mask_BS.bool()
         class_BCS = torch.cat((token_classes(batch, self._mark_ids), real_BS[:, None]), 1).to(attention_BHQK.dtype)
-        row_B1Q1 = (real_BS / real_BS.sum(-1, keepdim=True)).to(attention_BHQK.dtype)[:, None, :, None]
+        row_BS = real_BS.to(attention_BHQK.dtype)
+        row_B1Q1 = (row_BS / row_BS.sum(-1, keepdim=True))[:, None, :, None]
         size_BHQK = gradient_BHQK.abs()
         # The mean over rows first: what remains is one number for each token attended to.
         slope_BHK = (size_BHQK * row_B1Q1).sum(2)
@@ -108,8 +109,12 @@ class GradientImportance(GradientMeasure):
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """For each special token the layers' mean gradients over those for other tokens, and numbers of heads that differ."""
-        columns = {
-            column: tuple(tensor[..., place].numpy() for tensor in (grid.value_LHC, grid.stderr_LHC, grid.count_LHC))
+        columns: dict[str, Grid] = {
+            column: (
+                grid.value_LHC[..., place].numpy(),
+                grid.stderr_LHC[..., place].numpy(),
+                grid.count_LHC[..., place].numpy(),
+            )
             for place, column in enumerate(grid.columns)
         }
         differs = _differs(columns)

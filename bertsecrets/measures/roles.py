@@ -344,8 +344,8 @@ def _pattern_table(view: MeasureView) -> Table | None:
     shown = [*named, MISSING]
     if pattern_LH.shape != tests[LOCAL].shape:
         return None
-    groups = {role: tests[role] for role in ROLES if np.isfinite(view.value(role)).any()}
-    groups["no role"] = ~np.stack(list(groups.values())).any(0)
+    groups: dict[str, NDArray[np.bool_]] = {role: tests[role] for role in ROLES if np.isfinite(view.value(role)).any()}
+    groups["no role"] = np.logical_not(np.stack(list(groups.values())).any(axis=0))
     rows = [
         [role, *(str(int((passed_LH & (pattern_LH == pattern)).sum())) for pattern in shown), str(int(passed_LH.sum()))]
         for role, passed_LH in groups.items()

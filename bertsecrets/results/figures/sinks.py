@@ -1,6 +1,6 @@
 """Sink heads: what their values say, and what an intervention does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ class SinkDot:
 
 
 def sink_scatter(
-    panels: dict[str, Sequence[SinkDot]],
+    panels: Mapping[str, Sequence[SinkDot]],
     kinds: Sequence[str],
     *,
     title: str,
