@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
+from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -17,12 +18,13 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks
-from bertsecrets.importance.sinks.interventions import Sink, SinkEffects
+from bertsecrets.importance.sinks.interventions import REDIRECT, Sink, SinkEffects
 from bertsecrets.importance.sinks.kinds import Limits, is_sink, sinks_of
 from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS, SinkNorms, output_grams
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.results import wandb as tracking
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN, MeasureView
@@ -105,6 +107,11 @@ class InterveneOnSinks(pl.Callback):
                 "tokens": {name: token.plain() for name, token in summary.items()},
             }
             self.run.write_json(self.run.extras_path(declaration.name), {OWN: content})
+        tracked = grid.only(tuple(name + suffix for name in self.tokens for suffix in (ATTENTION, REDIRECT)))
+        for logger in trainer.loggers:
+            if trainer.is_global_zero and isinstance(logger, WandbLogger):
+                tracking.define_axis(logger.experiment, grid.measure)
+                tracking.log_grid(logger.experiment, tracked, step=current_step(trainer, pl_module))
 
     @torch.no_grad()
     def take(self, trainer: pl.Trainer, model: nn.Module) -> HeadGrid:

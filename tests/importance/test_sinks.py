@@ -62,7 +62,9 @@ def trainer_of(task: Task) -> Any:
     data = TaskData.__new__(TaskData)
     data.tokenizer, data.task = wordpiece(), task
     precision = SimpleNamespace(forward_context=nullcontext)
-    return SimpleNamespace(datamodule=data, precision_plugin=precision, is_global_zero=True, progress_bar_callback=None)
+    return SimpleNamespace(
+        datamodule=data, precision_plugin=precision, is_global_zero=True, progress_bar_callback=None, loggers=[]
+    )
 
 
 def naive_norms(
