@@ -268,7 +268,9 @@ def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monke
     (declaration,) = made.run.declarations()
     view = MeasureView(made.run, declaration)
     assert view.step == 7
-    content = json.loads((tmp_path / "sinks.json").read_text())[OWN]
+    text = (tmp_path / "sinks.json").read_text()
+    assert "NaN" not in text
+    content = json.loads(text)[OWN]
     expected = {name: len(token.heads) for name, token in sinks_of(view, made.limits).items()}
     assert {name: len(token["heads"]) for name, token in content["tokens"].items()} == expected
     assert sum(expected.values()) > 2

@@ -72,11 +72,11 @@ class TokenSinks:
     redirect_area: Area
 
     def plain(self) -> dict[str, Any]:
-        """As plain values for a file."""
+        """As plain values for a file; None for undefined numbers."""
         return {
-            "heads": [asdict(head) for head in self.heads],
-            "cut_area": asdict(self.cut_area),
-            "redirect_area": asdict(self.redirect_area),
+            "heads": [_defined(asdict(head)) for head in self.heads],
+            "cut_area": _defined(asdict(self.cut_area)),
+            "redirect_area": _defined(asdict(self.redirect_area)),
         }
 
 
@@ -154,3 +154,7 @@ def _token_sinks(view: MeasureView, name: str, limits: Limits, p_LH: Array | Non
 def is_sink(attention_LH: Array, limits: Limits) -> NDArray[np.bool_]:
     """Which heads are sinks by their mean attention to a token; an undefined mean is none."""
     return np.nan_to_num(attention_LH, nan=-math.inf) >= limits.attention
+
+
+def _defined(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
