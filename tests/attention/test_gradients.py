@@ -30,7 +30,8 @@ def gradients(model: nn.Module, batch: dict[str, Tensor]) -> tuple[list[Tensor],
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_equal_autograd_through_the_librarys_eager_maps(family: str) -> None:
     model, eager = tiny_model(family).double(), tiny_model(family, attention="eager").double()
-    batch = tiny_batch(pad_id=model.config.pad_token_id)
+    # The gradients of eager ModernBERT are undefined for rows with padding.
+    batch = tiny_batch((9, 9) if family == "modernbert" else (11, 7, 4), pad_id=model.config.pad_token_id)
     maps, slopes, order = gradients(model, batch)
     assert order == list(reversed(range(describe(model).num_layers)))
     output = eager(**batch, output_attentions=True)
@@ -39,7 +40,6 @@ def test_gradients_equal_autograd_through_the_librarys_eager_maps(family: str) -
     # Eager ModernBERT takes its softmax in float32.
     near = 1e-3 if family == "modernbert" else 1e-10
     for attention, theirs, slope, reference in zip(maps, output.attentions, slopes, expected, strict=True):
-        # Rows of padding have no gradient of their own; eager ModernBERT's is undefined there.
         real_BHQK = (real_BS[:, None, :, None] & real_BS[:, None, None, :]).expand_as(slope)
         assert (attention - theirs)[real_BHQK].abs().max() < near
         assert (slope - reference)[real_BHQK].abs().max() < near

@@ -1,6 +1,7 @@
 """Sieve bias scores against a naive loop over tokens, the test of roles, and the section."""
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,14 @@ def naive(example: Plain, to: list[list[float]]) -> list[float]:
     return [local, syntactic, block, *delimiters, *single]
 
 
+@cache
+def demo(name: str) -> list[Example]:
+    return make_source(SourceConfig(), task(name)).examples("validation")[:3]
+
+
 @pytest.mark.parametrize(("name", "count"), [("demo_paraphrase", 3), ("demo_sentiment", 2)])
 def test_every_score_equals_a_naive_loop(name: str, count: int) -> None:
-    examples = make_source(SourceConfig(), task(name)).examples("validation")[:count]
+    examples = demo(name)[:count]
     tokenizer = bert_tokenizer()
     split = EncodedSplit(examples, tokenizer, 64)
     batch = split[list(range(count))]
@@ -81,8 +87,7 @@ def test_every_score_equals_a_naive_loop(name: str, count: int) -> None:
 
 
 def test_uniform_attention_scores_one_in_every_role() -> None:
-    examples = make_source(SourceConfig(), task("demo_paraphrase")).examples("validation")[:4]
-    batch = EncodedSplit(examples, bert_tokenizer(), 64)[[0, 1, 2, 3]]
+    batch = EncodedSplit(demo("demo_paraphrase"), bert_tokenizer(), 64)[[0, 1, 2]]
     real_BS = batch.attention_mask_BS.double()
     attention = (real_BS / real_BS.sum(-1, keepdim=True))[:, None, None].expand(-1, 1, real_BS.shape[1], -1)
     scores = Roles(1, 1).per_example(attention, batch, None)
