@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bertsecrets.measures.coreference.record import CoreferenceRecord, MentionScore
+from bertsecrets.measures.coreference.record import BaselineScore, CoreferenceRecord, MentionScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
 from bertsecrets.results.formatting import head_code, head_label, number
@@ -18,6 +18,12 @@ BASELINE_NAMES = {
     "head_match": "head match",
     "rule_based": "rule-based",
     "random": "random mention",
+}
+_THAN = {
+    "nearest": "the nearest mention",
+    "head_match": "head match",
+    "rule_based": "the rules",
+    "random": "a random mention",
 }
 _SHOWN = "rule_based"
 _UNIT = "share of mentions whose antecedent is found"
@@ -114,16 +120,14 @@ def _findings(record: CoreferenceRecord) -> list[str]:
         return []
     findings = []
     for score in record.kinds[:1]:
-        below = [BASELINE_NAMES[b.name] for b in score.baselines if b.gain_low > 0]
-        above = [BASELINE_NAMES[b.name] for b in score.baselines if b.gain_high < 0]
-        undecided = [BASELINE_NAMES[b.name] for b in score.baselines if b.gain_low <= 0 <= b.gain_high]
-        verdicts = [
-            f"significantly {word} often than {', '.join(names)}"
-            for word, names in (("more", below), ("less", above))
-            if names
-        ]
-        if undecided:
-            verdicts.append(f"not significantly more or less often than {', '.join(undecided)}")
+        outcomes = {
+            "significantly more often than": [b.name for b in score.baselines if b.gain_low > 0],
+            "significantly less often than": [b.name for b in score.baselines if b.gain_high < 0],
+            "not significantly more or less often than": [
+                b.name for b in score.baselines if b.gain_low <= 0 <= b.gain_high
+            ],
+        }
+        verdicts = [f"{words} {_listed([_THAN[name] for name in names])}" for words, names in outcomes.items() if names]
         findings.append(
             f"On documents of {record.task} that it was not chosen on, {head_label(score.layer, score.head)} attends most to an "
             f"antecedent for {_percent(score.accuracy)} % ({_percent(score.low)} to {_percent(score.high)}) of {score.count:,} "
@@ -132,8 +136,15 @@ def _findings(record: CoreferenceRecord) -> list[str]:
     apart = record.kinds[1:]
     better = [NAMES[score.kind] for score in apart if all(b.gain_low > 0 for b in score.baselines)]
     if better and len(apart) > 1:
-        findings.append(f"The best head of its own beats every baseline significantly for {', '.join(better)}.")
+        findings.append(
+            f"For {_listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than every "
+            "baseline."
+        )
     return findings
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _how(record: CoreferenceRecord) -> str:
@@ -147,7 +158,7 @@ def _how(record: CoreferenceRecord) -> str:
         f"{among[record.settings['candidates']]}, or over the names that the data set offers (GAP); it is summed over the tokens of the "
         "attended word and averaged over those of the attending one (Clark et al. 2019, section 4.3). The answer is right if "
         "the largest goes to an antecedent. A head is chosen on one half of the documents and scored on the other; the paper "
-        "chooses and scores on the same documents (last column). Baselines are the nearest mention, the nearest one with the same "
+        "chooses and scores on the same documents (last row). Baselines are the nearest mention, the nearest one with the same "
         "head word, the first of four rules that applies (same words; same head word; person, number and gender; nearest), and a "
         f"random mention. Intervals are 95 % limits of {record.replicates} bootstrap samples of documents."
     ]
@@ -167,39 +178,51 @@ def _how(record: CoreferenceRecord) -> str:
 
 
 def _table(scores: list[MentionScore]) -> Table:
-    header = ["mentions", "number", "best head", "accuracy, %", "head of all, %"]
-    header += [f"{name}, %" for name in BASELINE_NAMES.values()] + ["chosen on the same, %"]
+    by_baseline = [[_interval(score.baselines[place]) for score in scores] for place in range(len(BASELINE_NAMES))]
     rows = [
+        *([name, *cells] for name, cells in zip(BASELINE_NAMES.values(), by_baseline, strict=True)),
         [
-            NAMES[score.kind],
-            f"{score.count:,}",
-            head_label(score.layer, score.head),
-            _with_limits(score.accuracy, score.low, score.high),
-            _with_limits(score.one_head, score.one_head_low, score.one_head_high),
-            *(_with_limits(baseline.accuracy, baseline.low, baseline.high) for baseline in score.baselines),
-            f"{_percent(score.chosen_on_all)} ({head_code(score.layer_on_all, score.head_on_all)})",
-        ]
-        for score in scores
+            _one_head(scores[0]),
+            *(_percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
+        ],
+        ["best head of each kind", *(_interval(score) for score in scores)],
+        ["which it is", *(head_label(score.layer, score.head) for score in scores)],
+        [
+            "best head, chosen on the same",
+            *(
+                f"{_percent(score.chosen_on_all)} {head_code(score.layer_on_all, score.head_on_all)}"
+                for score in scores
+            ),
+        ],
     ]
-    return Table(header, rows, "Table 2 of Clark et al.: antecedents found by the best head and by baselines")
+    header = ["antecedent found, %", *(f"{NAMES[score.kind]} (n = {score.count:,})" for score in scores)]
+    return Table(header, rows, "Table 2 of Clark et al.: antecedents found by baselines and by heads")
 
 
 def _differences(scores: list[MentionScore]) -> Table:
     rows = [
         [
-            NAMES[score.kind],
+            f"minus {name}",
             *(
-                _with_limits(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
-                for baseline in score.baselines
+                _percents(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
+                for baseline in (score.baselines[place] for score in scores)
             ),
         ]
-        for score in scores
+        for place, name in enumerate(BASELINE_NAMES.values())
     ]
-    header = ["mentions", *(f"minus {name}" for name in BASELINE_NAMES.values())]
+    header = ["best head of each kind", *(NAMES[score.kind] for score in scores)]
     return Table(header, rows, "Differences between the best head and each baseline, in percentage points")
 
 
-def _with_limits(value: float, low: float, high: float, *, signed: bool = False) -> str:
+def _one_head(score: MentionScore) -> str:
+    return f"{head_label(score.layer, score.head)}, the best for all"
+
+
+def _interval(score: MentionScore | BaselineScore) -> str:
+    return _percents(score.accuracy, score.low, score.high)
+
+
+def _percents(value: float, low: float, high: float, *, signed: bool = False) -> str:
     return f"{_percent(value, signed=signed)} [{_percent(low, signed=signed)}, {_percent(high, signed=signed)}]"
 
 

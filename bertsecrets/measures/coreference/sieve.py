@@ -6,13 +6,82 @@ from bertsecrets.data.example import Mention, Word
 from bertsecrets.data.pronouns import PRONOUNS, Agreement, Gender, Number
 
 _MASCULINE = frozenset(
-    ["mr", "mr.", "sir", "lord", "monsieur", "king", "prince", "duke", "baron", "man", "boy", "gentleman", "father", "son", "brother", "uncle", "nephew", "husband", "grandfather", "grandson", "men", "boys", "gentlemen"]
+    [
+        "mr",
+        "mr.",
+        "sir",
+        "lord",
+        "monsieur",
+        "king",
+        "prince",
+        "duke",
+        "baron",
+        "man",
+        "boy",
+        "gentleman",
+        "father",
+        "son",
+        "brother",
+        "uncle",
+        "nephew",
+        "husband",
+        "grandfather",
+        "grandson",
+        "men",
+        "boys",
+        "gentlemen",
+    ]
 )
 _FEMININE = frozenset(
-    ["mrs", "mrs.", "ms", "ms.", "miss", "lady", "madame", "queen", "princess", "duchess", "baroness", "woman", "girl", "mother", "daughter", "sister", "aunt", "niece", "wife", "grandmother", "granddaughter", "women", "girls", "ladies"]
+    [
+        "mrs",
+        "mrs.",
+        "ms",
+        "ms.",
+        "miss",
+        "lady",
+        "madame",
+        "queen",
+        "princess",
+        "duchess",
+        "baroness",
+        "woman",
+        "girl",
+        "mother",
+        "daughter",
+        "sister",
+        "aunt",
+        "niece",
+        "wife",
+        "grandmother",
+        "granddaughter",
+        "women",
+        "girls",
+        "ladies",
+    ]
 )
 _PLURALS = frozenset(["men", "women", "children", "people", "folk", "police", "ladies", "gentlemen", "twins"])
-_MANY = frozenset(["these", "those", "many", "several", "few", "both", "all", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "some"])
+_MANY = frozenset(
+    [
+        "these",
+        "those",
+        "many",
+        "several",
+        "few",
+        "both",
+        "all",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "some",
+    ]
+)
 _NOT_PLURAL = ("ss", "us", "is")
 
 

@@ -9,16 +9,86 @@ from bertsecrets.data.example import Annotation, Mention, MentionKind, Word
 from bertsecrets.data.pronouns import PRONOUNS
 
 _ENDS_A_HEAD = frozenset(
-    ["of", "in", "on", "at", "by", "for", "from", "with", "to", "into", "upon", "about", "under", "over", "between", "among", "against", "without", "within", "during", "that", "who", "whom", "whose", "which", "where", "when", "as", "than"]
+    [
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "with",
+        "to",
+        "into",
+        "upon",
+        "about",
+        "under",
+        "over",
+        "between",
+        "among",
+        "against",
+        "without",
+        "within",
+        "during",
+        "that",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "where",
+        "when",
+        "as",
+        "than",
+    ]
 )
 """Words that begin what follows a head noun: prepositions and relative pronouns."""
 
-_AFTER_COMMA = frozenset(["a", "an", "the", "his", "her", "its", "their", "my", "your", "our", "one", "who", "whom", "whose", "which", "of", "in", "at"])
+_AFTER_COMMA = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "his",
+        "her",
+        "its",
+        "their",
+        "my",
+        "your",
+        "our",
+        "one",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "of",
+        "in",
+        "at",
+    ]
+)
 """Words that begin an apposition or a relative clause after a comma, rather than another adjective."""
 
 _POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s'"})
 _SUFFIXES = frozenset(["jr", "jr.", "sr", "sr.", "esq", "esq.", "ii", "iii", "iv", "m.d.", "ph.d."])
-_INDEFINITE = frozenset(["a", "an", "my", "your", "his", "her", "its", "our", "their", "this", "that", "these", "those", "some", "any", "no"])
+_INDEFINITE = frozenset(
+    [
+        "a",
+        "an",
+        "my",
+        "your",
+        "his",
+        "her",
+        "its",
+        "our",
+        "their",
+        "this",
+        "that",
+        "these",
+        "those",
+        "some",
+        "any",
+        "no",
+    ]
+)
 _POSTMODIFIER_TAGS = ("IN", "TO", "WDT", "WP", "WRB", "V", "MD", ":", "-LRB-", ".")
 _NOMINAL_TAGS = ("NN", "PRP", "CD", "EX", "WP")
 
@@ -87,11 +157,13 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
     for place, (form, tag) in enumerate(zip(forms, tags, strict=True)):
         after = forms[place + 1] if place + 1 < len(forms) else ""
         if tag:
-            comma = tag == "," and noun and not tags[place + 1 : place + 2] == ["JJ"]
+            comma = tag == "," and tags[place + 1 : place + 2] != ["JJ"]
             if noun and (comma or tag.startswith(_POSTMODIFIER_TAGS)):
                 return place
             noun = noun or tag.startswith(_NOMINAL_TAGS)
-        elif (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--"))) or (place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after)):
+        elif (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--"))) or (
+            place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after)
+        ):
             return place
     return len(forms)
 
