@@ -67,7 +67,7 @@ FILES = [
     documents("gap-fields", r"gap\.tsv:2: 2 fields, expected at least 10", f"{HEADER}\nx-1\tAnn\n", "gap.tsv"),
     documents(
         "candidates",
-        r"Unknown candidates 'all' of the coreference measure",
+        r"Unknown measure\.coreference\.candidates 'all'; valid names: earlier, others, words",
         story(),
         **{"measure.coreference.candidates": "all"},
     ),

@@ -189,7 +189,7 @@ class Coreference(Measure):
         total_T = mentions_NT.sum(0)
         share_LHT = correct_NLHT.sum(0) / total_T
         residual_NLHT = correct_NLHT - share_LHT * mentions_NT[:, None, None]
-        count_T = (mentions_NT > 0).sum(0)
+        count_T = (mentions_NT > 0).sum(0).to(torch.float64)
         scale_T = torch.where(count_T > 1, count_T / (count_T - 1), torch.nan)
         stderr_LHT = (scale_T * residual_NLHT.square().sum(0)).sqrt() / total_T
         counts = total_T.to(torch.int64).expand_as(share_LHT)
