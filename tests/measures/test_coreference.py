@@ -295,6 +295,31 @@ def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
     assert (everyone.high - everyone.low) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.2)
 
 
+def test_the_record_is_that_of_all_processes() -> None:
+    split = demo(48)
+    whole, one, other = (Coreference(1, 2, replicates=5) for _ in range(3))
+    for measure, places in (
+        (whole, range(len(split))),
+        (one, range(0, len(split), 2)),
+        (other, range(1, len(split), 2)),
+    ):
+        measure.prepare(split)
+        for place in places:
+            batch = split[[place]]
+            measure.update(0, maps(batch, 2, seed=place), batch)
+
+    def gather(state: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
+        [name] = [name for name in one._defaults if getattr(one, name) is state]
+        return [state, getattr(other, name)]
+
+    one.dist_sync_fn, one.distributed_available_fn = gather, lambda: True
+    grids = one.compute(), whole.compute()
+    # After compute, the states are those of one process again.
+    assert not torch.equal(one.seen_E, whole.seen_E)
+    assert torch.equal(grids[0].value_LHC, grids[1].value_LHC)
+    assert one.extras(grids[0], torch.nn.Identity()) == whole.extras(grids[1], torch.nn.Identity())
+
+
 def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
     """The measure on some documents only, fed with the maps that :func:`fed` makes."""
     measure = Coreference(2, 3, replicates=1)

@@ -99,6 +99,7 @@ class Coreference(Measure):
         self._position: dict[int, int] = {}
         self._document_E: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._batch: tuple[Batch, list[tuple[Question, ...]]] | None = None
+        self._reduced: tuple[Tensor, list[float]] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         self.task = data.task.name
@@ -184,8 +185,11 @@ class Coreference(Measure):
         """Shares of mentions over all documents, reduced over all processes, with standard errors by documents."""
         if not self._asked:
             return super().compute()
+        # The states are those of all processes in here alone; ``extras`` needs them as well.
+        seen = self.seen_E.tolist()
         correct_NLHT = self.correct_NLHT.cpu().to(torch.float64)
-        mentions_NT = torch.from_numpy(self._mentions()[0])
+        self._reduced = correct_NLHT, seen
+        mentions_NT = torch.from_numpy(self._mentions(seen)[0])
         total_T = mentions_NT.sum(0)
         share_LHT = correct_NLHT.sum(0) / total_T
         residual_NLHT = correct_NLHT - share_LHT * mentions_NT[:, None, None]
@@ -195,12 +199,12 @@ class Coreference(Measure):
         counts = total_T.to(torch.int64).expand_as(share_LHT)
         return HeadGrid(self.name, self.columns, share_LHT, stderr_LHT, counts)
 
-    def _mentions(self) -> tuple[Array, Array]:
-        """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the documents seen."""
+    def _mentions(self, seen: Sequence[float]) -> tuple[Array, Array]:
+        """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so often."""
         documents = len(self.correct_NLHT)
         mentions_NT = np.zeros((documents, len(KINDS)))
         baseline_NBT = np.zeros((documents, len(BASELINES), len(KINDS)))
-        for place, times in enumerate(self.seen_E.tolist()):
+        for place, times in enumerate(seen):
             questions = self._asked[place].questions
             if times and questions:
                 kind_XT = _kind_XT(questions).numpy()
@@ -210,10 +214,11 @@ class Coreference(Measure):
         return mentions_NT, baseline_NBT
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Table 2 of the paper, :class:`CoreferenceRecord`."""
-        correct_NLHT = self.correct_NLHT.cpu().numpy().astype(np.float64)
-        mentions_NT, baseline_NBT = self._mentions()
-        seen = [place for place, times in enumerate(self.seen_E.tolist()) if times]
+        """Table 2 of the paper, :class:`CoreferenceRecord`, of the documents behind the grid computed last."""
+        assert self._reduced is not None
+        correct_NLHT, times_seen = self._reduced[0].numpy(), self._reduced[1]
+        mentions_NT, baseline_NBT = self._mentions(times_seen)
+        seen = [place for place, times in enumerate(times_seen) if times]
         counting = np.flatnonzero(mentions_NT[:, 0])
         order = np.random.default_rng(self.seed).permutation(counting)
         chooses, scores = np.sort(order[0::2]), np.sort(order[1::2])
@@ -251,7 +256,7 @@ class Coreference(Measure):
     def reset(self) -> None:
         """Forget all documents."""
         super().reset()
-        self._batch = None
+        self._batch = self._reduced = None
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
