@@ -6,6 +6,9 @@ from typing import Literal
 Matching = Literal["offsets", "kovaleva"]
 """How words are matched to tokens: by character offsets, or by spelling, as in the code of Kovaleva et al."""
 
+MentionKind = Literal["pronoun", "proper", "nominal"]
+"""What a mention's head word is: a pronoun, a name or a common noun."""
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -53,11 +56,34 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """The words ``first`` to ``last`` (both inclusive), which refer to an entity; ``head`` is the head word among them.
+
+    Mentions of one text with the same ``entity`` corefer. ``anaphoric`` tells whether an antecedent is annotated, in this
+    text or in the part of the document before it. ``choices`` are the indices of the mentions that the data set offers as
+    antecedents; None where it offers none in particular.
+    """
+
+    first: int
+    last: int
+    head: int
+    kind: MentionKind
+    entity: int
+    anaphoric: bool
+    choices: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Annotation:
-    """The words of one sentence and the frames they evoke."""
+    """The words of one sentence, the frames they evoke and the mentions among them, in the order of their first words.
+
+    ``sentences`` is empty for a sentence; for a document it has the index of each sentence's first word.
+    """
 
     words: tuple[Word, ...]
     frames: tuple[Frame, ...] = ()
+    mentions: tuple[Mention, ...] = ()
+    sentences: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +91,12 @@ class Example:
     """One row of a task: one or two sentences, their label and their annotation, if any.
 
     ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
-    without labels. ``annotations`` has one entry per sentence, or is empty.
+    without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index of
+    the ``document``, and then its own ``index`` is its position among all windows.
     """
 
     index: int
     texts: tuple[str, ...]
     label: int | float | None
     annotations: tuple[Annotation, ...] = ()
+    document: int | None = None

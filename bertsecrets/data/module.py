@@ -8,7 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
@@ -20,6 +20,7 @@ from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, 
 from bertsecrets.data.sources import TRAIN, SourceConfig, make_source
 from bertsecrets.data.task import SHORTEST, Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
 
 
@@ -135,11 +136,14 @@ class TaskData(pl.LightningDataModule):
         return [replace(example, annotations=tuple(islice(annotations, len(example.texts)))) for example in examples]
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
-        """A tokenised split."""
+        """A tokenised split; documents that are longer than ``max_length`` are cut into windows at sentence ends."""
         key = (split, max_length or self.max_length, pad_to)
         if key not in self._encoded:
+            examples = self.examples(split)
+            if has_documents(examples):
+                examples = self._windows(split, examples, key[1])
             encoded = EncodedSplit(
-                self.examples(split),
+                examples,
                 self.tokenizer,
                 key[1],
                 pad_to=pad_to,
@@ -152,6 +156,16 @@ class TaskData(pl.LightningDataModule):
                 )
             self._encoded[key] = encoded
         return self._encoded[key]
+
+    def _windows(self, split: str, documents: list[Example], max_length: int) -> list[Example]:
+        cut = windows(documents, self.tokenizer, max_length)
+        if len(cut.examples) > len(documents):
+            inside = f"; {cut.cut_sentences:,} longer sentences were cut inside" if cut.cut_sentences else ""
+            rank_zero_info(
+                f"{len(documents):,} documents of split '{split}' were cut at sentence ends into {len(cut.examples):,} windows of "
+                f"at most {max_length} tokens{inside}."
+            )
+        return cut.examples
 
     def check_evaluation(self, name: str | None) -> str:
         """The name of an evaluation set; None stands for the task's first. Raises UserError if there is none of that name."""

@@ -93,6 +93,17 @@ class ConlluLayout(_TaskSection):
     files: _NameMap = Field(default_factory=dict)
 
 
+class CoreferenceLayout(_TaskSection):
+    """Where documents with annotated coreference are.
+
+    Attributes:
+        folder: Folder under ``data.root``; every file below it is taken, with splits by their names. The demo's is part of
+            the package.
+    """
+
+    folder: str = Field(description="the name of a folder under data.root")
+
+
 class Training(_TaskSection):
     """The task's own training settings: its ``training`` section.
 
@@ -123,7 +134,7 @@ class Task(_TaskSection):
         evaluation: Name in front of its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be
             missing from a TSV folder.
         test: The same for the test splits.
-        hub, tsv, conllu: Where each source keeps its rows; None if the source does not have the task.
+        hub, tsv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
         demo: Whether the project generates it.
     """
 
@@ -140,6 +151,7 @@ class Task(_TaskSection):
     hub: HubLayout | None = Field(default=None, description="a section of keys and values")
     tsv: TsvLayout | None = Field(default=None, description="a section of keys and values")
     conllu: ConlluLayout | None = Field(default=None, description="a section of keys and values")
+    coreference: CoreferenceLayout | None = Field(default=None, description="a section of keys and values")
     demo: bool = Field(default=False, description="true or false")
 
     @property

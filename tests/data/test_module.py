@@ -173,7 +173,7 @@ def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
     content = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(content, dict)
     content["root"] = str(root)
-    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt"}.get(path.stem, "mrpc")
+    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
     training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
     data = TaskData.from_config({str(k): v for k, v in content.items()}, task(name), wordpiece(), training, seed=3)
     assert (data.batch_size, data.max_length, data.seed) == (4, 16, 3)

@@ -11,6 +11,8 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 
 TREEBANKS = {"ud_ewt", "treebank"}
+COREFERENCE = {"coreference", "demo_coreference"}
+UNLABELLED = TREEBANKS | COREFERENCE
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
 
 HUB_LABELS = {
@@ -39,18 +41,19 @@ def config(**changes: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def test_conf_task_has_the_nine_glue_tasks_the_demo_tasks_and_the_treebank() -> None:
-    assert set(NAMES) == GLUE | set(DEMO_TASKS) | TREEBANKS
+def test_conf_task_has_the_nine_glue_tasks_the_demo_tasks_treebanks_and_coreference() -> None:
+    assert set(NAMES) == GLUE | set(DEMO_TASKS) | UNLABELLED
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> None:
     found = task(name)
     assert found.name == name
-    assert found.demo == (name in DEMO_TASKS)
+    assert found.demo == (name in {*DEMO_TASKS, "demo_coreference"})
     assert (found.conllu is not None) == (name in TREEBANKS)
-    assert (found.hub is None) == (found.tsv is None) == (found.demo or name in TREEBANKS)
-    assert found.is_labelled == (name not in TREEBANKS)
+    assert (found.coreference is not None) == (name in COREFERENCE)
+    assert (found.hub is None) == (found.tsv is None) == (found.demo or name in UNLABELLED)
+    assert found.is_labelled == (name not in UNLABELLED)
     assert found.num_outputs == (len(found.labels) if found.labels else 1)
 
 

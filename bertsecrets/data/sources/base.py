@@ -1,7 +1,8 @@
 """What every source of rows offers, and what the sources share."""
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -15,6 +16,13 @@ from bertsecrets.settings import shown
 
 TRAIN = "train"
 """Name of the training split."""
+
+SPLIT_WORDS = {
+    "train": ("train",),
+    "validation": ("dev", "devel", "development", "valid", "validation", "val"),
+    "test": ("test",),
+}
+"""Words in the name of a file of each split."""
 
 LONGEST_TEXT = 1_000_000
 """Characters of a row or a text; a tokenizer needs 60 bytes of memory for each."""
@@ -61,6 +69,21 @@ class SplitFiles:
 
     def prepare(self) -> None:
         pass
+
+
+def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
+    """Files by the split that a word of their names tells.
+
+    Without a validation file, the first of the test, the unnamed and the training files stand in for it.
+
+    Args:
+        names: File -> the name that may tell; at least one.
+    """
+    words = {path: set(re.split(r"[^a-z]+", name.lower())) for path, name in names.items()}
+    files = {split: [path for path in names if words[path] & set(told)] for split, told in SPLIT_WORDS.items()}
+    unnamed = [path for path in names if not any(path in named for named in files.values())]
+    stand_ins: Sequence[list[Path]] = (files["validation"], files["test"], unnamed, files["train"])
+    return {**files, "validation": next(named for named in stand_ins if named)}
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Read the sentences of a treebank in CoNLL-U or CoNLL-X, with gold annotation and without labels."""
 
-import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,17 +8,14 @@ from typing import Any, NamedTuple
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources.base import LONGEST_TEXT, SplitFiles, check_length, opened
+from bertsecrets.data.sources.base import LONGEST_TEXT, SPLIT_WORDS, SplitFiles, check_length, opened, split_by_name
 from bertsecrets.data.task import ConlluLayout, Task
 from bertsecrets.errors import UserError
 
 _NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
 
 _SUFFIXES = (".conllu", ".conllx", ".conll")
-_SPLITS = {"train": ("train",), "validation": ("dev", "devel", "valid", "validation", "val"), "test": ("test",)}
-"""Words in the name of a file of each split."""
-
-_ESCAPED = {
+ESCAPED = {
     "-LRB-": "(",
     "-RRB-": ")",
     "-LSB-": "[",
@@ -69,7 +65,7 @@ class ConlluSource(SplitFiles):
         paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
         if not paths:
             raise UserError(
-                f"Folder '{self.folder}' has no file of split '{split}'; add one with {_SPLITS[split][0]} in its name."
+                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its name."
             )
         if self.discovered is not None:
             rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
@@ -97,11 +93,7 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
         inside = sorted({path.parent.name for suffix in _SUFFIXES for path in folder.glob(f"*/*{suffix}")})
         hint = f"; give one of its folders: {', '.join(inside)}" if inside else f" ({', '.join(_SUFFIXES)})"
         raise UserError(f"data.root '{folder}' holds no CoNLL-U files{hint}.")
-    words = {path: set(re.split(r"[^a-z]+", path.stem.lower())) for path in paths}
-    files = {split: [path for path in paths if words[path] & set(names)] for split, names in _SPLITS.items()}
-    unnamed = [path for path in paths if not any(path in named for named in files.values())]
-    stand_ins = (files["validation"], files["test"], unnamed, files["train"])
-    return {**files, "validation": next(named for named in stand_ins if named)}
+    return split_by_name({path: path.stem for path in paths})
 
 
 class _Block(NamedTuple):
@@ -200,7 +192,7 @@ def _sentence(sentence: Any, path: Path, block: _Block, number: int) -> tuple[st
         )
     if "text" not in sentence.metadata:
         for token in sentence:
-            token["form"] = _ESCAPED.get(token["form"], token["form"])
+            token["form"] = ESCAPED.get(token["form"], token["form"])
     text = str(sentence.metadata.get("text") or _spelt(sentence))
     spans = _spans(text, sentence, f"{path}:{block.line}: {name}")
     return text, Annotation(

@@ -135,7 +135,7 @@ class Dependency(Measure):
         """Find the relations, and split the sentences into halves.
 
         Raises:
-            UserError: If no sentence fits the model, or a relation of ``relations`` does not occur.
+            UserError: If no sentence fits the model or has dependencies, or a relation of ``relations`` does not occur.
         """
         truncated = [example.index for example, row in zip(split.examples, split.rows, strict=True) if row.truncated]
         left_out = frozenset(truncated)
@@ -148,6 +148,11 @@ class Dependency(Measure):
                 f"The dependency measure leaves out {len(left_out):,} truncated sentences of {len(split):,}."
             )
         counts = relation_counts(split.examples, left_out)
+        if not any(counts):
+            raise UserError(
+                f"The words of these {len(split):,} texts have no dependencies; use a treebank (task=treebank "
+                "data.root=<folder>) or a spaCy pipeline (annotation=spacy annotation.pipeline=en_core_web_md)."
+            )
         relations = self.relations
         if relations is None:
             relations = tuple(name for name, count in counts.items() if count >= self.min_count and is_listed(name))

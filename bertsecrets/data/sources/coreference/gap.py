@@ -1,0 +1,118 @@
+"""Read GAP: snippets with a pronoun and two names, of which at most one or both are its antecedents (Webster et al. 2018)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bertsecrets.data.example import Annotation, Word
+from bertsecrets.data.sources.base import LONGEST_TEXT, check_length, opened
+from bertsecrets.data.sources.coreference.conll import Document
+from bertsecrets.data.sources.coreference.mentions import Span, annotated
+from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
+
+COLUMNS = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref")
+_PIECE = re.compile(r"\w+|[^\w\s]")
+_SENTENCE_END = frozenset(".!?")
+_PRONOUN, _OTHER = 0, 1
+
+
+def read_gap(path: Path, advice: str = "give the path of one of GAP's *.tsv files") -> Iterator[Document]:
+    """The snippets of a file, in file order; those that are not valid come with an error instead of an annotation.
+
+    The pronoun is the only mention with an antecedent to find, among the two names; names that are none of its antecedents are
+    entities of their own.
+
+    Raises:
+        UserError: If the file is not text, a column is missing, or a line is too long.
+    """
+    columns: dict[str, int] | None = None
+    with opened(path, advice) as file:
+        number = 0
+        while line := file.readline(LONGEST_TEXT + 2):
+            number += 1
+            line = line.rstrip("\r\n")
+            check_length(line, f"{path}:{number}: the row")
+            if columns is None:
+                columns = _columns(line.split("\t"), path)
+            elif line:
+                try:
+                    yield _snippet(line.split("\t"), columns, f"{path}:{number}")
+                except UserError as error:
+                    yield Document("", None, error)
+
+
+def _columns(header: list[str], path: Path) -> dict[str, int]:
+    for name in COLUMNS:
+        if name not in header:
+            raise UserError(f"{path}:1: column '{name}' of GAP is missing; {choices(name, header)}.")
+    return {name: header.index(name) for name in COLUMNS}
+
+
+def _snippet(fields: list[str], columns: Mapping[str, int], where: str) -> Document:
+    width = max(columns.values()) + 1
+    if len(fields) < width:
+        raise UserError(
+            f"{where}: {len(fields)} fields, expected at least {width}; fix the row, or leave such rows out with "
+            "data.skip_bad_rows=true."
+        )
+    row = {name: fields[place] for name, place in columns.items()}
+    text = row["Text"]
+    places = {name: _place(row, name, where) for name in ("Pronoun", "A", "B")}
+    corefers = {name: _flag(row[f"{name}-coref"], f"{name}-coref", where) for name in ("A", "B")}
+    words, sentences = _words(text, sorted({end for place in places.values() for end in place}))
+    span_of = {
+        name: _span(words, *places[name], _PRONOUN if corefers[name] else _OTHER + number)
+        for number, name in enumerate(("A", "B"))
+    }
+    pronoun = _span(words, *places["Pronoun"], _PRONOUN)._replace(choices=tuple(span_of.values()))
+    annotation = annotated(words, sentences, [pronoun, *span_of.values()])
+    return Document(text, _only_pronoun(annotation))
+
+
+def _place(row: Mapping[str, str], name: str, where: str) -> tuple[int, int]:
+    """The characters of the pronoun or a name."""
+    form, offset = row[name], row[f"{name}-offset"]
+    start = int(offset) if offset.isdecimal() else -1
+    if not form.strip() or start < 0 or row["Text"][start : start + len(form)] != form:
+        seen = row["Text"][start : start + len(form)] if start >= 0 else ""
+        raise UserError(
+            f"{where}: {name} {shown(form)} is not at offset {shown(offset)} of the text (there: {shown(seen)}); fix the row, or "
+            "leave such rows out with data.skip_bad_rows=true."
+        )
+    return start, start + len(form)
+
+
+def _flag(value: str, name: str, where: str) -> bool:
+    if value.upper() not in ("TRUE", "FALSE"):
+        raise UserError(f"{where}: {name} is {shown(value)}; expected TRUE or FALSE.")
+    return value.upper() == "TRUE"
+
+
+def _words(text: str, borders: list[int]) -> tuple[list[Word], list[int]]:
+    """Runs of letters and single other characters, none of them across a border; and the first word of each sentence."""
+    words: list[Word] = []
+    sentences: list[int] = []
+    ended = True
+    for start, end in zip([0, *borders], [*borders, len(text)], strict=True):
+        for piece in _PIECE.finditer(text, start, end):
+            spaced = piece.start() > 0 and text[piece.start() - 1].isspace()
+            if not words or (ended and spaced and piece[0][0].isupper()):
+                sentences.append(len(words))
+            words.append(Word(piece[0], piece.start(), piece.end(), "", -1, ""))
+            ended = piece[0] in _SENTENCE_END
+    return words, sentences
+
+
+def _span(words: list[Word], start: int, end: int, entity: int) -> Span:
+    inside = [number for number, word in enumerate(words) if start <= word.start and word.end <= end]
+    return Span(inside[0], inside[-1], entity)
+
+
+def _only_pronoun(annotation: Annotation) -> Annotation:
+    """The annotation, where only the pronoun, which has choices, asks for an antecedent."""
+    mentions = tuple(
+        mention if mention.choices is not None else replace(mention, anaphoric=False) for mention in annotation.mentions
+    )
+    return replace(annotation, mentions=mentions)

@@ -1,0 +1,187 @@
+"""From spans of words to mentions: the head word of each and its kind."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bertsecrets.data.example import Annotation, Mention, MentionKind, Word
+from bertsecrets.data.pronouns import PRONOUNS
+
+_ENDS_A_HEAD = frozenset(
+    [
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "for",
+        "from",
+        "with",
+        "to",
+        "into",
+        "upon",
+        "about",
+        "under",
+        "over",
+        "between",
+        "among",
+        "against",
+        "without",
+        "within",
+        "during",
+        "that",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "where",
+        "when",
+        "as",
+        "than",
+    ]
+)
+"""Words that begin what follows a head noun: prepositions and relative pronouns."""
+
+_AFTER_COMMA = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "his",
+        "her",
+        "its",
+        "their",
+        "my",
+        "your",
+        "our",
+        "one",
+        "who",
+        "whom",
+        "whose",
+        "which",
+        "of",
+        "in",
+        "at",
+    ]
+)
+"""Words that begin an apposition or a relative clause after a comma, rather than another adjective."""
+
+_POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s'"})
+_SUFFIXES = frozenset(["jr", "jr.", "sr", "sr.", "esq", "esq.", "ii", "iii", "iv", "m.d.", "ph.d."])
+_INDEFINITE = frozenset(
+    [
+        "a",
+        "an",
+        "my",
+        "your",
+        "his",
+        "her",
+        "its",
+        "our",
+        "their",
+        "this",
+        "that",
+        "these",
+        "those",
+        "some",
+        "any",
+        "no",
+    ]
+)
+_POSTMODIFIER_TAGS = ("IN", "TO", "WDT", "WP", "WRB", "V", "MD", ":", "-LRB-", ".")
+_NOMINAL_TAGS = ("NN", "PRP", "CD", "EX", "WP")
+
+
+class Span(NamedTuple):
+    """The words ``first`` to ``last`` (both inclusive) that mention an entity, and the spans offered as antecedents."""
+
+    first: int
+    last: int
+    entity: int
+    choices: tuple["Span", ...] | None = None
+
+
+def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[Span]) -> Annotation:
+    """A document with its mentions, in the order of their first words; of nested ones, the longer comes first.
+
+    Head words have the number of their entity if the document mentions it more than once.
+
+    Args:
+        words: The words; ``tag`` is empty or a tag of the Penn Treebank.
+        sentences: Index of the first word of each sentence.
+        spans: The mentions; one that occurs twice counts once.
+    """
+    ordered = sorted(dict.fromkeys(spans), key=lambda span: (span.first, -span.last, span.entity))
+    place = {(span.first, span.last, span.entity): number for number, span in enumerate(ordered)}
+    lower = {word.form for word in words if word.form.islower()}
+    times = Counter(span.entity for span in ordered)
+    begun: set[int] = set()
+    mentions: list[Mention] = []
+    entity_of: dict[int, int] = {}
+    for span in ordered:
+        inside = words[span.first : span.last + 1]
+        head = span.first + head_word([word.form for word in inside], [word.tag for word in inside])
+        kind = _kind(words, span.first, span.last, head, lower)
+        choices, anaphoric = None, span.entity in begun
+        if span.choices is not None:
+            choices = tuple(sorted(place[choice.first, choice.last, choice.entity] for choice in span.choices))
+            anaphoric = any(choice.entity == span.entity for choice in span.choices)
+        mentions.append(Mention(span.first, span.last, head, kind, span.entity, anaphoric, choices))
+        begun.add(span.entity)
+        if times[span.entity] > 1:
+            entity_of.setdefault(head, span.entity)
+    marked = (replace(word, entity=entity_of.get(number, -1)) for number, word in enumerate(words))
+    return Annotation(tuple(marked), mentions=tuple(mentions), sentences=tuple(sentences))
+
+
+def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
+    """The position of a mention's head: the last noun, pronoun or number before what modifies it from behind.
+
+    Without tags, the last word before a preposition, a relative pronoun, a bracket, or a comma that begins an apposition. A
+    final 's and the suffix of a name are no heads. In a coordination the last part has the head.
+
+    >>> head_word("a single man in possession of a good fortune".split(), [""] * 9), head_word("Jim Jones , Jr.".split(), [""] * 4)
+    (2, 1)
+    """
+    end = _end_of_core(forms, tags)
+    while end > 1 and (forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES or not _has_letter(forms[end - 1])):
+        end -= 1
+    nominal = [place for place in range(end) if tags[place].startswith(_NOMINAL_TAGS)]
+    return nominal[-1] if nominal else end - 1
+
+
+def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
+    """Number of words before the first that modifies the head from behind."""
+    noun = False
+    for place, (form, tag) in enumerate(zip(forms, tags, strict=True)):
+        after = forms[place + 1] if place + 1 < len(forms) else ""
+        if tag:
+            comma = tag == "," and tags[place + 1 : place + 2] != ["JJ"]
+            if noun and (comma or tag.startswith(_POSTMODIFIER_TAGS)):
+                return place
+            noun = noun or tag.startswith(_NOMINAL_TAGS)
+        elif (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--"))) or (
+            place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after)
+        ):
+            return place
+    return len(forms)
+
+
+def _has_letter(form: str) -> bool:
+    return any(character.isalnum() for character in form)
+
+
+def _kind(words: Sequence[Word], first: int, last: int, head: int, lower: set[str]) -> MentionKind:
+    """Pronoun, proper or nominal, by the tag of the head word, or else by its spelling.
+
+    Without tags, a capitalised head is a name unless the document has it in lower case as well, or an indefinite article or a
+    possessive comes first.
+    """
+    form, tag = words[head].form, words[head].tag
+    if tag:
+        return "pronoun" if tag.startswith(("PRP", "WP")) else "proper" if tag.startswith("NNP") else "nominal"
+    if first == last and form.lower() in PRONOUNS:
+        return "pronoun"
+    determined = head > first and words[first].form.lower() in _INDEFINITE
+    return "proper" if form[:1].isupper() and form.lower() not in lower and not determined else "nominal"

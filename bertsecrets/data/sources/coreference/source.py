@@ -1,0 +1,89 @@
+"""Documents with annotated coreference as examples, one for each document."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.sources.base import SPLIT_WORDS, SplitFiles, split_by_name
+from bertsecrets.data.sources.coreference.conll import Document, read_conll
+from bertsecrets.data.sources.coreference.gap import read_gap
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+
+_DEMO = Path(__file__).resolve().parents[2] / "demo"
+_ENDINGS = ("conll", ".tsv")
+_READERS: dict[str, Callable[[Path], Iterator[Document]]] = {".tsv": read_gap}
+_NAMED = 4
+
+
+class CoreferenceSource(SplitFiles):
+    """Every file of CoNLL-2012 (``*conll``) or of GAP (``*.tsv``) in a folder and the folders below it.
+
+    Splits go by the names of files and folders (train, dev, test). Without a development file the first of the test, the
+    unnamed and the training files stand in for it.
+
+    Args:
+        task: Names the folder.
+        root: The folder that holds the task's folder; None for the demo's documents, a part of the package.
+        skip_bad_rows: Leave out documents that are not valid, with a warning that counts them.
+
+    Raises:
+        UserError: If the folder does not exist or holds no such files, or the task has no such layout.
+    """
+
+    def __init__(self, task: Task, root: Path | None, skip_bad_rows: bool = False) -> None:
+        if task.coreference is None:
+            raise UserError(
+                f"Task '{task.name}' has no coreference layout; add a coreference section to conf/task/{task.name}.yaml."
+            )
+        root = _DEMO if root is None else root
+        if not root.is_dir():
+            raise UserError(f"data.root '{root}' is not a directory; give a folder of CoNLL-2012 or GAP files.")
+        super().__init__(task, root / task.coreference.folder, {})
+        self.skip_bad_rows = skip_bad_rows
+        self.found = _files_of(self.folder)
+
+    def has(self, split: str) -> bool:
+        return bool(self.found.get(split))
+
+    def examples(self, split: str) -> list[Example]:
+        paths = self.found.get(split, [])
+        if not paths:
+            raise UserError(
+                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its name."
+            )
+        names = ", ".join(path.name for path in paths[:_NAMED])
+        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+        rank_zero_info(f"Split '{split}' of task '{self.task.name}': {names}{more}")
+        examples: list[Example] = []
+        bad: list[str] = []
+        for path in paths:
+            before = len(examples) + len(bad)
+            for text, annotation, error in _READERS.get(path.suffix, read_conll)(path):
+                if annotation is not None:
+                    examples.append(Example(len(examples), (text,), None, (annotation,)))
+                elif error is not None and not self.skip_bad_rows:
+                    raise error
+                else:
+                    bad.append(str(error))
+            if len(examples) + len(bad) == before:
+                raise UserError(f"File '{path}' holds no documents; expected CoNLL-2012, or GAP with a header.")
+        if bad:
+            rank_zero_warn(f"{self.folder}: left out {len(bad):,} documents that are not valid; the first: {bad[0]}")
+        if not examples:
+            raise UserError(f"No document of '{self.folder}' is valid; the first: {bad[0]}")
+        return examples
+
+
+def _files_of(folder: Path) -> dict[str, list[Path]]:
+    """The files of a folder by split; raises UserError if there are none, or both kinds."""
+    paths = sorted(path for path in folder.rglob("*") if path.name.endswith(_ENDINGS) and path.is_file())
+    if not paths:
+        raise UserError(f"data.root '{folder}' holds no coreference files (*_conll, *.conll, or GAP's *.tsv).")
+    # OntoNotes has each document twice: with gold columns and with those of taggers.
+    paths = [path for path in paths if path.name.endswith("gold_conll")] or paths
+    if len({path.suffix == ".tsv" for path in paths}) > 1:
+        raise UserError(f"data.root '{folder}' holds both CoNLL-2012 and GAP files; give the folder of one kind.")
+    return split_by_name({path: str(path.relative_to(folder)) for path in paths})

@@ -1,0 +1,111 @@
+"""Cut documents that are longer than a model reads into windows, at sentence ends."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.example import Annotation, Example, Mention, Word
+
+
+class Windows(NamedTuple):
+    """Windows of documents, and how many sentences were too long for one and were cut inside."""
+
+    examples: list[Example]
+    cut_sentences: int
+
+
+def has_documents(examples: Sequence[Example]) -> bool:
+    """Whether the examples are documents, whose sentences are known."""
+    return any(annotation.sentences for example in examples for annotation in example.annotations)
+
+
+def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Windows:
+    """Cut each document into consecutive windows of as many sentences as fit.
+
+    Windows are numbered in order. A longer sentence is cut between words. Mentions that a cut divides are left out; the others,
+    and the heads of words, are those of the document as far as they lie in the window.
+
+    Args:
+        examples: Documents, of one text each.
+        tokenizer: A fast tokenizer.
+        max_length: Longest window in tokens, special tokens included.
+    """
+    encoded: Any = tokenizer(
+        [example.texts[0] for example in examples],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    budget = max_length - tokenizer.num_special_tokens_to_add()
+    pieces: list[Example] = []
+    cut_sentences = 0
+    for example, offsets in zip(examples, encoded["offset_mapping"], strict=True):
+        [annotation] = example.annotations
+        ends = [end for _, end in offsets]
+        tokens_before = [*(bisect_right(ends, word.start) for word in annotation.words), len(ends)]
+        borders, cut = _borders(annotation.sentences, tokens_before, budget)
+        cut_sentences += cut
+        pieces += [
+            _window(example, first, end, len(pieces) + number) for number, (first, end) in enumerate(pairwise(borders))
+        ]
+    return Windows(pieces, cut_sentences)
+
+
+def _borders(sentences: Sequence[int], tokens_before: Sequence[int], budget: int) -> tuple[list[int], int]:
+    """The first word of each window and the end of the last, and the number of sentences cut.
+
+    Args:
+        sentences: First word of each sentence.
+        tokens_before: Number of tokens before each word, and at the end.
+        budget: Most tokens of a window.
+    """
+    borders, cut = [0], 0
+    for start, end in pairwise((*sentences, len(tokens_before) - 1)):
+        if tokens_before[end] - tokens_before[borders[-1]] <= budget:
+            continue
+        if start > borders[-1]:
+            borders.append(start)
+        if tokens_before[end] - tokens_before[start] > budget:
+            cut += 1
+            for word in range(start + 1, end):
+                if tokens_before[word + 1] - tokens_before[borders[-1]] > budget:
+                    borders.append(word)
+    return [*borders, len(tokens_before) - 1], cut
+
+
+def _window(example: Example, first: int, end: int, index: int) -> Example:
+    """The words from ``first`` to before ``end`` as an example of its own."""
+    [annotation] = example.annotations
+    start = annotation.words[first].start
+    words = tuple(_shifted(word, start, first, end) for word in annotation.words[first:end])
+    inside = [
+        place for place, mention in enumerate(annotation.mentions) if first <= mention.first <= mention.last < end
+    ]
+    number_of = {place: number for number, place in enumerate(inside)}
+    mentions = tuple(_moved(annotation.mentions[place], first, number_of) for place in inside)
+    sentences = tuple(place - first for place in annotation.sentences if first <= place < end)
+    text = example.texts[0][start : annotation.words[end - 1].end]
+    window = Annotation(words, mentions=mentions, sentences=sentences)
+    return Example(index, (text,), example.label, (window,), example.index)
+
+
+def _shifted(word: Word, start: int, first: int, end: int) -> Word:
+    head = word.head - first if first <= word.head < end else -1
+    return replace(word, start=word.start - start, end=word.end - start, head=head)
+
+
+def _moved(mention: Mention, first: int, number_of: dict[int, int]) -> Mention:
+    choices = mention.choices
+    if choices is not None:
+        choices = tuple(number_of[place] for place in choices if place in number_of)
+    return replace(
+        mention,
+        first=mention.first - first,
+        last=mention.last - first,
+        head=mention.head - first,
+        choices=choices,
+    )

@@ -1,0 +1,103 @@
+"""The anaphors of a text: which mentions ask for an antecedent, among which words, and what the baselines answer."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from bertsecrets.data.example import Annotation, Mention, MentionKind
+from bertsecrets.measures.coreference.sieve import head_match, nearest, rule_based
+
+Candidates = Literal["earlier", "others", "words"]
+BASELINES = ("nearest", "head_match", "rule_based", "random")
+"""Baselines, in the order of ``Question.baselines``."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An anaphor and its possible answers.
+
+    Args:
+        asks: Index of its head word.
+        kind: Its kind.
+        candidates: Indices of the words to choose from, ascending.
+        right: Those that are head words of an antecedent.
+        baselines: For each of ``BASELINES``, whether its choice is right, 0 or 1; for the random one, the probability.
+    """
+
+    asks: int
+    kind: MentionKind
+    candidates: tuple[int, ...]
+    right: frozenset[int]
+    baselines: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions of a text, and what does not count.
+
+    Args:
+        questions: One for each anaphor that counts.
+        outside: Anaphors whose antecedents all lie outside of the text.
+        vanished: Anaphors without tokens, or whose antecedents have none.
+        unanswered: Mentions that ask for an antecedent among choices of which none is one (GAP).
+    """
+
+    questions: tuple[Question, ...]
+    outside: int = 0
+    vanished: int = 0
+    unanswered: int = 0
+
+
+def ask(annotation: Annotation, present: Collection[int], candidates: Candidates = "earlier") -> Asked:
+    """The questions of a text.
+
+    An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the choices that the data set
+    offers. Mentions with the same head word as the anaphor are no candidates.
+
+    Args:
+        annotation: The words and mentions.
+        present: Indices of the words that have tokens.
+        candidates: Where there are no choices: head words of ``earlier`` mentions, of all ``others``, or all other ``words``.
+    """
+    questions = []
+    outside = vanished = unanswered = 0
+    for mention in annotation.mentions:
+        if not mention.anaphoric:
+            unanswered += bool(mention.choices)
+            continue
+        options = _options(annotation, mention)
+        antecedents = [option for option in options if option.entity == mention.entity]
+        if not antecedents:
+            outside += 1
+        elif mention.head not in present or not any(option.head in present for option in antecedents):
+            vanished += 1
+        else:
+            questions.append(_question(annotation, mention, present, candidates))
+    return Asked(tuple(questions), outside, vanished, unanswered)
+
+
+def _options(annotation: Annotation, anaphor: Mention) -> list[Mention]:
+    """The mentions that may be antecedents."""
+    if anaphor.choices is not None:
+        options = [annotation.mentions[place] for place in anaphor.choices]
+    else:
+        options = [mention for mention in annotation.mentions if mention.head < anaphor.head]
+    return [mention for mention in options if mention.head != anaphor.head]
+
+
+def _question(annotation: Annotation, anaphor: Mention, present: Collection[int], candidates: Candidates) -> Question:
+    options = [option for option in _options(annotation, anaphor) if option.head in present]
+    right = frozenset(option.head for option in options if option.entity == anaphor.entity)
+    places = {option.head for option in options}
+    if anaphor.choices is None and candidates == "words":
+        places = set(present)
+    elif anaphor.choices is None and candidates == "others":
+        places = {mention.head for mention in annotation.mentions if mention.head in present}
+    places.discard(anaphor.head)
+    chosen = (
+        nearest(anaphor, options),
+        head_match(anaphor, options, annotation.words),
+        rule_based(anaphor, options, annotation.words),
+    )
+    answers = (float(mention is not None and mention.head in right) for mention in chosen)
+    return Question(anaphor.head, anaphor.kind, tuple(sorted(places)), right, (*answers, len(right) / len(places)))

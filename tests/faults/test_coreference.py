@@ -1,0 +1,93 @@
+"""Coreference files that cannot be read, and texts without coreference."""
+
+from pathlib import Path
+
+from faults.cases import LATE, Case, Outcome, analyze, parametrized
+from faults.runner import Warm
+from faults.test_tasks_and_texts import FRESH, JUNK, sentences, tsv, written
+
+HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
+SNIPPET = "x-1\tAnn met Zoe. She laughed.\tShe\t13\tAnn\t0\tTRUE\tZoe\t8\tFALSE\tu"
+OF_DOCUMENTS = {**FRESH, "task": "coreference", "data": "coreference", "measure": "[coreference]"}
+FEW_SAMPLES = {"measure.coreference.replicates": 5}
+
+
+def story(first: str = "(0)", second: str = "(0)", count: int = 4) -> str:
+    """Documents of one sentence, with the coreference of two of its words."""
+    rows = (("Ann", first), ("said", "_"), ("she", second), ("slept", "_"))
+    return "".join(
+        f"#begin document (d{number}); part 0\n"
+        + "".join(f"d{number}\t0\t{place}\t{form}\t_\t{cell}\n" for place, (form, cell) in enumerate(rows))
+        + "\n#end document\n"
+        for number in range(count)
+    )
+
+
+def documents(name: str, sentence: str, content: str | bytes, file: str = "toy.conll", **settings: object) -> Case:
+    words = analyze(**{**OF_DOCUMENTS, **settings})
+    return Case(f"coreference-{name}", words, sentence, arrange=written(f"data/{file}", content), leaves=LATE)
+
+
+def runs(
+    name: str, content: str, file: str = "toy.conll", text: str = "attends most to an antecedent", **settings: object
+) -> Case:
+    def check(folder: Path, outcome: Outcome) -> None:
+        [page] = folder.glob("outputs/**/report.html")
+        assert text in page.read_text(encoding="utf-8")
+
+    words = analyze(**{**OF_DOCUMENTS, **FEW_SAMPLES, **settings})
+    return Case(f"coreference-{name}", words, "Report", 0, arrange=written(f"data/{file}", content), check=check)
+
+
+FILES = [
+    documents("unclosed", r"toy\.conll:2: mention \(0 is not closed in its sentence; fix the brackets", story("(0")),
+    documents("unopened", r"toy\.conll:4: 0\) closes a mention that is not open", story(second="(0)|0)")),
+    documents("no-brackets", r"toy\.conll:2: coreference 'zero'; expected brackets such as", story("zero")),
+    documents("few-columns", r"toy\.conll:2: 2 columns, expected at least 5", "#begin document (d)\nAnn\t(0)\n"),
+    documents("binary", r"toy\.conll' is not UTF-8", JUNK),
+    documents("empty", r"holds no documents; expected CoNLL-2012", ""),
+    documents("no-files", r"holds no coreference files", "x", "readme.txt"),
+    documents(
+        "all-bad", r"No document of .* is valid; the first: .*toy\.conll:2", story("(0"), data__skip_bad_rows="true"
+    ),
+    documents("first-mentions-only", r"No mention of the 4 texts has an antecedent", story(second="(1)")),
+    documents("no-mentions", r"needs annotated mentions, but these examples have none", story("_", "_")),
+    documents(
+        "gap-offset",
+        r"gap\.tsv:2: A 'Ann' is not at offset '1' of the text",
+        f"{HEADER}\n{SNIPPET}\n".replace("\t0\tTRUE", "\t1\tTRUE"),
+        "gap.tsv",
+    ),
+    documents(
+        "gap-column",
+        r"gap\.tsv:1: column 'B-coref' of GAP is missing",
+        f"{HEADER}\n{SNIPPET}\n".replace("B-coref", "B"),
+        "gap.tsv",
+    ),
+    documents("gap-fields", r"gap\.tsv:2: 2 fields, expected at least 10", f"{HEADER}\nx-1\tAnn\n", "gap.tsv"),
+    documents(
+        "candidates",
+        r"Unknown measure\.coreference\.candidates 'all'; valid names: earlier, others, words",
+        story(),
+        **{"measure.coreference.candidates": "all"},
+    ),
+    documents("dependency", r"The words of these 4 texts have no dependencies", story(), measure="[dependency]"),
+    documents("features", r"Feature '\w+' matches nothing in the 4 examples", story(), measure="[features]"),
+    documents("tokens", r"(Feature|Pair) '\w+' matches nothing in the 4 examples", story(), measure="[token_to_token]"),
+    runs("whole", story()),
+    runs("one-document", story(count=1), text="too few for halves"),
+    runs("one-bad", story("(0", count=1) + story(count=3), data__skip_bad_rows="true"),
+    runs("gap", "\n".join([HEADER, SNIPPET, SNIPPET, ""]), "gap.tsv"),
+    Case(
+        "coreference-of-labelled-task",
+        analyze(**{**FRESH, "measure": "[coreference]"}),
+        r"Measure 'coreference' needs annotated words, but these examples have none",
+        arrange=tsv(sentences(8)),
+        leaves=LATE,
+    ),
+]
+
+
+@parametrized(FILES)
+def test_coreference(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm.check(case, tmp_path)

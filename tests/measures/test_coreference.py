@@ -1,0 +1,402 @@
+"""Coreference heads against a naive loop over mentions, by hand, and from documents to the report."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from data.toy import wordpiece
+from measures.naive import bert_tokenizer, maps
+from numpy.typing import NDArray
+
+from bertsecrets.data.example import Annotation, Example, Mention, MentionKind, Word
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.windows import windows
+from bertsecrets.errors import UserError
+from bertsecrets.measures.coreference.measure import KINDS, Coreference
+from bertsecrets.measures.coreference.questions import ask
+from bertsecrets.measures.coreference.record import CoreferenceRecord
+from bertsecrets.measures.coreference.sieve import agreement_of, head_match, nearest, rule_based
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
+
+Array = NDArray[np.float64]
+
+
+def text_of(marked: str, tags: str = "", choices: tuple[int, ...] | None = None) -> Example:
+    """A text from words with /entity/kind behind head words of one-word mentions: n, p (proper) or o (pronoun)."""
+    kinds: dict[str, MentionKind] = {"n": "nominal", "p": "proper", "o": "pronoun"}
+    words, mentions, start = [], [], 0
+    seen: set[int] = set()
+    for number, piece in enumerate(marked.split()):
+        form, *rest = piece.split("/")
+        words.append(Word(form, start, start + len(form), "", -1, "", tag=tags.split()[number] if tags else ""))
+        start += len(form) + 1
+        if rest:
+            entity = int(rest[0])
+            mentions.append(Mention(number, number, number, kinds[rest[1]], entity, entity in seen))
+            seen.add(entity)
+    if choices is not None:
+        last = mentions[-1]
+        mentions[-1] = Mention(last.first, last.last, last.head, last.kind, last.entity, True, choices)
+    return Example(0, (" ".join(word.form for word in words),), None, (Annotation(tuple(words), (), tuple(mentions)),))
+
+
+def demo(max_length: int = 128) -> EncodedSplit:
+    """The demo documents, cut into windows if ``max_length`` is short."""
+    documents = make_source(SourceConfig(), task("demo_coreference")).examples("validation")
+    return EncodedSplit(windows(documents, bert_tokenizer(), max_length).examples, bert_tokenizer(), max_length)
+
+
+def fed(measure: Coreference, split: EncodedSplit, sizes: tuple[int, ...]) -> list[list[Array]]:
+    """Feed random maps, which depend on a window's position alone, in batches; the maps ``[L, H, T, T]`` of each window."""
+    measure.prepare(split)
+    layers, heads, _ = measure.total_LHC.shape
+    everything: list[list[Array]] = []
+    start = 0
+    for size in sizes:
+        batch = split[range(start, start + size)]
+        width = batch.input_ids_BS.shape[1]
+        attention_LBHQK = torch.zeros(layers, size, heads, width, width, dtype=torch.float64)
+        for row, length in enumerate(batch.lengths_B.tolist()):
+            single = split[[start + row]]
+            own = [maps(single, heads, seed=100 * layer + start + row)[0] for layer in range(layers)]
+            attention_LBHQK[:, row, :, :length, :length] = torch.stack(own)
+            everything.append([map_HQK.numpy() for map_HQK in own])
+        for layer in range(layers):
+            measure.update(layer, attention_LBHQK[layer], batch)
+        start += size
+    return everything
+
+
+def naive(split: EncodedSplit, place: int, map_HTT: Array) -> list[tuple[str, list[bool]]]:
+    """Kind, and for each head whether the answer is right, of each anaphor of a window; earlier mentions as candidates."""
+    [annotation] = split.examples[place].annotations
+    word_of = list(split.rows[place].words)
+    tokens_of = [[token for token, word in enumerate(word_of) if word == i] for i in range(len(annotation.words))]
+    answers = []
+    for anaphor in annotation.mentions:
+        earlier = [m for m in annotation.mentions if m.head < anaphor.head and tokens_of[m.head]]
+        if not anaphor.anaphoric or not tokens_of[anaphor.head]:
+            continue
+        if not any(m.entity == anaphor.entity for m in earlier):
+            continue
+        right = []
+        for token in map_HTT:
+            score = {
+                m.head: np.mean(
+                    [sum(token[query, key] for key in tokens_of[m.head]) for query in tokens_of[anaphor.head]]
+                )
+                for m in earlier
+            }
+            best = max(sorted(score), key=lambda head: score[head])
+            right.append(any(m.head == best and m.entity == anaphor.entity for m in earlier))
+        answers.append((anaphor.kind, right))
+    return answers
+
+
+@pytest.mark.parametrize("max_length", [24, 128])
+def test_the_demo_equals_a_naive_implementation(max_length: int) -> None:
+    split = demo(max_length)
+    measure = Coreference(2, 2, replicates=3)
+    layers = fed(measure, split, (5, len(split) - 5))
+    grid = measure.compute()
+    rows: dict[tuple[str, int], dict[int, list[list[bool]]]] = {}
+    for place, maps_L in enumerate(layers):
+        for layer, map_HTT in enumerate(maps_L):
+            for kind, right in naive(split, place, map_HTT):
+                for name in ("all", kind):
+                    by_document = rows.setdefault((name, layer), {})
+                    document = split.examples[place].document
+                    assert document is not None
+                    by_document.setdefault(document, []).append(right)
+    assert {name for name, _ in rows} == set(KINDS)
+    for (name, layer), by_document in rows.items():
+        correct_NH = np.array([np.sum(answers, 0) for answers in by_document.values()])
+        count_N = np.array([len(answers) for answers in by_document.values()])
+        share_H = correct_NH.sum(0) / count_N.sum()
+        column = KINDS.index(name)
+        assert grid.value_LHC[layer, :, column].numpy() == pytest.approx(share_H, abs=1e-12)
+        assert grid.count_LHC[layer, 0, column] == count_N.sum()
+        squares = ((correct_NH - share_H * count_N[:, None]) ** 2).sum(0)
+        error_H = np.sqrt(len(count_N) / (len(count_N) - 1) * squares) / count_N.sum()
+        assert grid.stderr_LHC[layer, :, column].numpy() == pytest.approx(error_H, abs=1e-9)
+
+
+def test_attention_by_hand() -> None:
+    # Tokens: [CLS] man cat dog he did ##n [SEP]; "didn" is two tokens.
+    example = text_of("man/1/n cat/2/n didn/1/p saw eats/1/n")
+    split = EncodedSplit([example], wordpiece(), 32)
+    assert list(split.rows[0].words) == [-1, 0, 1, 2, 2, 3, 4, -1]
+    attention = torch.zeros(1, 3, 8, 8)
+    # From "didn", on average: head 0 man .3, cat .2; head 1 cat .3, man .2; from its first token alone both the other way.
+    attention[0, 0, 3, 1], attention[0, 0, 3, 2], attention[0, 0, 4, 1] = 0.1, 0.4, 0.5
+    attention[0, 1, 3, 2], attention[0, 1, 3, 1], attention[0, 1, 4, 2] = 0.1, 0.4, 0.5
+    # From "eats": head 0 "didn" .2 + .2, cat .3; head 1 cat .5; head 2 the last word itself, then saw, then man.
+    attention[0, 0, 6, 3], attention[0, 0, 6, 4], attention[0, 0, 6, 2] = 0.2, 0.2, 0.3
+    attention[0, 1, 6, 2] = 0.5
+    attention[0, 2, 6, 6], attention[0, 2, 6, 5], attention[0, 2, 6, 1] = 0.6, 0.3, 0.1
+    attention[0, 2, 3, 6], attention[0, 2, 3, 1] = 0.7, 0.1
+    expected = {
+        "earlier": {"proper": [1, 0, 1], "nominal": [1, 0, 1]},
+        # "didn" attends most to the later mention in head 2, which is no antecedent.
+        "others": {"proper": [1, 0, 0], "nominal": [1, 0, 1]},
+        "words": {"proper": [1, 0, 0], "nominal": [1, 0, 0]},
+    }
+    for candidates, shares in expected.items():
+        measure = Coreference(1, 3, candidates=candidates, replicates=1)  # type: ignore[arg-type]
+        batch = split[[0]]
+        measure.prepare(split)
+        measure.update(0, attention, batch)
+        grid = measure.compute()
+        for kind, share in shares.items():
+            assert grid.column(kind)[0].tolist() == share, (candidates, kind)
+        assert grid.count_LHC[0, 0].tolist() == [2, 0, 1, 1]
+        # One document has no error, and cannot be halved.
+        assert grid.stderr_LHC[0, 0].isnan().all()
+        record = CoreferenceRecord.read(measure.extras(grid, torch.nn.Identity()))
+        assert record is not None
+        assert record.kinds == []
+
+
+def test_questions_by_hand() -> None:
+    [annotation] = text_of("man/1/n cat/2/n cat/3/n he/1/o cat/2/n she/4/o").annotations
+    asked = ask(annotation, set(range(6)))
+    he, cat = asked.questions
+    assert (he.asks, he.candidates, he.right) == (3, (0, 1, 2), frozenset({0}))
+    # Nearest: cat (wrong); head match: none; rules: man, cat and cat agree, the nearest is wrong; random: 1 of 3.
+    assert he.baselines == (0.0, 0.0, 0.0, pytest.approx(1 / 3))
+    # Nearest: he; head match and rules: the nearest cat, of another entity; random: 1 of 4.
+    assert cat.baselines == (0.0, 0.0, 0.0, 0.25)
+    assert cat.candidates == (0, 1, 2, 3)
+    gone = ask(annotation, {1, 2, 3, 4, 5})
+    assert ([question.asks for question in gone.questions], gone.vanished, gone.outside) == ([4], 1, 0)
+    cut = Annotation(annotation.words, mentions=annotation.mentions[1:])
+    assert (ask(cut, set(range(6))).outside, len(ask(cut, set(range(6))).questions)) == (1, 1)
+
+
+def test_offered_choices_are_the_candidates_before_and_after() -> None:
+    [annotation] = text_of("Zoe/2/p saw Ann/1/p him/3/o his/1/o", choices=(0, 1)).annotations
+    [question] = ask(annotation, set(range(5)), "words").questions
+    assert (question.candidates, question.right) == ((0, 2), frozenset({2}))
+    assert question.baselines == (1.0, 0.0, 1.0, 0.5)
+    [neither] = text_of("Zoe/2/p saw Ann/1/p his/3/o", choices=(0, 1)).annotations
+    unasked = Mention(3, 3, 3, "pronoun", 3, False, (0, 1))
+    asked = ask(Annotation(neither.words, mentions=(*neither.mentions[:2], unasked)), set(range(4)))
+    assert (asked.questions, asked.unanswered) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        # The same words, though farther away and of another gender than the nearest.
+        ("she/1/o he/2/o she/3/o", 0),
+        # The same head word.
+        ("Dog/1/n he/2/o dog/3/n", 0),
+        # Gender: he is not she; a woman is neither he nor it.
+        ("man/1/n woman/2/n he/3/o", 0),
+        ("man/1/n woman/2/n she/3/o", 1),
+        # Number: they are several.
+        ("dogs/1/n woman/2/n they/3/o", 0),
+        # Person: I am no third person, so the nearest of all is taken.
+        ("dog/1/n woman/2/n I/3/o", 1),
+        # A name's gender is unknown, so it agrees.
+        ("man/1/n Ann/2/p he/3/o", 1),
+        # It is no man.
+        ("tree/1/n man/2/n he/3/o it/4/o", 0),
+    ],
+)
+def test_rules_by_hand(text: str, chosen: int) -> None:
+    [annotation] = text_of(text).annotations
+    *earlier, anaphor = annotation.mentions
+    answer = rule_based(anaphor, earlier, annotation.words)
+    assert answer is earlier[chosen]
+
+
+def test_simple_baselines_by_hand() -> None:
+    [annotation] = text_of("cat/1/n dog/2/n Cat/3/n dog/4/n").annotations
+    *earlier, last = annotation.mentions
+    assert nearest(last, earlier) is earlier[2]
+    assert head_match(last, earlier, annotation.words) is earlier[1]
+    assert head_match(last, earlier[2:], annotation.words) is None
+    assert nearest(last, []) is None
+    assert rule_based(last, [], annotation.words) is None
+    # Equally near on both sides: the earlier.
+    assert nearest(earlier[1], [earlier[2], earlier[0]]) is earlier[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "kind", "agreement"),
+    [
+        ("his", "", "pronoun", (3, "singular", "masculine")),
+        ("Our", "", "pronoun", (1, "plural", None)),
+        ("Mrs. Dalloway", "", "proper", (3, "singular", "feminine")),
+        ("the two dogs", "", "nominal", (3, "plural", None)),
+        ("the boss", "", "nominal", (3, "singular", None)),
+        ("Jane and Elizabeth", "", "proper", (3, "plural", None)),
+        ("James", "", "proper", (3, "singular", None)),
+        ("his sisters", "PRP$ NNS", "nominal", (3, "plural", None)),
+        ("the fish", "DT NNS", "nominal", (3, "plural", None)),
+        ("the glass", "DT NN", "nominal", (3, "singular", None)),
+    ],
+)
+def test_agreement_by_hand(words: str, tags: str, kind: MentionKind, agreement: tuple[Any, ...]) -> None:
+    forms = words.split()
+    annotated = [
+        Word(form, 0, 0, "", -1, "", tag=tag)
+        for form, tag in zip(forms, tags.split() or [""] * len(forms), strict=True)
+    ]
+    assert agreement_of(Mention(0, len(forms) - 1, len(forms) - 1, kind, 0, False), annotated) == agreement
+
+
+def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
+    split = demo(48)
+    batched, single = (Coreference(2, 3, replicates=400, seed=5) for _ in range(2))
+    fed(batched, split, (3, len(split) - 3))
+    fed(single, split, (1,) * len(split))
+    # Batches, and so processes, do not matter.
+    assert torch.equal(batched.correct_NLHT, single.correct_NLHT)
+    extras = batched.extras(batched.compute(), torch.nn.Identity())
+    assert extras == single.extras(single.compute(), torch.nn.Identity())
+    record = CoreferenceRecord.read(extras)
+    assert record is not None
+    assert (record.documents, record.windows) == (24, len(split))
+    assert record.outside > 0
+    order = np.random.default_rng(5).permutation(24)
+    chooses, scores = (alone(split, set(half.tolist())) for half in (order[0::2], order[1::2]))
+    for kind in record.kinds:
+        shares = chooses.compute().column(kind.kind).numpy()
+        layer, head = np.unravel_index(shares.argmax(), shares.shape)
+        assert (kind.layer, kind.head) == (layer, head)
+        held_out = scores.compute()
+        assert kind.accuracy == pytest.approx(held_out.column(kind.kind)[layer, head].item())
+        assert kind.count == held_out.count_LHC[0, 0, KINDS.index(kind.kind)]
+        overall = record.kinds[0]
+        assert kind.one_head == pytest.approx(held_out.column(kind.kind)[overall.layer, overall.head].item())
+        assert kind.chosen_on_all == pytest.approx(batched.compute().column(kind.kind).max().item())
+        assert kind.low <= kind.accuracy <= kind.high
+        for place, baseline in enumerate(kind.baselines):
+            questions = [
+                question
+                for example, row in zip(split.examples, split.rows, strict=True)
+                if example.document in order[1::2]
+                for question in ask(example.annotations[0], set(row.words)).questions
+                if kind.kind in ("all", question.kind)
+            ]
+            share = np.mean([question.baselines[place] for question in questions])
+            assert baseline.accuracy == pytest.approx(share)
+            assert baseline.gain == pytest.approx(kind.accuracy - baseline.accuracy)
+    # As wide as the standard error over documents says, about.
+    everyone = record.kinds[0]
+    error = scores.compute().stderr_LHC[everyone.layer, everyone.head, 0].item()
+    assert (everyone.high - everyone.low) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_record_is_that_of_all_processes() -> None:
+    split = demo(48)
+    whole, one, other = (Coreference(1, 2, replicates=5) for _ in range(3))
+    for measure, places in (
+        (whole, range(len(split))),
+        (one, range(0, len(split), 2)),
+        (other, range(1, len(split), 2)),
+    ):
+        measure.prepare(split)
+        for place in places:
+            batch = split[[place]]
+            measure.update(0, maps(batch, 2, seed=place), batch)
+
+    def gather(state: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
+        [name] = [name for name in one._defaults if getattr(one, name) is state]
+        return [state, getattr(other, name)]
+
+    one.dist_sync_fn, one.distributed_available_fn = gather, lambda: True
+    grids = one.compute(), whole.compute()
+    # After compute, the states are those of one process again.
+    assert not torch.equal(one.seen_E, whole.seen_E)
+    assert torch.equal(grids[0].value_LHC, grids[1].value_LHC)
+    assert one.extras(grids[0], torch.nn.Identity()) == whole.extras(grids[1], torch.nn.Identity())
+
+
+def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
+    """The measure on some documents only, fed with the maps that :func:`fed` makes."""
+    measure = Coreference(2, 3, replicates=1)
+    measure.prepare(split)
+    for place, example in enumerate(split.examples):
+        if example.document in documents:
+            batch = split[[place]]
+            for layer in range(2):
+                measure.update(layer, maps(batch, 3, seed=100 * layer + place), batch)
+    return measure
+
+
+def test_only_first_windows_count_the_papers_way() -> None:
+    split = demo(24)
+    measure = Coreference(1, 1, windows="first", replicates=1)
+    fed(measure, split, (len(split),))
+    first = [
+        place
+        for place, example in enumerate(split.examples)
+        if place == 0 or split.examples[place - 1].document != example.document
+    ]
+    expected = sum(
+        len(ask(split.examples[place].annotations[0], set(split.rows[place].words)).questions) for place in first
+    )
+    assert measure.compute().count_LHC[0, 0, 0] == expected
+
+
+def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
+    split = demo()
+    measure = Coreference(1, 2, replicates=20)
+    fed(measure, split, (len(split),))
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    grid = measure.compute()
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    run.write_json(run.extras_path("coreference"), {"model": measure.extras(grid, torch.nn.Identity())})
+    view = MeasureView(run, measure.declaration())
+    section = Coreference.describe(view)
+    record = CoreferenceRecord.read(view.extras)
+    assert section is not None
+    assert record is not None
+    table, differences = section.tables
+    names = ["nearest mention", "head match", "rule-based", "random mention"]
+    assert [row[0] for row in table.rows][:4] == names
+    assert [row[0] for row in differences.rows] == [f"minus {name}" for name in names]
+    first = record.kinds[0]
+    assert str(table.rows[5][1]).startswith(f"{100 * first.accuracy:.1f} [")
+    assert str(table.rows[2][1]).startswith(f"{100 * first.baselines[2].accuracy:.1f} [")
+    assert [block.name for block in section.figures] == ["coreference", "coreference_heads"]
+    assert f"antecedent for {100 * first.accuracy:.1f} %" in section.findings[0]
+    compared = Coreference.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
+    assert compared is not None
+    [kinds] = compared.tables
+    text = f"{100 * first.accuracy:.1f} l00h0{first.head} ({100 * first.baselines[2].accuracy:.1f})"
+    assert list(kinds.rows[0]) == ["all mentions", text, text]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"candidates": "mentions"},
+            "Unknown candidates 'mentions' of the coreference measure; valid names: earlier, others",
+        ),
+        ({"windows": "second"}, "Unknown windows 'second' of the coreference measure"),
+        ({"replicates": 0}, "replicates of the coreference measure is 0; expected a whole number from 1"),
+    ],
+)
+def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Coreference(1, 1, **wrong)
+
+
+def test_texts_without_mentions_or_antecedents_are_reported() -> None:
+    with pytest.raises(UserError, match="needs annotated mentions, but these examples have none; use task=demo_coref"):
+        Coreference(1, 1).prepare(EncodedSplit([text_of("the cat")], wordpiece(), 32))
+    with pytest.raises(
+        UserError, match=r"No mention of the 1 texts has an antecedent in its text \(0 have one outside\)"
+    ):
+        Coreference(1, 1).prepare(EncodedSplit([text_of("cat/1/n dog/2/n")], wordpiece(), 32))
