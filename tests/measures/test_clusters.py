@@ -21,7 +21,13 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters import divergence
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence, pairwise_divergence, sums_of_block
-from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
+from bertsecrets.measures.clusters.geometry import (
+    groups_of,
+    in_the_plane,
+    layers_are_close,
+    same_label_is_close,
+    stability,
+)
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.results.run import Run
@@ -38,9 +44,9 @@ def double_loop(texts: list[Array], smoothing: float = 0.0) -> Array:
         mixed = map_NTT * (1 - smoothing) + smoothing / map_NTT.shape[-1]
         rows += map_NTT.shape[-1]
         for first in range(count):
-            for second in range(count):
+            for second in range(first + 1, count):
                 total[first, second] += (jensenshannon(mixed[first], mixed[second], axis=-1) ** 2).sum()
-    return total / rows
+    return (total + total.T) / rows
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.001]))
@@ -201,6 +207,17 @@ def test_a_group_is_as_stable_as_it_is_found_again() -> None:
     assert group_N.tolist() == [1, 1, 0, 0, 0]
     # The larger group keeps two of its three heads, the smaller is two of three.
     assert stability(group_N, [same, other]) == pytest.approx([(1 + 2 / 3) / 2, (1 + 2 / 3) / 2])
+
+
+def test_heads_of_one_class_are_close_or_not() -> None:
+    label_N = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
+    apart_NN = (label_N[:, None] != label_N) + 0.1 * ~np.eye(10, dtype=bool)
+    within, between, p = same_label_is_close(apart_NN, label_N, 200, seed=0)
+    assert (within, between) == (pytest.approx(0.1), pytest.approx(1.1))
+    # Of the 252 ways to split ten heads into halves, two are as close.
+    assert p == pytest.approx(2 / 252, abs=0.02)
+    assert same_label_is_close(apart_NN, np.repeat([0, 1], 5), 200, seed=0)[2] > 0.2
+    assert np.isnan(same_label_is_close(apart_NN, np.arange(10), 10, seed=0)[2])
 
 
 def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> None:
