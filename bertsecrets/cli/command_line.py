@@ -193,7 +193,7 @@ def _run_sweep(task: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
     return sweep.close(_compare)
 
 
-def _compare(folder: Path, paper: bool) -> None:
+def _compare(folder: Path, paper: bool | str) -> None:
     # Matplotlib takes a second to import.
     from bertsecrets.cli.pages import compare_sweep
 

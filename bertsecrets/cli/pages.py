@@ -8,7 +8,7 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.errors import UserError
-from bertsecrets.papers.kovaleva2019.page import write_paper
+from bertsecrets.papers.pages import PAGES
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
@@ -71,27 +71,33 @@ def compare_runs(config: DictConfig) -> list[Path]:
     trusted = trusted_classes(settings)
     pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
     if keys.paper:
-        pages.append(write_paper(runs, folder, unfinished))
+        pages.append(PAGES[paper_name(keys.paper)][1](runs, folder, unfinished))
     for line in (*left_out(unfinished), *(f"Comparison: {page}" for page in pages)):
         Console().print(line, soft_wrap=True)
     return pages
 
 
-def compare_sweep(folder: Path, *, paper: bool, trusted: list[str] | None = None) -> list[Path]:
-    """Write the pages that compare a sweep's finished runs into its folder ``comparison``; none for fewer than two runs.
+def paper_name(paper: bool | str) -> str:
+    """Name of the paper that a setting asks for; empty for none."""
+    return ("kovaleva2019" if paper else "") if isinstance(paper, bool) else paper
+
+
+def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
+    """Write the pages that compare a sweep's finished runs into its folder ``comparison``; one run only gets a paper's page.
 
     Args:
         folder: Folder of the sweep.
-        paper: Whether to also make the page that follows Kovaleva et al.
+        paper: The paper whose page is made as well, or whether to make that of Kovaleva et al.
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     runs, unfinished = find_runs([str(folder)])
-    if len(runs) < 2:
-        return []
-    same_size = len({run.size for run in runs if run.size is not None}) < 2
     target = folder / "comparison"
-    pages = [write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ())]
-    if paper or (target / "dark_secrets.html").is_file():
-        check_sizes(runs)
-        pages.append(write_paper(runs, target, unfinished))
+    pages = []
+    if len(runs) > 1:
+        same_size = len({run.size for run in runs if run.size is not None}) < 2
+        pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
+    for name, (page, write) in PAGES.items():
+        if name == paper_name(paper) or (target / page).is_file():
+            check_sizes(runs)
+            pages.append(write(runs, target, unfinished))
     return pages

@@ -38,6 +38,10 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
+Paper = bool | Literal["kovaleva2019", "clark2019"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019 or clark2019"
+
+
 class ReportSettings(Settings):
     """The ``report`` section."""
 
@@ -55,7 +59,7 @@ class SweepSettings(Settings):
     """The ``sweep`` section of ``train.py``."""
 
     compare: bool = Field(default=True, description=_SWITCH)
-    paper: bool = Field(default=False, description=_SWITCH)
+    paper: Paper = Field(default=False, description=_PAPER)
 
 
 class CommonKeys(Settings):
@@ -121,7 +125,7 @@ class AnalyzeKeys(CommonKeys):
         default=None, description="a folder, a list of folders, or null"
     )
     compare_heads: bool = Field(default=True, description=_SWITCH)
-    paper: bool = Field(default=False, description=_SWITCH)
+    paper: Paper = Field(default=False, description=_PAPER)
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")

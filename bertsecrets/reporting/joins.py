@@ -1,24 +1,29 @@
 """Sections that combine two experiments of one run; no other part of a report names experiments."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from bertsecrets.ablation.section import single_heads
 from bertsecrets.ablation.verdicts import NEEDED
+from bertsecrets.measures.clusters.geometry import same_label_is_close
+from bertsecrets.measures.clusters.record import ClusterRecord
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
+from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.gallery import MapPanel, gallery
 from bertsecrets.results.figures.gradients import gradient_against_drift
+from bertsecrets.results.figures.head_space import classed_heads
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
-from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.sections import correlation_in_words
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 
 Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
 
 _GALLERY_TOKENS = 40
+_PERMUTATIONS = 2000
 
 
 def gradients_and_drift(
@@ -132,7 +137,59 @@ def maps_of_changed_heads(
     )
 
 
-JOINS: tuple[Join, ...] = (gradients_and_drift, drift_and_ablation, maps_of_changed_heads)
+def distances_and_classes(
+    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
+) -> Section | None:
+    """Whether heads that attend alike are of one class; None without distances, or without classes of heads."""
+    record = ClusterRecord.read(views["clusters"].extras) if "clusters" in sections else None
+    if record is None:
+        return None
+    kinds = {declaration.name: experiment_of(declaration) for declaration in views["clusters"].run.declarations()}
+    # Of a head with several classes, the first is drawn.
+    classes = {
+        heading: [text.split(",")[0] for row in text_LH for text in row]
+        for name, view in views.items()
+        if name in kinds
+        for heading, text_LH in kinds[name].classes(view).items()
+    }
+    classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(record.points)}
+    if not classes:
+        return None
+    figure = classed_heads(
+        record.points,
+        classes,
+        title="What heads that attend alike do",
+        note=f"distances between heads by multidimensional scaling, stress {number(record.stress, 2)}; in brackets: heads",
+    )
+    tests = [
+        (heading, closeness)
+        for heading, class_N in classes.items()
+        if (closeness := _closeness(record, class_N)) is not None
+    ]
+    caption = "The heads of the section on groups of heads, coloured by what other experiments found."
+    return Section(
+        "Groups of heads and what they do",
+        [
+            f"Heads of one {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to heads of "
+            f"another: {number(within)} and {number(between)} nats (permutation test, p "
+            f"{text if (text := p_value(p)).startswith('<') else f'= {text}'})."
+            for heading, (within, between, p) in tests
+        ],
+        figures=[FigureBlock("clusters_classes", figure, caption, "Heads as points in the plane, by class.")],
+    )
+
+
+def _closeness(record: ClusterRecord, class_N: Sequence[str]) -> tuple[float, float, float] | None:
+    """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of two."""
+    kept = [head for head, label in enumerate(class_N) if label != MISSING]
+    label_N = np.unique([class_N[head] for head in kept], return_inverse=True)[1] if kept else np.zeros(0, int)
+    if (np.bincount(label_N, minlength=1) > 1).sum() < 2:
+        return None
+    distance_NN = np.asarray(record.distances)[np.ix_(kept, kept)]
+    return same_label_is_close(distance_NN, label_N, _PERMUTATIONS, seed=0)
+
+
+JOINS: tuple[Join, ...] = (gradients_and_drift, drift_and_ablation, maps_of_changed_heads, distances_and_classes)
 """The joins of a run's report, in the order of their sections."""
 
 READ_TASK = frozenset({gradients_and_drift, drift_and_ablation})

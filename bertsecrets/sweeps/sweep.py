@@ -87,14 +87,14 @@ class Sweep:
         records: Folder of this invocation's job records.
         objective: Name of the score shown for each job.
         compares: Whether the sweep ends with a page that compares its runs.
-        paper: Whether it also ends with a page that follows Kovaleva et al.
+        paper: The paper whose page it also ends with; true for Kovaleva et al., false for none.
     """
 
     folder: Path
     records: Path
     objective: str
     compares: bool
-    paper: bool
+    paper: bool | str
 
     def overrides(self) -> list[str]:
         """Hydra's settings for this sweep, to be added to those of the user."""
@@ -115,7 +115,7 @@ class Sweep:
         started = [map(int, path.read_text("utf-8").split()) for path in self.records.glob("*.process")]
         ask_to_end([process for process, starter in started if starter != os.getpid()], number)
 
-    def close(self, compare: Callable[[Path, bool], object]) -> list[JobRecord]:
+    def close(self, compare: Callable[[Path, bool | str], object]) -> list[JobRecord]:
         """Print the table of jobs, compare their runs, and return their records.
 
         Args:
@@ -187,7 +187,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         records,
         config.objective or "score",
         compares=bool(ending.get("compare", False)),
-        paper=bool(ending.get("paper", False)),
+        paper=ending.get("paper", False),
     )
 
 

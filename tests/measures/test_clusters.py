@@ -19,8 +19,15 @@ from scipy.spatial.distance import jensenshannon
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.clusters.divergence import pairwise_divergence
-from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
+from bertsecrets.measures.clusters import divergence
+from bertsecrets.measures.clusters.divergence import PairwiseDivergence, pairwise_divergence, sums_of_block
+from bertsecrets.measures.clusters.geometry import (
+    groups_of,
+    in_the_plane,
+    layers_are_close,
+    same_label_is_close,
+    stability,
+)
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.results.run import Run
@@ -37,9 +44,9 @@ def double_loop(texts: list[Array], smoothing: float = 0.0) -> Array:
         mixed = map_NTT * (1 - smoothing) + smoothing / map_NTT.shape[-1]
         rows += map_NTT.shape[-1]
         for first in range(count):
-            for second in range(count):
+            for second in range(first + 1, count):
                 total[first, second] += (jensenshannon(mixed[first], mixed[second], axis=-1) ** 2).sum()
-    return total / rows
+    return (total + total.T) / rows
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.001]))
@@ -81,6 +88,46 @@ def test_divergence_is_a_symmetric_number_from_0_to_ln_2_with_many_columns() -> 
     assert sum_NN.max() <= 70 * np.log(2) + 1e-4
     expected = (jensenshannon(map_NTT[0].double(), map_NTT[1].double(), axis=-1) ** 2).sum()
     assert sum_NN[0, 1].item() / 70 == pytest.approx(expected / 70, abs=1e-6)
+
+
+def test_the_sums_of_a_block_are_those_of_the_logarithm() -> None:
+    block = torch.logspace(-30, 0, 4000).repeat(2, 1)
+    block[1] = torch.rand(4000, generator=torch.Generator().manual_seed(0))
+    for width in (1, 4000):
+        for start in range(0, 4000, 40 if width == 1 else 4000):
+            part = block[:, start : start + width]
+            sum_22T = (part[:, None] + part).double()
+            expected = (sum_22T * sum_22T.log()).sum(-1)
+            assert torch.allclose(sums_of_block(part, part).double(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_without_a_compiler_the_divergence_is_computed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("No working C++ compiler found")
+
+    monkeypatch.setattr(divergence, "_compiled", broken)
+    map_NM = (4 * torch.randn(5, 30, 30, generator=torch.Generator().manual_seed(0))).softmax(-1).flatten(1)
+    both = PairwiseDivergence(compile_from=0)
+    with caplog.at_level("INFO"):
+        assert torch.equal(both(map_NM), pairwise_divergence(map_NM))
+        assert torch.equal(both(map_NM), pairwise_divergence(map_NM))
+    assert caplog.text.count("No working C++ compiler found") == 1
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_blocks_give_the_same_as_single_heads(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(divergence, "_compiled", lambda: sums_of_block)
+    map_NM = (4 * torch.randn(37, 40, 40, generator=torch.Generator().manual_seed(0))).softmax(-1).flatten(1)
+    size = 37 * 38 // 2 * 1600
+    by_blocks = PairwiseDivergence(compile_from=1.5 * size)
+    expected = pairwise_divergence(map_NM)
+    assert torch.equal(by_blocks(map_NM), expected)
+    actual = by_blocks(map_NM)
+    assert not torch.equal(actual, expected)
+    assert torch.allclose(actual / 40, expected / 40, atol=5e-7, rtol=0)
 
 
 def test_numbers_do_not_depend_on_batches_and_an_unchanged_model_needs_no_second_space() -> None:
@@ -160,6 +207,17 @@ def test_a_group_is_as_stable_as_it_is_found_again() -> None:
     assert group_N.tolist() == [1, 1, 0, 0, 0]
     # The larger group keeps two of its three heads, the smaller is two of three.
     assert stability(group_N, [same, other]) == pytest.approx([(1 + 2 / 3) / 2, (1 + 2 / 3) / 2])
+
+
+def test_heads_of_one_class_are_close_or_not() -> None:
+    label_N = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
+    apart_NN = (label_N[:, None] != label_N) + 0.1 * ~np.eye(10, dtype=bool)
+    within, between, p = same_label_is_close(apart_NN, label_N, 200, seed=0)
+    assert (within, between) == (pytest.approx(0.1), pytest.approx(1.1))
+    # Of the 252 ways to split ten heads into halves, two are as close.
+    assert p == pytest.approx(2 / 252, abs=0.02)
+    assert same_label_is_close(apart_NN, np.repeat([0, 1], 5), 200, seed=0)[2] > 0.2
+    assert np.isnan(same_label_is_close(apart_NN, np.arange(10), 10, seed=0)[2])
 
 
 def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> None:

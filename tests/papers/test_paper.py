@@ -15,7 +15,7 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
-from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns, claims_tables, held
+from bertsecrets.papers.chapter import Chapter, Claim, PaperRuns, claims_tables, held
 from bertsecrets.papers.kovaleva2019.page import write_paper
 from bertsecrets.papers.kovaleva2019.patterns import patterns
 from bertsecrets.papers.kovaleva2019.relations import relations

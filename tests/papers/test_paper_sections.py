@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
-from bertsecrets.papers.kovaleva2019.chapter import Answers, Chapter, PaperRuns
+from bertsecrets.papers.chapter import Answers, Chapter, PaperRuns
 from bertsecrets.papers.kovaleva2019.disabling import disabled_heads
 from bertsecrets.papers.kovaleva2019.drift import drift
 from bertsecrets.papers.kovaleva2019.features import features

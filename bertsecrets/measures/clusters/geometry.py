@@ -77,10 +77,7 @@ def _best_overlap(member_N: NDArray[np.bool_], other_N: NDArray[np.int64]) -> fl
 
 
 def layers_are_close(distance_NN: Array, heads: int, permutations: int, seed: int) -> tuple[float, float, float]:
-    """Mean distance within layers, between layers, and the p-value of their being equal.
-
-    The test permutes the heads over the layers; one-sided, for smaller distances within. NaN without two heads in a
-    layer or without two layers.
+    """:func:`same_label_is_close` for the layers of heads.
 
     Args:
         distance_NN: Distances of heads in order of layers.
@@ -88,15 +85,31 @@ def layers_are_close(distance_NN: Array, heads: int, permutations: int, seed: in
         permutations: Number of permutations.
         seed: Their seed.
     """
+    return same_label_is_close(distance_NN, np.arange(len(distance_NN)) // heads, permutations, seed)
+
+
+def same_label_is_close(
+    distance_NN: Array, label_N: NDArray[np.int64], permutations: int, seed: int
+) -> tuple[float, float, float]:
+    """Mean distance of heads with the same label, of heads with different ones, and the p-value of their being equal.
+
+    The test permutes the heads over the labels; one-sided, for smaller distances within. NaN without two heads of a
+    label or without two labels.
+
+    Args:
+        distance_NN: Distances.
+        label_N: Label of each head.
+        permutations: Number of permutations.
+        seed: Their seed.
+    """
     count = len(distance_NN)
-    layer_N = np.arange(count) // heads
-    same_NN = (layer_N[:, None] == layer_N) & ~np.eye(count, dtype=bool)
-    apart_NN = layer_N[:, None] != layer_N
+    same_NN = (label_N[:, None] == label_N) & ~np.eye(count, dtype=bool)
+    apart_NN = label_N[:, None] != label_N
     if not same_NN.any() or not apart_NN.any():
         return float("nan"), float("nan"), float("nan")
     within, between = float(distance_NN[same_NN].mean()), float(distance_NN[apart_NN].mean())
     generator = np.random.default_rng(seed)
-    # Permuting the heads keeps the sum over all pairs, so the mean within layers decides alone.
+    # Permuting the heads keeps the sum over all pairs, so the mean within labels decides alone.
     as_close = 0
     for _ in range(permutations):
         order_N = generator.permutation(count)

@@ -13,7 +13,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
-from bertsecrets.measures.clusters.divergence import pairwise_divergence
+from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
 from bertsecrets.measures.clusters.record import ClusterRecord
 from bertsecrets.measures.clusters.section import cluster_section
@@ -88,6 +88,7 @@ class Clusters(Measure):
         self.add_state("distance_RNN", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("rows_R", torch.zeros(1 + replicates, dtype=torch.float64), dist_reduce_fx="sum")
         self._maps: list[tuple[Tensor, Tensor]] = []
+        self._divergence = PairwiseDivergence()
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         """Not available: distances between layers need the maps of all layers; see :meth:`update`."""
@@ -121,7 +122,7 @@ class Clusters(Measure):
         map_NM = torch.cat([layer_BHQK[row, :, tokens, tokens].flatten(1) for layer_BHQK in layers])
         if self.smoothing:
             map_NM = map_NM * (1 - self.smoothing) + self.smoothing / length
-        distance_NN = pairwise_divergence(map_NM).to(self.distance_RNN.device)
+        distance_NN = self._divergence(map_NM).to(self.distance_RNN.device)
         num_layers, num_heads, _ = self.total_LHC.shape
         size = num_layers * num_heads
         if unchanged:

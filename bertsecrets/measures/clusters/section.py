@@ -54,7 +54,7 @@ def cluster_section(view: MeasureView) -> Section | None:
             title="Heads before and after fine-tuning, in one space",
             note=f"multidimensional scaling of both models' heads, stress {number(record.stress_of_both, 2)}; {note}",
         )
-        caption = "How far each head moved among the heads of both models."
+        caption = "How far each head moved among the heads of both models; the five that moved farthest are named."
         figures.append(
             FigureBlock(f"{view.name}_moved", figure, caption, "Heads of two models as points in the plane.")
         )

@@ -1,7 +1,7 @@
 """Dependency heads: how often a head points from a word to its syntactic head, or back (METHODS C5)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
 from bertsecrets.measures.dependency.gold import Counting, Gold, is_listed, relation_counts
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
-from bertsecrets.measures.dependency.section import dependency_comparison, dependency_section
+from bertsecrets.measures.dependency.section import dependency_comparison, dependency_section, relation_classes
 from bertsecrets.measures.dependency.words import FromWord, pointed_to, word_maps
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
@@ -365,6 +365,12 @@ class Dependency(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Table 1 of the paper, with heads chosen and scored on different sentences."""
         return dependency_section(view)
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """The relation that a head follows most beyond the best fixed offset, if any."""
+        relations = relation_classes(view)
+        return {} if relations is None else {"relation": relations}
 
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:

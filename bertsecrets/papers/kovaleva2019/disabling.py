@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.comparison import Effects, effects
-from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import (
+from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
     Claim,
@@ -15,6 +14,7 @@ from bertsecrets.papers.kovaleva2019.chapter import (
     published_for,
     without_unlearned,
 )
+from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size

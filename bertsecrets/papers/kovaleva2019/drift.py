@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import (
+from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
     Claim,
@@ -17,6 +16,7 @@ from bertsecrets.papers.kovaleva2019.chapter import (
     published_for,
     without_unlearned,
 )
+from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING

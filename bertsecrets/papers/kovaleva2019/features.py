@@ -3,31 +3,30 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsecrets.measures.linguistic.columns import SPECIAL, feature_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
-from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import (
+from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
     Claim,
     PaperRuns,
     by_layer,
     claims_tables,
-    layer_difference,
+    highest_in_half,
     layer_means,
     not_learned,
     published_for,
     without_unlearned,
 )
+from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
-from bertsecrets.results.views import Change, Grids
+from bertsecrets.results.views import Change
 
 _MEASURE = "features"
 _PUBLISHED: dict[str, Mapping[str, tuple[float, ...]]] = {"cls": published.FIRST, "sep": published.SEPARATOR}
@@ -78,22 +77,11 @@ def _place_claim(
         grids = condition.grids(_MEASURE, column)
         mean_L = layer_means(condition, _MEASURE, column)
         if grids is not None and mean_L is not None:
-            answers[runs.name(condition)] = _in_half(grids, mean_L, late=late)
+            answers[runs.name(condition)] = highest_in_half(grids, mean_L, late=late)
     if not answers:
         return []
     here = f"Its highest layer lies in the {'upper' if late else 'lower'} half, significantly above the other half: {answers}."
     return [Claim(statement, here, answers.everywhere)]
-
-
-def _in_half(grids: Grids, mean_L: NDArray[np.float64], *, late: bool) -> bool | None:
-    """Whether the highest layer lies in one half; None if the highest layers of the two halves do not differ."""
-    if len(mean_L) < 2 or not np.isfinite(mean_L).all():
-        return None
-    half = [layer for layer in range(len(mean_L)) if (layer / (len(mean_L) - 1) >= 0.5) == late]
-    rest = [layer for layer in range(len(mean_L)) if layer not in half]
-    inside, outside = (max(layers, key=lambda layer: mean_L[layer]) for layers in (half, rest))
-    gap, certain = layer_difference(grids, inside, outside)
-    return gap > 0 if certain else None
 
 
 def _figure(runs: PaperRuns, measured: Sequence[Condition], column: str) -> list[FigureBlock]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import (
+from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
     Claim,
@@ -17,6 +16,7 @@ from bertsecrets.papers.kovaleva2019.chapter import (
     learned,
     published_for,
 )
+from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.comparison import within_range
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.scores import ScoreRow, score_rows

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns
+from bertsecrets.papers.chapter import MODEL, Chapter, PaperRuns, claims_in_words
 from bertsecrets.papers.kovaleva2019.disabling import disabled_heads, disabled_layers
 from bertsecrets.papers.kovaleva2019.drift import drift
 from bertsecrets.papers.kovaleva2019.features import features
 from bertsecrets.papers.kovaleva2019.initialisation import initialisation
 from bertsecrets.papers.kovaleva2019.patterns import patterns
-from bertsecrets.papers.kovaleva2019.published import MODEL
 from bertsecrets.papers.kovaleva2019.relations import relations
 from bertsecrets.papers.kovaleva2019.token_to_token import token_to_token
 from bertsecrets.reporting.conditions import find_conditions
@@ -52,7 +51,7 @@ def write_paper(runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[
             ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
         ],
         notes=[
-            *_claims_in_words([claim for chapter in chapters for claim in chapter.claims]),
+            *claims_in_words([claim for chapter in chapters for claim in chapter.claims]),
             *(
                 [
                     f"The paper fine-tuned bert-base-uncased, these runs {', '.join(models)}: published numbers are left "
@@ -68,21 +67,6 @@ def write_paper(runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[
     save_figures(report.figures, folder / "figures")
     write_report(folder / PAGE, report)
     return folder / PAGE
-
-
-def _claims_in_words(claims: Sequence[Claim]) -> list[str]:
-    """How many statements hold, then those that do not."""
-    if not claims:
-        return []
-    counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
-    parts = [f"agree with {counts[True]}"] if counts[True] else []
-    parts += [f"disagree with {counts[False]}"] if counts[False] else []
-    parts += [f"cannot tell {counts[None]}"] if counts[None] else []
-    verdicts = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-    return [
-        f"Of {len(claims)} statement{'s' * (len(claims) > 1)} of the paper, these runs {verdicts}.",
-        *(f"Does not agree: {claim.statement} {claim.here}" for claim in claims if claim.holds is False),
-    ]
 
 
 def _reading() -> Section:

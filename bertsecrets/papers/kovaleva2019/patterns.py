@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, published_for
 from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.measure import Patterns

@@ -13,8 +13,8 @@ from bertsecrets.measures.frame_relations.section import (
     relation_grids,
     relation_maps,
 )
+from bertsecrets.papers.chapter import MODEL, Chapter, Claim, PaperRuns, claims_tables, held
 from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import Chapter, Claim, PaperRuns, claims_tables, held
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -103,7 +103,7 @@ def _sentences(runs: PaperRuns, condition: Condition, view: MeasureView) -> _Sen
         f"{condition.factors['model']} · {name}" if "model" in runs.varying else name,
         relation_grids(view),
         None if record is None else record.example,
-        known if condition.factors["model"] == published.MODEL else MISSING,
+        known if condition.factors["model"] == MODEL else MISSING,
     )
 
 

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.measures.linguistic.columns import feature_label, pair_label
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN, RANDOM
-from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.papers.kovaleva2019.chapter import (
+from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
     Claim,
@@ -17,6 +16,7 @@ from bertsecrets.papers.kovaleva2019.chapter import (
     claims_tables,
     published_for,
 )
+from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size

@@ -1,6 +1,7 @@
 """Heads as points in the plane: near each other where they attend alike."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from bertsecrets.results.figures.style import (
     layer_colours,
     new_figure,
 )
+from bertsecrets.results.formatting import MISSING, head_code
 
 _MARKERS = "os^Dv<>Ph*X"
 
@@ -64,7 +66,51 @@ def head_space(
     return figure
 
 
-def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str) -> Figure:
+def classed_heads(points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str) -> Figure:
+    """The same points once for each classification, coloured by class; heads without a class are small and grey.
+
+    Args:
+        points_N2: The heads in order of layers.
+        classes: Title of a panel -> class of each head; a dash for none.
+        title: What the figure shows.
+        note: Footnote.
+    """
+    points = np.asarray(points_N2, np.float64)
+    columns = min(len(classes), 2)
+    rows = -(-len(classes) // columns)
+    with house_style():
+        figure = new_figure(PAGE_WIDTH + 1.0 if columns > 1 else 5.6, 3.6 * rows + 0.8, title)
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, (name, class_N) in zip(grid.flat, classes.items(), strict=False):
+            labels = np.asarray(class_N)
+            common = [label for label, _ in Counter(labels[labels != MISSING].tolist()).most_common(len(ACCENTS))]
+            rest_N = ~np.isin(labels, common)
+            if rest_N.any():
+                axes.scatter(*points[rest_N].T, color=QUIET, s=8, linewidths=0, label=f"others ({rest_N.sum()})")
+            for place, label in enumerate(common):
+                member_N = labels == label
+                axes.scatter(
+                    *points[member_N].T,
+                    color=ACCENTS[place],
+                    marker=_MARKERS[place],
+                    s=24,
+                    linewidths=0,
+                    label=f"{label} ({member_N.sum()})",
+                )
+            axes.set_title(name, fontsize=8.0)
+            axes.legend(
+                frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6.5, borderaxespad=0.4
+            )
+            _bare(axes, points)
+        for axes in list(grid.flat)[len(classes) :]:
+            axes.set_visible(False)
+        footnote(figure, note)
+    return figure
+
+
+def moved_heads(
+    before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str, named: int = 5
+) -> Figure:
     """Heads of two models in one space: a ring before, a dot after, a line between them, coloured by layer.
 
     Args:
@@ -72,6 +118,7 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
         heads: Heads of a layer.
         title: What the figure shows.
         note: Footnote.
+        named: How many of the heads that moved farthest have their names beside them.
     """
     before, after = np.asarray(before_N2, np.float64), np.asarray(after_N2, np.float64)
     layer_N = np.arange(len(after)) // heads
@@ -89,8 +136,13 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
             Line2D([], [], linestyle="none", marker="o", color=QUIET, markerfacecolor=face, label=label)
             for face, label in (("white", "before fine-tuning"), (QUIET, "after"))
         ]
-        axes.legend(handles=kinds, frameon=False, loc="best")
+        axes.legend(
+            handles=kinds, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=0.4
+        )
         _bare(axes, np.concatenate((before, after)))
+        for place in np.argsort(-np.linalg.norm(after - before, axis=1))[:named]:
+            label = head_code(*divmod(int(place), heads))
+            axes.annotate(label, after[place], (4, 3), textcoords="offset points", fontsize=6.0)
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
         footnote(figure, note)
     return figure
@@ -100,7 +152,7 @@ def _bare(axes: Axes, points: NDArray[np.float64]) -> None:
     """Axes without ticks: only distances mean anything."""
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_aspect("equal", adjustable="box")
     middle, reach = (points.min(axis=0) + points.max(axis=0)) / 2, np.ptp(points, axis=0).max() * 0.56 or 1.0
     axes.set_xlim(middle[0] - reach, middle[0] + reach)
     axes.set_ylim(middle[1] - reach, middle[1] + reach)

@@ -1,4 +1,4 @@
-"""A chapter of the page: the runs behind it, and the paper's statements that it checks."""
+"""A chapter of a paper's page: the runs behind it, and the paper's statements that it checks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.papers.kovaleva2019.published import MODEL
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section, Table
@@ -17,6 +16,9 @@ from bertsecrets.results.views import Grids
 from bertsecrets.statistics.student import mean_differs_from_zero
 
 _Values = TypeVar("_Values")
+
+MODEL = "bert_base"
+"""Our name of the model that the authors of the papers took."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,29 @@ def held(names: Sequence[str], of: Sequence[str]) -> str:
     if not missing:
         return f"in all {len(of)}" if len(of) > 1 else f"for {of[0]}"
     return f"in {len(names)} of {len(of)} (not for {', '.join(missing)})"
+
+
+def claims_in_words(claims: Sequence[Claim]) -> list[str]:
+    """How many statements hold, then those that do not."""
+    if not claims:
+        return []
+    counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
+    parts = [f"agree with {counts[True]}"] if counts[True] else []
+    parts += [f"disagree with {counts[False]}"] if counts[False] else []
+    parts += [f"cannot tell {counts[None]}"] if counts[None] else []
+    verdicts = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+    return [
+        f"Of {len(claims)} statement{'s' * (len(claims) > 1)} of the paper, these runs {verdicts}.",
+        *(f"Does not agree: {claim.statement} {claim.here}" for claim in claims if claim.holds is False),
+    ]
+
+
+def highest_in_half(grids: Grids, mean_L: NDArray[np.float64], *, late: bool) -> bool | None:
+    """Whether the highest layer lies in one half; None if the highest layers of the two halves do not differ."""
+    if len(mean_L) < 2 or not np.isfinite(mean_L).all():
+        return None
+    half = [layer for layer in range(len(mean_L)) if (layer / (len(mean_L) - 1) >= 0.5) == late]
+    rest = [layer for layer in range(len(mean_L)) if layer not in half]
+    inside, outside = (max(layers, key=lambda layer: mean_L[layer]) for layers in (half, rest))
+    gap, certain = layer_difference(grids, inside, outside)
+    return gap > 0 if certain else None
