@@ -101,7 +101,9 @@ def _files_of(folder: Path) -> dict[str, list[Path]]:
     files = {split: [path for path in paths if words[path] & set(names)] for split, names in _SPLITS.items()}
     unnamed = [path for path in paths if not any(path in named for named in files.values())]
     stand_ins = (files["validation"], files["test"], unnamed, files["train"])
-    return {**files, "validation": next(named for named in stand_ins if named)}
+    evaluated = next(named for named in stand_ins if named)
+    # No sentence is in both: training files that are evaluated are no training split.
+    return {**files, "validation": evaluated, "train": [] if evaluated == files["train"] else files["train"]}
 
 
 class _Block(NamedTuple):
