@@ -127,11 +127,11 @@ class DistanceProbe(Probe):
     def scores(self, batch: ProbeBatch) -> Tensor:
         vectors_BWD = _vectors(batch)
         head_BTD = nn.functional.pad(vectors_BWD, (0, 0, 1, 0))
-        hidden_BWTd = torch.tanh(
-            self.position(_positions(batch))
-            + self.dependent(vectors_BWD)[:, :, None]
-            + self.governor(head_BTD)[:, None]
-        )
+        # In place: this is by far the largest tensor of all probes.
+        hidden_BWTd = self.position(_positions(batch))
+        hidden_BWTd += self.dependent(vectors_BWD)[:, :, None]
+        hidden_BWTd += self.governor(head_BTD)[:, None]
+        hidden_BWTd.tanh_()
         score_BWT: Tensor = self.score(hidden_BWTd)[..., 0]
         return score_BWT
 
@@ -149,7 +149,7 @@ def _positions(batch: ProbeBatch) -> Tensor:
     width = batch.head_BW.shape[1]
     place_W = torch.arange(width, device=batch.head_BW.device)
     distance_WW = place_W - place_W[:, None]
-    share_BWW = (distance_WW / batch.words_B[:, None, None]).to(_vectors(batch))
+    share_BWW = distance_WW.to(_vectors(batch)) / batch.words_B[:, None, None]
     near_WWO = torch.stack([distance_WW == distance for distance in _NEAR], -1).to(share_BWW)
     features_BWWP = torch.cat(
         [
