@@ -23,7 +23,7 @@ from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
-_UNIT = "weight"
+_UNIT = "weight of one spread"
 WEIGHT, WEIGHT_FROM_HEAD = "weight", "weight_from_head"
 
 
@@ -33,8 +33,8 @@ class Probes(Experiment):
     name = "probes"
     title = "Probes"
     columns = (
-        Column(WEIGHT, "weight, to the head", _UNIT),
-        Column(WEIGHT_FROM_HEAD, "weight, from the head", _UNIT),
+        Column(WEIGHT, "weight, word to its head", _UNIT),
+        Column(WEIGHT_FROM_HEAD, "weight, head to its word", _UNIT),
     )
 
     @classmethod
@@ -89,7 +89,8 @@ def _section(view: MeasureView, record: ProbesRecord) -> Section:
             panels,
             title="Weights of heads in the attention-only probe",
             unit=_UNIT,
-            note="a weight multiplies the attention of a word to its possible head (left) or back (right)",
+            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), or back (right), "
+            "adds to the score",
             signed=True,
         )
         caption = "What the attention-only probe relies on; a positive weight speaks for a word as the head."
@@ -124,7 +125,7 @@ def _how(record: ProbesRecord) -> str:
         "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the "
         "weights depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by itself; "
         f"probes are trained on {where}. UAS is the share of words with the right head, LAS of those with the right head "
-        "and relation, which a linear classifier names from what the probe sees of the arc.",
+        "and relation, which a classifier names from what the probe sees of the arc.",
         f"Punctuation is {'scored, too' if settings['punctuation'] else 'not scored'}. Intervals are 95 % limits of "
         f"{record.replicates} bootstrap samples of sentences; they do not cover the randomness of the training.",
     ]

@@ -73,7 +73,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Findings:
-    """The scores of the probes, and the weights of the attention-only probe ``[L, H, 2]``, if it was trained."""
+    """The scores of the probes, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``."""
 
     record: ProbesRecord
     weight_LH2: Tensor | None
@@ -153,7 +153,7 @@ def run_study(
     if ATTENTION in trained:
         probe = trained[ATTENTION]
         assert isinstance(probe, AttentionProbe)
-        weight_LH2 = probe.weights_DC.detach().T.reshape(encoder.num_layers, encoder.num_heads, 2).cpu()
+        weight_LH2 = probe.weight_DC.detach().T.reshape(encoder.num_layers, encoder.num_heads, 2).cpu()
     return Findings(record, weight_LH2)
 
 
