@@ -1,5 +1,6 @@
 """All probes of one encoder on one treebank: attention to disk, training, scores."""
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from bertsecrets.probes.training import Answers, Recipe, train_and_answer
 from bertsecrets.probes.vectors import WordVectors, own_vectors
 from bertsecrets.results.progress import progress_over
 
+_PREFIX = ".probes-"
 _OWN, _RANDOM = "own", "random"
 _ENCODER = {
     ATTENTION: _OWN,
@@ -105,6 +107,9 @@ def run_study(
     Raises:
         UserError: If the disk has no room.
     """
+    for leftover in folder.glob(f"{_PREFIX}*"):
+        # A run that was killed could not remove its file.
+        shutil.rmtree(leftover)
     encoder = describe(model)
     channels = encoder.num_layers * encoder.num_heads
     vectors: WordVectors | None = None
@@ -123,7 +128,7 @@ def run_study(
             if source is not None:
                 started = time.monotonic()
                 network = model if source == _OWN else random_encoder(model, study.recipe.seed)
-                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".probes-", dir=folder)))
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
                 stored = _stored(study, network, place, stack, channels, eval_batch_size, context, progress)
                 files = list(stored)
                 file_bytes = sum(file.bytes for file in stored)

@@ -67,6 +67,9 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     treebank(root, "dev", 20, seed=1)
     glove = tmp_path / "glove.txt"
     glove.write_text("the 1 2\ncat 2 1\nman 0 1\n", encoding="utf-8")
+    # A run that was killed left its attention here.
+    (tmp_path / "run" / ".probes-x").mkdir(parents=True)
+    (tmp_path / "run" / ".probes-x" / "train").write_bytes(b"0")
     run, record = probed(tmp_path / "run", root, glove=str(glove))
     assert (record.trained_on, record.sentences, record.halves) == (30, 20, False)
     assert [score.name for score in record.scores] == list(LABELS)
