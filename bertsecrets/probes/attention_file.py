@@ -77,7 +77,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
         values = np.ascontiguousarray(map_nnC.cpu().to(torch.float16).numpy())
         self.file.seek(self.starts[number])
         # An unbuffered file may write less than it is given.
-        rest = memoryview(values).cast("B")
+        rest = values.data.cast("B")
         while rest:
             rest = rest[self.file.write(rest) :]
 
@@ -89,7 +89,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
             size = self.sizes[number]
             values = np.empty((size, size, self.channels), np.float16)
             self.file.seek(self.starts[number])
-            rest = memoryview(values).cast("B")
+            rest = values.data.cast("B")
             while rest:
                 count = self.file.readinto(rest)
                 if not count:

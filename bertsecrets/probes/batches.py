@@ -1,7 +1,7 @@
 """Batches of sentences for probes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -48,8 +48,12 @@ class ProbeBatch:
 
     def to(self, device: torch.device | str) -> "ProbeBatch":
         """The batch on another device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ProbeBatch(**{name: None if value is None else value.to(device) for name, value in values.items()})
+        moved = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)
 
 
 class ProbeDataset(Dataset[ProbeBatch]):

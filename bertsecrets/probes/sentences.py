@@ -140,7 +140,7 @@ def _control(forms: Sequence[str], tree_W: Ints, present_W: Bools, seed: int) ->
     """The word that each word attaches to in the control task, from 1."""
     control_W = np.zeros(len(forms), np.int64)
     for tree in np.unique(tree_W):
-        [members] = np.nonzero((tree_W == tree) & present_W)
+        members = np.flatnonzero((tree_W == tree) & present_W).tolist()
         for place in members:
             control_W[place] = 1 + (place, members[0], members[-1])[behaviour(forms[place], seed)]
     return control_W

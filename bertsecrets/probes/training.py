@@ -170,8 +170,8 @@ def train_and_answer(
         trainer.fit(module, _loader(train, sampler))
         seconds = time.monotonic() - started
         lengths = [len(row) for row in evaluation.sentences.rows]
-        parts = trainer.predict(module, _loader(evaluation, ProbeSampler(lengths, recipe.batch_size, recipe.seed)))
-    assert parts is not None
+        predicted = trainer.predict(module, _loader(evaluation, ProbeSampler(lengths, recipe.batch_size, recipe.seed)))
+    parts: list[dict[str, Tensor]] = [part for part in predicted or () if isinstance(part, dict)]
     number_N = torch.cat([part["number"] for part in parts])
     counts: dict[str, Counts] = {}
     for name in parts[0].keys() - {"number"}:
