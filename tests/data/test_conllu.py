@@ -220,7 +220,10 @@ def test_any_folder_of_a_treebank_is_a_task(tmp_path: Path) -> None:
     for name, count in expected.items():
         # The latest of them is the better evaluation set.
         (tmp_path / name).write_text(SPELT * count)
-        assert len(make_source(config, anything).examples("validation")) == count
+        source = make_source(config, anything)
+        assert len(source.examples("validation")) == count
+        # Training files that are evaluated for want of others are not trained on.
+        assert source.has("train") == (count > 1)
     (tmp_path / "z_dev.conllu").write_text(SPELT)
     source = make_source(config, anything)
     assert [example.index for example in source.examples("validation")] == [0, 1, 2, 3, 4]

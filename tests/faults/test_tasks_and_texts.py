@@ -131,6 +131,16 @@ def conllu(name: str, sentence: str, content: str | bytes) -> Case:
     return Case(f"conllu-{name}", words, sentence, arrange=treebank(content), leaves=LATE, check=bounded)
 
 
+def probes(name: str, sentence: str, content: str | bytes) -> Case:
+    """Files of word vectors."""
+    words = analyze(
+        **{**FRESH, "task": "ud_ewt", "data": "conllu", "analysis": "probes"},
+        analysis__probes__glove="{folder}/vectors.txt",
+    )
+    arrange = then(treebank(WORD + "\n"), written("vectors.txt", content))
+    return Case(f"probes-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
+
+
 def undefined(
     name: str, arrange: Arrange, *said: str, task: str = "sst2", analysis: str | None = None, **more: object
 ) -> Case:
@@ -257,6 +267,25 @@ FILES = [
         r"Task 'ud_ewt' has no labels, so the effect of disabling",
         arrange=treebank(WORD + "\n"),
         leaves=LATE,
+    ),
+    probes(
+        "widths", r"vectors.txt:2: 2 numbers after the word 'dog', but 3 on the lines before", "cat 1 2 3\ndog 1 2\n"
+    ),
+    probes("binary", r"vectors.txt' is not UTF-8", JUNK),
+    probes("no-word", r"has a vector for none of the", "qqq 1 2\n"),
+    probes("long-line", r"vectors.txt:1: the line is longer", "1 " * MEBIBYTE),
+    Case(
+        "probes-without-annotation",
+        analyze(**FRESH, analysis="probes"),
+        r"Probes need annotated words, but the sentences of task 'sst2' have none",
+        arrange=tsv(sentences(4)),
+        leaves=LATE,
+    ),
+    Case(
+        "probes-glove-missing",
+        analyze(**FRESH, analysis="probes", analysis__probes__glove="{folder}/nowhere.txt"),
+        r"analysis.probes.glove is '{folder}/nowhere.txt', which is not a file",
+        arrange=tsv(sentences(4)),
     ),
     Case(
         "conllu-training",

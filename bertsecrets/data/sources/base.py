@@ -74,7 +74,8 @@ class SplitFiles:
 def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
     """Files by the split that a word of their names tells.
 
-    Without a validation file, the first of the test, the unnamed and the training files stand in for it.
+    Without a validation file, the first of the test, the unnamed and the training files stand in for it; training files
+    that do are no training split, so that no text is in both.
 
     Args:
         names: File -> the name that may tell; at least one.
@@ -83,7 +84,8 @@ def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
     files = {split: [path for path in names if words[path] & set(told)] for split, told in SPLIT_WORDS.items()}
     unnamed = [path for path in names if not any(path in named for named in files.values())]
     stand_ins: Sequence[list[Path]] = (files["validation"], files["test"], unnamed, files["train"])
-    return {**files, "validation": next(named for named in stand_ins if named)}
+    evaluated = next(named for named in stand_ins if named)
+    return {**files, "validation": evaluated, "train": [] if evaluated == files["train"] else files["train"]}
 
 
 @contextmanager

@@ -120,7 +120,12 @@ def relation_counts(examples: Iterable[Example], left_out: frozenset[int]) -> Co
 
 def is_listed(relation: str) -> bool:
     """Whether a relation gets a row in the paper's table: neither roots nor punctuation do."""
-    return bool(relation) and relation.lower() != _ROOT and relation.lower() not in _PUNCTUATION
+    return bool(relation) and relation.lower() != _ROOT and not is_punctuation(relation)
+
+
+def is_punctuation(relation: str) -> bool:
+    """Whether a relation is that of a punctuation mark."""
+    return relation.lower() in _PUNCTUATION
 
 
 def _before_clitic(sentence: Annotation, i: int) -> bool:
@@ -131,4 +136,4 @@ def _before_clitic(sentence: Annotation, i: int) -> bool:
 def _counts(relation: str, head: int, counting: Counting) -> bool:
     if head < 0 and not counting.root:
         return False
-    return counting.punctuation or relation.lower() not in _PUNCTUATION
+    return counting.punctuation or not is_punctuation(relation)

@@ -1,0 +1,176 @@
+"""Train probes on the attention of a finished checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import pytorch_lightning as pl
+import torch
+from pydantic import Field
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_info
+
+from bertsecrets.callbacks.trainer_state import current_step, shows_progress, stage_of
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import TRAIN
+from bertsecrets.errors import UserError, choices
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.probes.experiment import Probes
+from bertsecrets.probes.record import PROBES
+from bertsecrets.probes.sentences import Sentences
+from bertsecrets.probes.study import WITH_WORDS, Findings, Study, run_study
+from bertsecrets.probes.training import Recipe
+from bertsecrets.probes.vectors import glove_vectors
+from bertsecrets.results import wandb as tracking
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import OWN
+
+_NUMBER = "a whole number from 1"
+
+
+class TrainProbes(pl.Callback):
+    """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
+
+    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split, both are halves of the evaluation set. Only the first process trains.
+
+    Args:
+        run: The run to write results to.
+        probes: The probes to train, of ``PROBES``; right-branching needs no training and is always scored.
+        control: Whether to train each probe on a control task, too.
+        glove: Text file of word vectors; None for the encoder's own input embeddings.
+        epochs, learning_rate, batch_size: The training.
+        evaluation: Evaluation set; None for the task's first.
+        punctuation: Whether to score punctuation.
+        replicates: Bootstrap samples of sentences for the intervals.
+        seed: Of the training, the halves, the control task and the samples.
+
+    Raises:
+        UserError: If a probe or the file does not exist, or a number does not fit.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        probes: Annotated[Sequence[str], Field(min_length=1)] = PROBES,
+        control: bool = True,
+        glove: Annotated[str | None, Field(min_length=1, description="the path of a text file, or null")] = None,
+        epochs: Annotated[int, Field(ge=1, description=_NUMBER)] = 3,
+        learning_rate: Annotated[float, Field(gt=0, description="a positive number")] = 0.002,
+        batch_size: Annotated[int, Field(ge=1, description=_NUMBER)] = 32,
+        evaluation: str | None = None,
+        punctuation: bool = False,
+        replicates: Annotated[int, Field(ge=1, description=_NUMBER)] = 1000,
+        seed: Annotated[int, Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")] = 0,
+    ) -> None:
+        for name in probes:
+            if name not in PROBES:
+                raise UserError(f"Unknown probe '{name}'; {choices(str(name), PROBES)}.")
+        if not probes:
+            raise UserError(f"No probe is given; choose from {', '.join(PROBES)}.")
+        if glove is not None and not Path(glove).is_file():
+            raise UserError(
+                f"analysis.probes.glove is '{glove}', which is not a file; give a text file of word vectors."
+            )
+        self.run = run
+        self.probes = tuple(probes)
+        self.control = control
+        self.glove = None if glove is None else Path(glove)
+        self.recipe = Recipe(epochs, learning_rate, batch_size, seed)
+        self.evaluation = evaluation
+        self.punctuation = punctuation
+        self.replicates = replicates
+        self.study: Study | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if trainer.is_global_zero:
+            # Sentences that do not fit are reported before the long work begins.
+            self.study = self._study(_data(trainer))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or self.study is None:
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        # Validation runs in inference mode, in which nothing can be differentiated later.
+        with torch.inference_mode(False):
+            data = _data(trainer)
+            self.run.folder.mkdir(parents=True, exist_ok=True)
+            findings = run_study(
+                self.study,
+                pl_module.model,
+                task=data.task.name,
+                folder=self.run.folder,
+                eval_batch_size=data.config.eval_batch_size,
+                context=trainer.precision_plugin.forward_context,
+                progress=shows_progress(trainer),
+            )
+        self._keep(trainer, pl_module, findings)
+
+    def _study(self, data: TaskData) -> Study:
+        evaluation = data.evaluation_dataset(data.check_evaluation(self.evaluation))
+        if not all(example.annotations for example in evaluation.examples):
+            raise UserError(
+                f"Probes need annotated words, but the sentences of task '{data.task.name}' have none; use a treebank "
+                "(task=treebank data.root=<folder>), a demo task, or a spaCy pipeline (annotation=spacy)."
+            )
+        scored = Sentences.of(evaluation, punctuation=self.punctuation, seed=self.recipe.seed)
+        halves = not _has_training_split(data)
+        if halves:
+            rank_zero_info(
+                f"Task '{data.task.name}' has no annotated training split: probes are trained on one half of the "
+                "sentences and scored on the other."
+            )
+            train, scored = scored.halves(self.recipe.seed)
+        else:
+            train = Sentences.of(data.encoded(TRAIN), punctuation=self.punctuation, seed=self.recipe.seed)
+        if not train.rows or not any(row.scored_W.any() for row in scored.rows):
+            raise UserError(
+                f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to train and "
+                "score probes; give more of them, or raise task.training.max_length."
+            )
+        vectors = None
+        if self.glove is not None and WITH_WORDS & set(self.probes):
+            vectors = glove_vectors(self.glove, [*train.rows, *scored.rows])
+        return Study(
+            train=train,
+            evaluation=scored,
+            halves=halves,
+            probes=self.probes,
+            control=self.control,
+            vectors=vectors,
+            recipe=self.recipe,
+            replicates=self.replicates,
+            punctuation=self.punctuation,
+        )
+
+    def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, findings: Findings) -> None:
+        self.run.write_json(self.run.extras_path(Probes.name), {OWN: asdict(findings.record)})
+        declaration = Probes().declaration()
+        self.run.declare(declaration)
+        if findings.weight_LH2 is None:
+            return
+        grid = HeadGrid(
+            Probes.name,
+            declaration.columns,
+            findings.weight_LH2,
+            torch.full_like(findings.weight_LH2, torch.nan),
+            torch.full_like(findings.weight_LH2, findings.record.trained_on),
+        )
+        step, stage = current_step(trainer, module), stage_of(trainer)
+        self.run.add(self.run.rows(grid, stage, step))
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                tracking.define_axis(logger.experiment, grid.measure)
+                tracking.log_grid(logger.experiment, grid, step=step)
+
+
+def _data(trainer: pl.Trainer) -> TaskData:
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    assert isinstance(data, TaskData)
+    return data
+
+
+def _has_training_split(data: TaskData) -> bool:
+    """Whether the task has annotated training sentences; a spaCy pipeline annotates evaluation sets only."""
+    return data.source.has(TRAIN) and all(example.annotations for example in data.examples(TRAIN))

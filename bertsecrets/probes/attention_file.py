@@ -1,0 +1,179 @@
+"""Attention between words of many sentences, in a file: read batch by batch, never held in memory as a whole."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.attention.watch import watch
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.errors import UserError
+from bertsecrets.measures.dependency.words import word_maps
+from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.loading import random_normal_
+from bertsecrets.probes.sentences import Sentences
+
+SPECIAL = 2
+"""Places before the words: the first special token, [CLS], and the last, [SEP]."""
+
+_BYTES = 2
+
+
+class AttentionFile(AbstractContextManager["AttentionFile"]):
+    """Word-level attention of sentences, ``[n, n, C]`` float16 each: n = 2 + words, C = layers x heads.
+
+    Places 0 and 1 are [CLS] and [SEP], the words follow. The file is removed when the block ends.
+
+    Args:
+        path: The file, which must not exist.
+        words: Number of words of each sentence.
+        channels: C.
+
+    Raises:
+        UserError: If the disk has no room for it.
+    """
+
+    def __init__(self, path: Path, words: Sequence[int], channels: int) -> None:
+        self.path = path
+        self.channels = channels
+        self.sizes = [SPECIAL + count for count in words]
+        lengths = [size * size * channels * _BYTES for size in self.sizes]
+        self.starts = [0, *np.cumsum(lengths).tolist()]
+        free = shutil.disk_usage(path.parent).free
+        if self.bytes > free:
+            raise UserError(
+                f"The attention of {len(words):,} sentences takes {self.bytes / 1e9:.1f} GB, but '{path.parent}' has "
+                f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
+            )
+        self.file = path.open("x+b", buffering=0)
+        self._variance_C = torch.zeros(channels, dtype=torch.float64)
+        self._rows = 0
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return int(self.starts[-1])
+
+    @property
+    def spread_C(self) -> Tensor:
+        """Root mean square deviation of a head's attention to the words from its mean in each row, over what was stored."""
+        spread_C = (self._variance_C / max(self._rows, 1)).sqrt().float()
+        return torch.where(spread_C > 0, spread_C, 1.0)
+
+    def write(self, number: int, map_nnC: Tensor) -> None:
+        """Store the attention of a sentence."""
+        words_WWC = map_nnC[SPECIAL:, SPECIAL:].cpu().double()
+        self._variance_C += words_WWC.var(1, correction=0).sum(0)
+        self._rows += len(words_WWC)
+        values = np.ascontiguousarray(map_nnC.cpu().to(torch.float16).numpy())
+        self.file.seek(self.starts[number])
+        # An unbuffered file may write less than it is given.
+        rest = values.data.cast("B")
+        while rest:
+            rest = rest[self.file.write(rest) :]
+
+    def read(self, numbers: Sequence[int]) -> Tensor:
+        """The attention of some sentences, padded with zeros, ``[B, N, N, C]`` float32."""
+        longest = max(self.sizes[number] for number in numbers)
+        batch_BNNC = torch.zeros(len(numbers), longest, longest, self.channels)
+        for row, number in enumerate(numbers):
+            size = self.sizes[number]
+            values = np.empty((size, size, self.channels), np.float16)
+            self.file.seek(self.starts[number])
+            rest = values.data.cast("B")
+            while rest:
+                count = self.file.readinto(rest)
+                if not count:
+                    raise EOFError(f"'{self.path}' ends before sentence {number}")
+                rest = rest[count:]
+            batch_BNNC[row, :size, :size] = torch.from_numpy(values)
+        return batch_BNNC
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+        self.path.unlink()
+
+
+@torch.no_grad()
+def store_attention(
+    model: nn.Module,
+    sentences: Sentences,
+    file: AttentionFile,
+    batch_size: int,
+    context: Callable[[], AbstractContextManager[Any]],
+    progress: Callable[[int], object],
+) -> None:
+    """Write the word-level attention of all heads, batch by batch (Clark et al. 2019, section 4.1).
+
+    Args:
+        model: Any module that contains an encoder; its mode is restored.
+        sentences: The sentences.
+        file: Where to write, with a place for each sentence.
+        batch_size: Sentences in a forward pass.
+        context: Context manager for every forward pass, e.g. the trainer's autocast.
+        progress: Called with the number of sentences written.
+    """
+    network = unwrap(model)
+    device = next(network.parameters()).device
+    number_of = {row.position: number for number, row in enumerate(sentences.rows)}
+    sampler = BucketedEvalSampler(sentences.split.lengths, batch_size, positions=list(number_of))
+    training = network.training
+    network.eval()
+    try:
+        for spec in sampler:
+            batch = sentences.split[spec].to(device)
+            numbers = [number_of[position] for position in spec.positions]
+            size = max(file.sizes[number] for number in numbers)
+            maps_BnnC = _word_level(network, batch, size, context).cpu()
+            for row, number in enumerate(numbers):
+                own = file.sizes[number]
+                file.write(number, maps_BnnC[row, :own, :own])
+            progress(len(numbers))
+    finally:
+        network.train(training)
+
+
+def _word_level(
+    network: nn.Module, batch: Batch, size: int, context: Callable[[], AbstractContextManager[Any]]
+) -> Tensor:
+    """The attention of all heads between the places of a batch, ``[B, n, n, C]`` float16."""
+    place_BS = _places(batch)
+    layers: list[Tensor] = []
+
+    def observe(_: int, attention_BHQK: Tensor) -> None:
+        layers.append(word_maps(attention_BHQK, place_BS, size).half())
+
+    with context(), watch(network, observe):
+        network(**batch.inputs())
+    return torch.cat(layers, 1).permute(0, 2, 3, 1)
+
+
+def _places(batch: Batch) -> Tensor:
+    """The place of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for none."""
+    special_BS = batch.special_BS & batch.attention_mask_BS.bool()
+    place_BS = torch.where(batch.word_BS >= 0, batch.word_BS + SPECIAL, -1)
+    order_BS = special_BS.cumsum(-1)
+    first_BS = special_BS & (order_BS == 1)
+    last_BS = special_BS & (order_BS == order_BS[:, -1:]) & (order_BS > 1)
+    return place_BS.masked_fill(first_BS, 0).masked_fill(last_BS, 1)
+
+
+@torch.no_grad()
+def random_encoder(model: nn.Module, seed: int) -> PreTrainedModel:
+    """A copy of a model with its embeddings and otherwise random weights, the paper's baseline (section 5)."""
+    copy = deepcopy(unwrap(model))
+    random_normal_(copy, seed)
+    for random, own in zip(describe(copy).embeddings, describe(model).embeddings, strict=True):
+        random.load_state_dict(own.state_dict())
+    return copy

@@ -1,0 +1,158 @@
+"""Batches of sentences for probes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from bertsecrets.probes.attention_file import SPECIAL, AttentionFile
+from bertsecrets.probes.sentences import Sentences
+from bertsecrets.probes.vectors import WordVectors
+
+NO_RELATION = -1
+
+_PAIRS = 50_000
+"""Pairs of words in a batch: long sentences come in smaller batches, which bounds memory."""
+
+
+@dataclass(frozen=True)
+class ProbeBatch:
+    """B sentences of up to W words; T = 1 + W heads to choose from: the root (0), then the words.
+
+    Args:
+        number_B: Number of each sentence.
+        attention_BNNC: Attention of all heads, [CLS] and [SEP] first, N = 2 + W; None for probes that see none.
+        vectors_BWD: Word vectors; None for probes that see none.
+        head_BW, control_BW: The head, and the answer of the control task, 0 to W.
+        relation_BW: Relation by number; -1 for one that is not in the training sentences, and where there is no word.
+        counts_BW, scored_BW: Whether a word is trained on, and whether it is scored.
+        candidate_BWT: What may be a word's head: the root and the other words of its sentence.
+        control_candidate_BWT: The same of the control task, in which a word may attach to itself.
+        words_B: Number of words.
+    """
+
+    number_B: Tensor
+    attention_BNNC: Tensor | None
+    vectors_BWD: Tensor | None
+    head_BW: Tensor
+    control_BW: Tensor
+    relation_BW: Tensor
+    counts_BW: Tensor
+    scored_BW: Tensor
+    candidate_BWT: Tensor
+    control_candidate_BWT: Tensor
+    words_B: Tensor
+
+    def to(self, device: torch.device | str) -> "ProbeBatch":
+        """The batch on another device."""
+        moved = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)
+
+
+class ProbeDataset(Dataset[ProbeBatch]):
+    """Sentences with their attention or word vectors: ``dataset[numbers]`` is a batch.
+
+    Args:
+        sentences: The sentences.
+        relations: The relations in the order of their numbers.
+        attention: Their attention; None for probes that see none.
+        vectors: Word vectors; None for probes that see none.
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences,
+        relations: Sequence[str],
+        attention: AttentionFile | None,
+        vectors: WordVectors | None,
+    ) -> None:
+        self.sentences = sentences
+        self.number_of = {name: number for number, name in enumerate(relations)}
+        self.attention = attention
+        self.vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self.sentences.rows)
+
+    def __getitem__(self, numbers: Sequence[int]) -> ProbeBatch:
+        rows = [self.sentences.rows[number] for number in numbers]
+        width = max(len(row) for row in rows)
+
+        def padded(arrays: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], value: int) -> Tensor:
+            array_BW = np.full((len(rows), width), value, arrays[0].dtype)
+            for place, array in enumerate(arrays):
+                array_BW[place, : len(array)] = array
+            return torch.from_numpy(array_BW)
+
+        relations = [np.array([self.number_of.get(name, NO_RELATION) for name in row.relations]) for row in rows]
+        present_BW = padded([row.present_W for row in rows], 0)
+        tree_BW = padded([row.tree_W for row in rows], -1)
+        same_BWW = (tree_BW[:, :, None] == tree_BW[:, None]) & present_BW[:, :, None] & present_BW[:, None]
+        root_BW1 = torch.ones(len(rows), width, 1, dtype=torch.bool)
+        vectors = self.vectors
+        return ProbeBatch(
+            number_B=torch.tensor(list(numbers)),
+            attention_BNNC=None if self.attention is None else self.attention.read(numbers),
+            vectors_BWD=None if vectors is None else vectors.table_VD[padded([vectors.rows(row) for row in rows], 0)],
+            head_BW=padded([row.head_W for row in rows], 0),
+            control_BW=padded([row.control_W for row in rows], 0),
+            relation_BW=padded(relations, NO_RELATION),
+            counts_BW=padded([row.counts_W for row in rows], 0),
+            scored_BW=padded([row.scored_W for row in rows], 0),
+            candidate_BWT=torch.cat([root_BW1, same_BWW & ~torch.eye(width, dtype=torch.bool)], -1),
+            control_candidate_BWT=torch.cat([root_BW1, same_BWW], -1),
+            words_B=torch.tensor([len(row) for row in rows]),
+        )
+
+
+class ProbeSampler(Sampler[list[int]]):
+    """Batches of sentences of similar length: sentences of equal length are shuffled in each epoch, and so are the batches.
+
+    Args:
+        words: Number of words of each sentence.
+        batch_size: Most sentences in a batch; batches of long sentences have fewer.
+        seed: The order depends on seed and epoch alone.
+    """
+
+    def __init__(self, words: Sequence[int], batch_size: int, seed: int) -> None:
+        self.words = words
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration; Lightning calls it."""
+        self.epoch = epoch
+
+    def batches(self) -> list[list[int]]:
+        """The batches of the epoch."""
+        generator = np.random.default_rng([self.seed, self.epoch])
+        order = generator.permutation(len(self.words)).tolist()
+        # The sort is stable. The lengths, and with them the number of batches, are the same in every epoch.
+        batches = self._cut(sorted(order, key=self.words.__getitem__))
+        return [batches[place] for place in generator.permutation(len(batches))]
+
+    def _cut(self, order: Sequence[int]) -> list[list[int]]:
+        """Batches of consecutive sentences, which are in ascending length."""
+        batches: list[list[int]] = []
+        for number in order:
+            pairs = (SPECIAL + self.words[number]) ** 2
+            last = batches[-1] if batches else None
+            if last is None or len(last) == self.batch_size or (len(last) + 1) * pairs > _PAIRS:
+                batches.append([number])
+            else:
+                last.append(number)
+        return batches
+
+    def __len__(self) -> int:
+        return len(self.batches())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches())

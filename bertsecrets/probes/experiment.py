@@ -1,0 +1,206 @@
+"""The experiment of probes: how it is declared, described and compared."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bertsecrets.grid import Column
+from bertsecrets.probes.record import (
+    ATTENTION,
+    ATTENTION_WORDS,
+    DISTANCES_WORDS,
+    LABELS,
+    RANDOM_ATTENTION,
+    RANDOM_ATTENTION_WORDS,
+    RIGHT_BRANCHING,
+    ProbesRecord,
+    Share,
+)
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.probe_scores import ProbeRow, probe_scores_figure
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import Comparison, MeasureView
+
+_UNIT = "weight of one spread"
+WEIGHT, WEIGHT_FROM_HEAD = "weight", "weight_from_head"
+
+
+class Probes(Experiment):
+    """Probes on the attention of a frozen encoder; the head table has the weights of the attention-only probe."""
+
+    name = "probes"
+    title = "Probes"
+    columns = (
+        Column(WEIGHT, "weight, word to its head", _UNIT),
+        Column(WEIGHT_FROM_HEAD, "weight, head to its word", _UNIT),
+    )
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Table 3 of the paper, with intervals and control tasks."""
+        record = ProbesRecord.read(view.extras)
+        return None if record is None else _section(view, record)
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """The share of right heads of each probe by condition."""
+        return _comparison(comparison)
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """The scores of each probe."""
+        record = ProbesRecord.read(view.extras)
+        if record is None:
+            return {}
+        values = {f"{score.name}/uas": score.uas.value for score in record.scores}
+        values |= {f"{score.name}/las": score.las.value for score in record.scores}
+        values |= {
+            f"{score.name}/selectivity": score.selectivity.value
+            for score in record.scores
+            if score.selectivity is not None
+        }
+        return values
+
+
+def _section(view: MeasureView, record: ProbesRecord) -> Section:
+    rows = [
+        ProbeRow(
+            LABELS[score.name],
+            (score.uas.value, score.uas.low, score.uas.high),
+            (score.las.value, score.las.low, score.las.high),
+            None if score.control is None else (score.control.value, score.control.low, score.control.high),
+        )
+        for score in record.scores
+    ]
+    figure = probe_scores_figure(
+        rows,
+        title="Syntactic heads found by probes",
+        note=f"bars: 95 % intervals over sentences; {record.words:,} words of {record.sentences:,} sentences of "
+        f"{record.task}",
+    )
+    blocks = [FigureBlock(view.name, figure, "Scores of the probes.", "Dots with intervals, one row a probe.")]
+    if view.has(WEIGHT):
+        panels = [
+            HeadPanel(column.label, view.value(column.name)) for column in Probes.columns if view.has(column.name)
+        ]
+        weights = head_panels(
+            panels,
+            title="Weights of heads in the attention-only probe",
+            unit=_UNIT,
+            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), or back (right), "
+            "adds to the score",
+            signed=True,
+        )
+        caption = "What the attention-only probe relies on; a positive weight speaks for a word as the head."
+        blocks.append(FigureBlock(f"{view.name}_weights", weights, caption, "Two heatmaps of heads."))
+    return Section(view.title, _findings(record), [_how(record)], [_table(record), _differences(record)], blocks)
+
+
+def _findings(record: ProbesRecord) -> list[str]:
+    findings = []
+    known = {score.name: score.uas for score in record.scores}
+    for name, others in (
+        (ATTENTION, (RIGHT_BRANCHING, RANDOM_ATTENTION)),
+        (ATTENTION_WORDS, (DISTANCES_WORDS, RANDOM_ATTENTION_WORDS)),
+    ):
+        if name in known:
+            beside = [f"{LABELS[other]} {_percent(known[other].value)} %" for other in others if other in known]
+            findings.append(
+                f"A probe on {LABELS[name]} finds the syntactic heads of {_percent(known[name].value)} % of the words of "
+                f"{record.task} ({_limits(known[name])}); {', '.join(beside)}."
+            )
+    return findings
+
+
+def _how(record: ProbesRecord) -> str:
+    settings = record.settings
+    where = (
+        f"one half of the sentences ({record.trained_on:,}) and scored on the other"
+        if record.halves
+        else f"{record.trained_on:,} training sentences and scored on {record.sentences:,} others"
+    )
+    parts = [
+        "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the "
+        "weights depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by itself; "
+        f"probes are trained on {where}. UAS is the share of words with the right head, LAS of those with the right head "
+        "and relation, which a classifier names from what the probe sees of the arc.",
+        f"Punctuation is {'scored, too' if settings['punctuation'] else 'not scored'}. Intervals are 95 % limits of "
+        f"{record.replicates} bootstrap samples of sentences; they do not cover the randomness of the training.",
+    ]
+    if any(score.control is not None for score in record.scores):
+        parts.append(
+            "In the control task every word type attaches to itself, the first or the last word, drawn at random (Hewitt "
+            "and Liang 2019); selectivity is UAS less the score of the same probe trained on it."
+        )
+    if record.vectors:
+        parts.append(f"Word vectors: {record.vectors}; {record.without_vector:,} scored words have none.")
+    if record.truncated:
+        parts.append(f"{record.truncated:,} sentences were too long and are left out.")
+    if record.vanished:
+        parts.append(f"{record.vanished:,} words have no token of their own and do not count.")
+    return " ".join(parts)
+
+
+def _table(record: ProbesRecord) -> Table:
+    rows = [
+        [
+            LABELS[score.name],
+            _with_limits(score.uas),
+            _with_limits(score.las),
+            _with_limits(score.control),
+            _with_limits(score.selectivity, signed=True),
+            f"{score.weights:,}",
+        ]
+        for score in record.scores
+    ]
+    header = ["probe", "UAS, %", "LAS, %", "control task, %", "selectivity", "weights"]
+    return Table(header, rows, "Table 3 of Clark et al.: dependency parsing from attention")
+
+
+def _differences(record: ProbesRecord) -> Table:
+    rows = [
+        [f"{LABELS[one.first]} less {LABELS[one.second]}", _with_limits(one.uas, signed=True)]
+        for one in record.differences
+    ]
+    return Table(["difference", "UAS, points"], rows, "Differences of probes on the same sentences")
+
+
+def _comparison(comparison: Comparison) -> Section | None:
+    records: dict[str, list[ProbesRecord]] = {}
+    for label, replicates in comparison.replicates.items():
+        read = [ProbesRecord.read(view.extras) for view in replicates.views]
+        records[label] = [record for record in read if record is not None]
+    records = {label: some for label, some in records.items() if some}
+    if not records:
+        return None
+    rows = []
+    for name, label in LABELS.items():
+        shares = [
+            [score.uas.value for record in some if (score := record.score(name)) is not None]
+            for some in records.values()
+        ]
+        if any(shares):
+            rows.append([label, *(_percent(float(np.mean(some))) if some else MISSING for some in shares)])
+    return Section(
+        Probes.title,
+        [],
+        ["Share of words with the right head, in percent; mean over seeds."],
+        [Table(["probe", *records], rows, "Probes by condition")],
+    )
+
+
+def _percent(share: float, *, signed: bool = False) -> str:
+    return number(100 * share, 1, signed=signed)
+
+
+def _limits(share: Share) -> str:
+    return f"{_percent(share.low)} to {_percent(share.high)}"
+
+
+def _with_limits(share: Share | None, *, signed: bool = False) -> str:
+    if share is None:
+        return MISSING
+    value, low, high = (_percent(one, signed=signed) for one in (share.value, share.low, share.high))
+    return f"{value} [{low}, {high}]"

@@ -1,0 +1,131 @@
+"""What a run keeps of its probes: table 3 of Clark et al. 2019."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RIGHT_BRANCHING = "right_branching"
+ATTENTION = "attention"
+ATTENTION_WORDS = "attention_words"
+DISTANCES_WORDS = "distances_words"
+RANDOM_ATTENTION = "random_attention"
+RANDOM_ATTENTION_WORDS = "random_attention_words"
+
+LABELS = {
+    RIGHT_BRANCHING: "right-branching",
+    DISTANCES_WORDS: "distances and words",
+    RANDOM_ATTENTION: "attention, random encoder",
+    RANDOM_ATTENTION_WORDS: "attention and words, random encoder",
+    ATTENTION: "attention",
+    ATTENTION_WORDS: "attention and words",
+}
+"""Names of the probes on pages, in the order of the table."""
+
+PROBES = tuple(name for name in LABELS if name != RIGHT_BRANCHING)
+"""The probes that are trained."""
+
+DIFFERENCES = (
+    (ATTENTION, RIGHT_BRANCHING),
+    (ATTENTION, RANDOM_ATTENTION),
+    (ATTENTION, DISTANCES_WORDS),
+    (ATTENTION_WORDS, ATTENTION),
+    (ATTENTION_WORDS, RANDOM_ATTENTION_WORDS),
+    (ATTENTION_WORDS, DISTANCES_WORDS),
+)
+"""Pairs of probes that are compared on the same sentences."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of words, or a difference of shares, with the limits of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """The scores of a probe.
+
+    Args:
+        name: The probe, of ``LABELS``.
+        uas: Share of words with the right head.
+        las: Share of words with the right head and relation.
+        control: Share of right answers in the control task; None without one.
+        selectivity: ``uas`` less ``control``; None without a control task.
+        weights: Number of weights that choose the heads.
+        seconds: Time of the training, its control task included.
+    """
+
+    name: str
+    uas: Share
+    las: Share
+    control: Share | None
+    selectivity: Share | None
+    weights: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ProbeDifference:
+    """The first probe's share of right heads less the second's, with the limits of its 95 % interval."""
+
+    first: str
+    second: str
+    uas: Share
+
+
+@dataclass(frozen=True)
+class ProbesRecord:
+    """The probes of a model on a treebank.
+
+    Args:
+        task: Name of the task.
+        trained_on, sentences: Number of sentences to train on, and to score.
+        words: Number of words scored.
+        halves: Whether both are halves of one set.
+        truncated: Sentences longer than the model or ``max_length``, left out of both.
+        vanished: Words without a token of their own in both; neither they count nor the words that depend on them.
+        vectors: Source of the word vectors; empty without any.
+        without_vector: Scored words without a vector.
+        replicates: Bootstrap samples of sentences behind the intervals.
+        settings: Settings of the training.
+        file_bytes: Size of the attention on disk, of one encoder.
+        read_seconds: Time to compute and store the attention of all sentences, by encoder.
+        scores: The probes, in the order of ``LABELS``.
+        differences: Those of ``DIFFERENCES`` whose probes there are.
+    """
+
+    task: str
+    trained_on: int
+    sentences: int
+    words: int
+    halves: bool
+    truncated: int
+    vanished: int
+    vectors: str
+    without_vector: int
+    replicates: int
+    settings: dict[str, Any]
+    file_bytes: int
+    read_seconds: dict[str, float]
+    scores: list[ProbeScore]
+    differences: list[ProbeDifference]
+
+    @classmethod
+    def read(cls, extras: Mapping[str, Any]) -> "ProbesRecord | None":
+        """The record in a run's extras; None if there is none."""
+        if not extras:
+            return None
+        scores = [ProbeScore(**{**entry, **_shares(entry)}) for entry in extras["scores"]]
+        differences = [ProbeDifference(**{**entry, **_shares(entry)}) for entry in extras["differences"]]
+        return cls(**{**extras, "scores": scores, "differences": differences})
+
+    def score(self, name: str) -> ProbeScore | None:
+        """The scores of a probe; None if it was not trained."""
+        return next((score for score in self.scores if score.name == name), None)
+
+
+def _shares(entry: Mapping[str, Any]) -> dict[str, Share]:
+    return {key: Share(**value) for key, value in entry.items() if isinstance(value, Mapping)}

@@ -1,0 +1,89 @@
+"""From right answers to scores with intervals."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.probes.record import DIFFERENCES, LABELS, ProbeDifference, ProbeScore, Share
+from bertsecrets.probes.sentences import Sentence, Sentences
+from bertsecrets.probes.training import Answers
+
+_LEVELS = (2.5, 97.5)
+
+Array = NDArray[np.float64]
+
+
+def right_branching(train: Sentences, evaluation: Sentences) -> Answers:
+    """Every word depends on the next word of its sentence, and the last is the root (Clark et al. 2019, section 5).
+
+    The relation is the most frequent one of training words that depend on the next word, and of roots.
+    """
+    labels = [Counter[str](), Counter[str]()]
+    for row in train.rows:
+        next_W = _next(row)
+        for place in row.counts_W.nonzero()[0]:
+            if row.head_W[place] == 0:
+                labels[0][row.relations[place]] += 1
+            elif row.head_W[place] == next_W[place]:
+                labels[1][row.relations[place]] += 1
+    of_root, of_next = (counts.most_common(1)[0][0] if counts else "" for counts in labels)
+    heads_N, labelled_N = np.zeros((2, len(evaluation.rows)), np.int64)
+    for number, row in enumerate(evaluation.rows):
+        next_W = _next(row)
+        right_W = (next_W == row.head_W) & row.scored_W
+        answer_W = np.where(next_W == 0, of_root, of_next)
+        heads_N[number] = right_W.sum()
+        labelled_N[number] = (right_W & (answer_W == np.array(row.relations))).sum()
+    return Answers(heads_N, labelled_N, None, 0.0, 0)
+
+
+def probe_scores(
+    answers: Mapping[str, Answers], words_N: NDArray[np.int64], replicates: int, seed: int
+) -> tuple[list[ProbeScore], list[ProbeDifference]]:
+    """The scores of probes and their differences, with 95 % intervals from bootstrap samples of sentences.
+
+    All shares are of the same samples, so that differences are paired.
+
+    Args:
+        answers: Right answers of each probe, by name.
+        words_N: Number of words scored in each sentence.
+        replicates: Number of bootstrap samples.
+        seed: Of the samples.
+    """
+    size = len(words_N)
+    drawn_KN = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=replicates)
+    words_K = drawn_KN @ words_N
+
+    def share(right_N: NDArray[np.int64]) -> Share:
+        known_K = words_K > 0
+        low, high = np.percentile((drawn_KN @ right_N)[known_K] / words_K[known_K], _LEVELS)
+        return Share(float(right_N.sum() / words_N.sum()), float(low), float(high))
+
+    scores = [
+        ProbeScore(
+            name=name,
+            uas=share(own.heads_N),
+            las=share(own.labelled_N),
+            control=None if own.control_N is None else share(own.control_N),
+            selectivity=None if own.control_N is None else share(own.heads_N - own.control_N),
+            weights=own.weights,
+            seconds=own.seconds,
+        )
+        for name in LABELS
+        if (own := answers.get(name)) is not None
+    ]
+    differences = [
+        ProbeDifference(first, second, share(answers[first].heads_N - answers[second].heads_N))
+        for first, second in DIFFERENCES
+        if first in answers and second in answers
+    ]
+    return scores, differences
+
+
+def _next(row: Sentence) -> NDArray[np.int64]:
+    """The next word of the same sentence, from 1; 0 for the last."""
+    places_W = np.arange(1, len(row) + 1)
+    last_W = np.append(row.tree_W[1:] != row.tree_W[:-1], True)
+    return np.where(last_W, 0, places_W + 1)

@@ -1,0 +1,226 @@
+"""All probes of one encoder on one treebank: attention to disk, training, scores."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.models.encoder import describe
+from bertsecrets.probes.attention_file import AttentionFile, random_encoder, store_attention
+from bertsecrets.probes.batches import ProbeDataset
+from bertsecrets.probes.models import AttentionProbe, DistanceProbe, Probe
+from bertsecrets.probes.record import (
+    ATTENTION,
+    ATTENTION_WORDS,
+    DISTANCES_WORDS,
+    PROBES,
+    RANDOM_ATTENTION,
+    RANDOM_ATTENTION_WORDS,
+    RIGHT_BRANCHING,
+    ProbesRecord,
+)
+from bertsecrets.probes.scoring import probe_scores, right_branching
+from bertsecrets.probes.sentences import Sentences, relations_of
+from bertsecrets.probes.training import Answers, Recipe, train_and_answer
+from bertsecrets.probes.vectors import WordVectors, own_vectors
+from bertsecrets.results.progress import progress_over
+
+_PREFIX = ".probes-"
+_OWN, _RANDOM = "own", "random"
+_ENCODER = {
+    ATTENTION: _OWN,
+    ATTENTION_WORDS: _OWN,
+    RANDOM_ATTENTION: _RANDOM,
+    RANDOM_ATTENTION_WORDS: _RANDOM,
+    DISTANCES_WORDS: None,
+}
+"""The encoder whose attention a probe sees."""
+
+WITH_WORDS = frozenset({ATTENTION_WORDS, RANDOM_ATTENTION_WORDS, DISTANCES_WORDS})
+"""The probes that see words."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is probed, and how.
+
+    Args:
+        train, evaluation: Sentences to train on, and to score.
+        halves: Whether both are halves of one set.
+        probes: The probes, of ``PROBES``.
+        control: Whether each is trained on its control task, too.
+        vectors: Word vectors; None for the encoder's own input embeddings.
+        recipe: How to train.
+        replicates: Bootstrap samples of sentences.
+        punctuation: Whether punctuation is scored.
+    """
+
+    train: Sentences
+    evaluation: Sentences
+    halves: bool
+    probes: tuple[str, ...]
+    control: bool
+    vectors: WordVectors | None
+    recipe: Recipe
+    replicates: int
+    punctuation: bool
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The scores of the probes, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``."""
+
+    record: ProbesRecord
+    weight_LH2: Tensor | None
+
+
+def run_study(
+    study: Study,
+    model: nn.Module,
+    *,
+    task: str,
+    folder: Path,
+    eval_batch_size: int,
+    context: Callable[[], AbstractContextManager[Any]],
+    progress: bool,
+) -> Findings:
+    """Train and score all probes.
+
+    The attention of one encoder at a time is in a file in ``folder``, which is removed.
+
+    Args:
+        study: What is probed.
+        model: Any module that contains an encoder.
+        task: Name of the task, for the record.
+        folder: Where to store attention.
+        eval_batch_size: Sentences in a forward pass.
+        context: Context manager for every forward pass, e.g. the trainer's autocast.
+        progress: Whether to show progress bars.
+
+    Raises:
+        UserError: If the disk has no room.
+    """
+    for leftover in folder.glob(f"{_PREFIX}*"):
+        # A run that was killed could not remove its file.
+        shutil.rmtree(leftover)
+    encoder = describe(model)
+    channels = encoder.num_layers * encoder.num_heads
+    vectors: WordVectors | None = None
+    if WITH_WORDS & set(study.probes):
+        vectors = study.vectors or own_vectors(model, [*study.train.rows, *study.evaluation.rows])
+    answers: dict[str, Answers] = {RIGHT_BRANCHING: right_branching(study.train, study.evaluation)}
+    trained: dict[str, Probe] = {}
+    seconds: dict[str, float] = {}
+    file_bytes = 0
+    for source in (_OWN, _RANDOM, None):
+        names = [name for name in PROBES if name in study.probes and _ENCODER[name] == source]
+        if not names:
+            continue
+        with ExitStack() as stack:
+            files: list[AttentionFile | None] = [None, None]
+            if source is not None:
+                started = time.monotonic()
+                network = model if source == _OWN else random_encoder(model, study.recipe.seed)
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
+                stored = _stored(study, network, place, stack, channels, eval_batch_size, context, progress)
+                files = list(stored)
+                file_bytes = sum(file.bytes for file in stored)
+                seconds[source] = time.monotonic() - started
+            for name in names:
+                trained[name], answers[name] = _trained(study, model, name, files, vectors, folder, progress)
+    words_N = torch.tensor([int(row.scored_W.sum()) for row in study.evaluation.rows]).numpy()
+    scores, differences = probe_scores(answers, words_N, study.replicates, study.recipe.seed)
+    record = ProbesRecord(
+        task=task,
+        trained_on=len(study.train.rows),
+        sentences=len(study.evaluation.rows),
+        words=int(words_N.sum()),
+        halves=study.halves,
+        truncated=_of_both(study, "truncated"),
+        vanished=_of_both(study, "vanished"),
+        vectors="" if vectors is None else vectors.source,
+        without_vector=0 if vectors is None else vectors.missing(study.evaluation.rows),
+        replicates=study.replicates,
+        settings={**asdict(study.recipe), "punctuation": study.punctuation},
+        file_bytes=file_bytes,
+        read_seconds=seconds,
+        scores=scores,
+        differences=differences,
+    )
+    weight_LH2 = None
+    if ATTENTION in trained:
+        probe = trained[ATTENTION]
+        assert isinstance(probe, AttentionProbe)
+        weight_LH2 = probe.weight_DC.detach().T.reshape(encoder.num_layers, encoder.num_heads, 2).cpu()
+    return Findings(record, weight_LH2)
+
+
+def _stored(
+    study: Study,
+    network: nn.Module,
+    place: Path,
+    stack: ExitStack,
+    channels: int,
+    eval_batch_size: int,
+    context: Callable[[], AbstractContextManager[Any]],
+    progress: bool,
+) -> list[AttentionFile]:
+    """The attention of the training sentences and of those to score."""
+    parts: Mapping[str, Sentences] = {"train": study.train, "evaluation": study.evaluation}
+    files = [
+        stack.enter_context(AttentionFile(place / name, [len(row) for row in part.rows], channels))
+        for name, part in parts.items()
+    ]
+    total = sum(len(part.rows) for part in parts.values())
+    with progress_over(total, "attention between words", visible=progress, unit="sentence") as advance:
+        for part, file in zip(parts.values(), files, strict=True):
+            store_attention(network, part, file, eval_batch_size, context, advance)
+    return files
+
+
+def _trained(
+    study: Study,
+    model: nn.Module,
+    name: str,
+    files: list[AttentionFile | None],
+    vectors: WordVectors | None,
+    folder: Path,
+    progress: bool,
+) -> tuple[Probe, Answers]:
+    relations = relations_of(study.train.rows)
+    seen = vectors if name in WITH_WORDS else None
+    width = 0 if seen is None else seen.table_VD.shape[1]
+
+    def build() -> Probe:
+        if name == DISTANCES_WORDS:
+            return DistanceProbe(len(relations), width)
+        assert files[0] is not None
+        return AttentionProbe(files[0].spread_C, len(relations), width)
+
+    train, evaluation = (
+        ProbeDataset(part, relations, file, seen)
+        for part, file in zip((study.train, study.evaluation), files, strict=True)
+    )
+    return train_and_answer(
+        build,
+        train,
+        evaluation,
+        study.recipe,
+        control=study.control,
+        device=next(model.parameters()).device,
+        folder=folder,
+        progress=progress,
+    )
+
+
+def _of_both(study: Study, name: str) -> int:
+    """Words or sentences left out; halves of one set have the same."""
+    parts = (study.evaluation,) if study.halves else (study.train, study.evaluation)
+    return sum(getattr(part, name) for part in parts)

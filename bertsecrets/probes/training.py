@@ -1,0 +1,202 @@
+"""Train a probe, and with it the same probe on a control task, and let them answer."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from pytorch_lightning.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from bertsecrets.probes.batches import NO_RELATION, ProbeBatch, ProbeDataset, ProbeSampler
+from bertsecrets.probes.models import Probe
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How probes are trained.
+
+    Args:
+        epochs: Passes over the training sentences.
+        learning_rate: Adam's first learning rate; it falls linearly to 0.
+        batch_size: Most sentences in a batch.
+        seed: Of the order of the sentences and of the first weights.
+    """
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Right answers of a probe in each of N sentences.
+
+    Args:
+        heads_N, labelled_N: Words with the right head, and with the right head and relation.
+        control_N: Words with the right answer in the control task; None without one.
+        seconds: Time of the training.
+        weights: Number of trained weights that choose the heads, those of the relations left out.
+    """
+
+    heads_N: Counts
+    labelled_N: Counts
+    control_N: Counts | None
+    seconds: float
+    weights: int
+
+
+class ProbeTraining(pl.LightningModule):
+    """A probe, and a second one for its control task, trained side by side without sharing a weight.
+
+    The loss is the cross entropy of the heads plus that of the relations given the right heads, each word with the same weight.
+
+    Args:
+        probe: Learns the heads and relations.
+        control: Learns the control task; None for none.
+        recipe: How they are trained.
+        steps: Number of steps in all.
+        words: Words that count in a batch, on average.
+    """
+
+    def __init__(self, probe: Probe, control: Probe | None, recipe: Recipe, steps: int, words: float) -> None:
+        super().__init__()
+        self.probe = probe
+        self.control = control
+        self.recipe = recipe
+        self.steps = steps
+        self.words = words
+
+    def transfer_batch_to_device(self, batch: ProbeBatch, device: torch.device, dataloader_idx: int) -> ProbeBatch:
+        return batch.to(device)
+
+    def training_step(self, batch: ProbeBatch, batch_idx: int) -> Tensor:
+        counts_BW = batch.counts_BW
+        loss = head_loss(self.probe.scores(batch), batch.candidate_BWT, batch.head_BW, counts_BW)
+        relations_BWR = self.probe.relation_scores(batch, batch.head_BW)
+        loss = loss + cross_entropy(
+            relations_BWR[counts_BW], batch.relation_BW[counts_BW], ignore_index=NO_RELATION, reduction="sum"
+        )
+        if self.control is not None:
+            scores_BWT = self.control.scores(batch)
+            loss = loss + head_loss(scores_BWT, batch.control_candidate_BWT, batch.control_BW, counts_BW)
+        # Divided by the same number in all batches: each word has the same weight.
+        return loss / self.words
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.recipe.learning_rate)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def predict_step(self, batch: ProbeBatch, batch_idx: int) -> dict[str, Tensor]:
+        """The number of right answers of each sentence."""
+        chosen_BW = choice(self.probe.scores(batch), batch.candidate_BWT)
+        relation_BW = self.probe.relation_scores(batch, chosen_BW).argmax(-1)
+        right_BW = (chosen_BW == batch.head_BW) & batch.scored_BW
+        answers = {"number": batch.number_B, "heads": right_BW.sum(-1)}
+        answers["labelled"] = (right_BW & (relation_BW == batch.relation_BW)).sum(-1)
+        if self.control is not None:
+            control_BW = choice(self.control.scores(batch), batch.control_candidate_BWT)
+            answers["control"] = ((control_BW == batch.control_BW) & batch.scored_BW).sum(-1)
+        return {name: value.cpu() for name, value in answers.items()}
+
+
+def head_loss(scores_BWT: Tensor, candidate_BWT: Tensor, head_BW: Tensor, counts_BW: Tensor) -> Tensor:
+    """Cross entropy of the right heads among the candidates, summed over the words that count."""
+    barred_BWT = scores_BWT.masked_fill(~candidate_BWT, torch.finfo(scores_BWT.dtype).min)
+    return cross_entropy(barred_BWT[counts_BW], head_BW[counts_BW], reduction="sum")
+
+
+def choice(scores_BWT: Tensor, candidate_BWT: Tensor) -> Tensor:
+    """The best candidate of each word, ``[B, W]``; each word chooses by itself, so that the heads need not form a tree."""
+    return scores_BWT.masked_fill(~candidate_BWT, -torch.inf).argmax(-1)
+
+
+def train_and_answer(
+    build: Callable[[], Probe],
+    train: ProbeDataset,
+    evaluation: ProbeDataset,
+    recipe: Recipe,
+    *,
+    control: bool,
+    device: torch.device,
+    folder: Path,
+    progress: bool,
+) -> tuple[Probe, Answers]:
+    """Train a probe and count its right answers.
+
+    Args:
+        build: Builds the probe; called a second time for the control task.
+        train, evaluation: Sentences to train on, and to answer.
+        recipe: How to train.
+        control: Whether to train on the control task, too.
+        device: Where to train.
+        folder: Folder of Lightning's files.
+        progress: Whether to show a progress bar.
+    """
+    started = time.monotonic()
+    # The caller may be a validation loop, in which nothing can be differentiated.
+    with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(_indices(device)):
+        torch.manual_seed(recipe.seed)
+        words = [len(row) for row in train.sentences.rows]
+        sampler = ProbeSampler(words, recipe.batch_size, recipe.seed)
+        counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
+        module = ProbeTraining(
+            build(), build() if control else None, recipe, recipe.epochs * len(sampler), counted / len(sampler)
+        )
+        trainer = pl.Trainer(
+            accelerator=device.type if device.type != "cuda" else "gpu",
+            devices=[device.index or 0] if device.type == "cuda" else 1,
+            max_epochs=recipe.epochs,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress,
+            use_distributed_sampler=False,
+            default_root_dir=str(folder),
+        )
+        trainer.fit(module, _loader(train, sampler))
+        seconds = time.monotonic() - started
+        lengths = [len(row) for row in evaluation.sentences.rows]
+        predicted = trainer.predict(module, _loader(evaluation, ProbeSampler(lengths, recipe.batch_size, recipe.seed)))
+    parts: list[dict[str, Tensor]] = [part for part in predicted or () if isinstance(part, dict)]
+    number_N = torch.cat([part["number"] for part in parts])
+    counts: dict[str, Counts] = {}
+    for name in parts[0].keys() - {"number"}:
+        count_N = np.zeros(len(evaluation), np.int64)
+        count_N[number_N.numpy()] = torch.cat([part[name] for part in parts]).numpy()
+        counts[name] = count_N
+    weights = sum(value.numel() for name, value in module.probe.named_parameters() if not name.startswith("relation"))
+    return module.probe, Answers(counts["heads"], counts["labelled"], counts.get("control"), seconds, weights)
+
+
+def _loader(dataset: ProbeDataset, sampler: ProbeSampler) -> DataLoader[Any]:
+    return DataLoader(dataset, sampler=sampler, batch_size=None)
+
+
+def _indices(device: torch.device) -> list[int]:
+    return [device.index or 0] if device.type == "cuda" else []
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep a second trainer from repeating what the first said about the machine."""
+    log = logging.getLogger("pytorch_lightning")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

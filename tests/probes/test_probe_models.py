@@ -1,0 +1,292 @@
+"""Probes against naive loops, finite differences and hand-worked cases; training on attention that tells the heads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data.toy import wordpiece
+from families import tiny_model
+from probes.treebanks import fill, random_sentences, sentence, sentences
+from torch import Tensor
+
+from bertsecrets.attention.watch import capture
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+from bertsecrets.probes.attention_file import SPECIAL, AttentionFile, random_encoder, store_attention
+from bertsecrets.probes.batches import ProbeBatch, ProbeDataset
+from bertsecrets.probes.models import AttentionProbe, DistanceProbe, Probe
+from bertsecrets.probes.scoring import probe_scores, right_branching
+from bertsecrets.probes.sentences import Sentences, relations_of
+from bertsecrets.probes.training import Answers, Recipe, choice, head_loss, train_and_answer
+from bertsecrets.probes.vectors import own_vectors
+
+CHANNELS, WIDTH, RELATIONS = 5, 3, 4
+
+
+def random_batch(seed: int = 0) -> ProbeBatch:
+    """Three sentences in float64 with random attention and word vectors."""
+    data = sentences(random_sentences(3, seed))
+    generator = torch.Generator().manual_seed(seed)
+    batch = ProbeDataset(data, relations_of(data.rows), None, None)[[0, 1, 2]]
+    size, width = batch.head_BW.shape
+    places = width + SPECIAL
+    attention = torch.rand(size, places, places, CHANNELS, generator=generator, dtype=torch.float64)
+    vectors = torch.randn(size, width, WIDTH, generator=generator, dtype=torch.float64)
+    return replace(batch, attention_BNNC=attention, vectors_BWD=vectors)
+
+
+def random_probe(probe: Probe, seed: int = 1) -> Probe:
+    """The probe in float64 with random weights."""
+    generator = torch.Generator().manual_seed(seed)
+    probe.double()
+    with torch.no_grad():
+        for parameter in probe.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return probe
+
+
+def attention_probe(width: int) -> AttentionProbe:
+    probe = random_probe(AttentionProbe(torch.rand(CHANNELS) + 0.5, RELATIONS, width))
+    assert isinstance(probe, AttentionProbe)
+    return probe
+
+
+def naive_features(probe: AttentionProbe, map_nnC: Tensor, i: int, j: int) -> tuple[Tensor, Tensor]:
+    """Attention from word i to j (-1: the root) and from j to i, over the spread."""
+    place = SPECIAL + i
+    if j >= 0:
+        to_C, from_C = map_nnC[place, SPECIAL + j], map_nnC[SPECIAL + j, place]
+    else:
+        s, e = probe.root
+        to_C = s * map_nnC[place, 0] + e * map_nnC[place, 1]
+        from_C = s * map_nnC[0, place] + e * map_nnC[1, place]
+    return to_C / probe.spread_C, from_C / probe.spread_C
+
+
+@pytest.mark.parametrize("width", [0, WIDTH])
+def test_the_attention_probe_equals_a_naive_loop(width: int) -> None:
+    batch, probe = random_batch(), attention_probe(width)
+    assert batch.attention_BNNC is not None
+    assert batch.vectors_BWD is not None
+    scores_BWT = probe.scores(batch)
+    relations_BWR = probe.relation_scores(batch, batch.head_BW)
+    zero = torch.zeros(WIDTH, dtype=torch.float64)
+    for row, words in enumerate(batch.words_B.tolist()):
+        for i in range(words):
+            for j in range(-1, words):
+                to_C, from_C = naive_features(probe, batch.attention_BNNC[row], i, j)
+                own = batch.vectors_BWD[row, i]
+                other = batch.vectors_BWD[row, j] if j >= 0 else zero
+                w_C, u_C = probe.weight_DC
+                if width:
+                    both = torch.cat([own, other])
+                    joined = torch.cat([probe.dependent.weight, probe.governor.weight], 1)
+                    w_C, u_C = (joined @ both).view(2, CHANNELS) + probe.weight_DC
+                expected = sum(w_C[k] * to_C[k] + u_C[k] * from_C[k] for k in range(CHANNELS))
+                torch.testing.assert_close(scores_BWT[row, i, j + 1], torch.as_tensor(expected))
+                if j + 1 == batch.head_BW[row, i]:
+                    parts = [to_C, from_C, torch.tensor([float(j < 0)], dtype=torch.float64)]
+                    parts += [own, other] if width else []
+                    torch.testing.assert_close(relations_BWR[row, i], probe.relation(torch.cat(parts)))
+
+
+def test_the_distance_probe_equals_a_naive_loop() -> None:
+    batch = random_batch()
+    probe = random_probe(DistanceProbe(RELATIONS, WIDTH))
+    assert isinstance(probe, DistanceProbe)
+    assert batch.vectors_BWD is not None
+    scores_BWT = probe.scores(batch)
+    relations_BWR = probe.relation_scores(batch, batch.head_BW)
+    zero = torch.zeros(WIDTH, dtype=torch.float64)
+    for row, words in enumerate(batch.words_B.tolist()):
+        for i in range(words):
+            for j in range(-1, words):
+                distance = j - i
+                if j < 0:
+                    features = [0.0] * 7 + [1.0]
+                else:
+                    near = [float(distance == offset) for offset in (0, -1, 1, -2, 2)]
+                    features = [max(distance, 0) / words, max(-distance, 0) / words, *near, 0.0]
+                positions = torch.tensor(features, dtype=torch.float64)
+                own = batch.vectors_BWD[row, i]
+                other = batch.vectors_BWD[row, j] if j >= 0 else zero
+                hidden = probe.position(positions) + probe.dependent.weight @ own + probe.governor.weight @ other
+                torch.testing.assert_close(scores_BWT[row, i, j + 1], probe.score(hidden.tanh())[0])
+                if j + 1 == batch.head_BW[row, i]:
+                    expected = probe.relation(torch.cat([positions, own, other]))
+                    torch.testing.assert_close(relations_BWR[row, i], expected)
+
+
+@pytest.mark.parametrize("width", [0, WIDTH])
+def test_gradients_equal_finite_differences(width: int) -> None:
+    batch, probe = random_batch(), attention_probe(width)
+    names = [name for name, _ in probe.named_parameters() if not name.startswith("relation")]
+
+    def loss(*values: Tensor) -> Tensor:
+        scores_BWT = torch.func.functional_call(probe, dict(zip(names, values, strict=True)), (batch,))
+        return head_loss(scores_BWT, batch.candidate_BWT, batch.head_BW, batch.counts_BW)
+
+    probe.forward = probe.scores  # type: ignore[method-assign]
+    values = [dict(probe.named_parameters())[name].detach().requires_grad_() for name in names]
+    assert torch.autograd.gradcheck(loss, values)
+
+
+def test_only_candidates_are_chosen_and_cost() -> None:
+    scores = torch.tensor([[[0.0, 9.0, 1.0], [2.0, 1.0, 9.0]]])
+    candidates = torch.tensor([[[True, False, True], [True, True, False]]])
+    assert choice(scores, candidates).tolist() == [[2, 0]]
+    heads, counts = torch.tensor([[2, 0]]), torch.tensor([[True, True]])
+    expected = 2 * np.log(1 + np.e**-1.0)
+    assert head_loss(scores, candidates, heads, counts).item() == pytest.approx(expected)
+
+
+@contextmanager
+def stored(data: Sentences, path: Path, channels: int = CHANNELS) -> Iterator[AttentionFile]:
+    with AttentionFile(path, [len(row) for row in data.rows], channels) as file:
+        fill(file, data.rows)
+        yield file
+    assert not path.exists()
+
+
+def test_a_file_gives_back_padded_maps_and_is_removed(tmp_path: Path) -> None:
+    data = sentences(random_sentences(3))
+    sizes = [len(row) for row in data.rows]
+    maps = [torch.rand(size + SPECIAL, size + SPECIAL, 2) for size in sizes]
+    with AttentionFile(tmp_path / "maps", sizes, 2) as file:
+        for number in (2, 0, 1):
+            file.write(number, maps[number])
+        batch = file.read([1, 2])
+        deviations = [(own[2:, 2:] - own[2:, 2:].mean(1, keepdim=True)).square().mean(1) for own in maps]
+        spread = torch.cat(deviations).mean(0).sqrt()
+        torch.testing.assert_close(file.spread_C, spread)
+    assert not (tmp_path / "maps").exists()
+    for row, number in enumerate((1, 2)):
+        size = sizes[number] + SPECIAL
+        torch.testing.assert_close(batch[row, :size, :size], maps[number], atol=5e-4, rtol=0)
+        assert batch[row, size:].abs().sum() == 0
+    with pytest.raises(UserError, match=r"takes .* GB, but '.*' has .* left; free some space"):
+        AttentionFile(tmp_path / "maps", [100_000] * 100, 144)
+
+
+def test_stored_attention_equals_word_by_word_sums_and_means(tmp_path: Path) -> None:
+    examples = [sentence(0, ("dogs", 1, "x"), ("eats", -1, "root"), ("", 1, "x"), ("unhappy", 1, "x"))]
+    examples += random_sentences(4)[1:]
+    split = EncodedSplit(examples, wordpiece(), 64)
+    data = Sentences.of(split, punctuation=False, seed=0)
+    model = tiny_model("bert").eval()
+    encoder = describe(model)
+    channels = encoder.num_layers * encoder.num_heads
+    with AttentionFile(tmp_path / "maps", [len(row) for row in data.rows], channels) as file:
+        store_attention(model, data, file, 3, nullcontext, lambda count: None)
+        for number, row in enumerate(data.rows):
+            [tokens_LHSS] = capture(model, split[[row.position]].inputs())
+            words = split.rows[row.position].words
+            size = len(row)
+            places = [[0], [len(words) - 1]] + [[s for s, word in enumerate(words) if word == w] for w in range(size)]
+            map_nnC = file.read([number])[0]
+            for x, own in enumerate(places):
+                for y, other in enumerate(places):
+                    if own and other:
+                        expected = tokens_LHSS[:, :, own][..., other].sum(-1).mean(-1).flatten()
+                    else:
+                        expected = torch.zeros(channels)
+                    torch.testing.assert_close(map_nnC[x, y], expected, atol=1e-3, rtol=0)
+
+
+def test_a_random_encoder_keeps_the_embeddings_alone() -> None:
+    model = tiny_model("bert")
+    random = random_encoder(model, seed=1)
+    own, other = dict(model.named_parameters()), dict(random.named_parameters())
+    same = {name for name in own if own[name].dim() > 1 and torch.equal(own[name], other[name])}
+    assert same == {name for name in own if "embeddings" in name and own[name].dim() > 1}
+
+
+def test_right_branching_by_hand() -> None:
+    train = sentences(
+        [
+            sentence(0, ("the", 1, "det"), ("cat", 2, "nsubj"), ("sees", -1, "root"), ("a", 2, "x")),
+            sentence(1, ("a", 1, "det"), ("man", -1, "root")),
+        ]
+    )
+    scored = sentences(
+        [
+            # Right: the (det, right label), cat (nsubj, wrong label); sees and the last word are wrong.
+            sentence(0, ("the", 1, "det"), ("cat", 2, "nsubj"), ("sees", -1, "root"), ("fish", 2, "obj")),
+            # Right: both, with their labels; "!" would be wrong but is not scored.
+            sentence(1, ("a", 1, "det"), ("man", -1, "root")),
+            sentence(2, ("eats", -1, "root"), ("!", 0, "punct")),
+        ]
+    )
+    answers = right_branching(train, scored)
+    assert answers.heads_N.tolist() == [2, 2, 0]
+    assert answers.labelled_N.tolist() == [1, 2, 0]
+
+
+def test_scores_are_shares_of_words_with_intervals_over_sentences() -> None:
+    generator = np.random.default_rng(0)
+    words_N = generator.integers(1, 30, 200)
+    heads_N, control_N = generator.binomial(words_N, 0.7), generator.binomial(words_N, 0.4)
+    answers = {
+        "attention": Answers(heads_N, heads_N // 2, control_N, 1.0, 10),
+        "right_branching": Answers(control_N, control_N, None, 0.0, 0),
+    }
+    scores, [difference] = probe_scores(answers, words_N, replicates=400, seed=5)
+    assert [score.name for score in scores] == ["right_branching", "attention"]
+    own = scores[1]
+    assert own.uas.value == heads_N.sum() / words_N.sum()
+    assert own.selectivity is not None
+    assert own.selectivity.value == pytest.approx((heads_N.sum() - control_N.sum()) / words_N.sum())
+    assert (difference.first, difference.second) == ("attention", "right_branching")
+    assert difference.uas == own.selectivity
+    # Sentence by sentence, from the same samples.
+    drawn = np.random.default_rng(5).multinomial(200, np.full(200, 1 / 200), size=400)
+    shares = []
+    for weights in drawn:
+        right = sum(int(weight) * int(count) for weight, count in zip(weights, heads_N, strict=True))
+        total = sum(int(weight) * int(count) for weight, count in zip(weights, words_N, strict=True))
+        shares.append(right / total)
+    assert (own.uas.low, own.uas.high) == pytest.approx(tuple(np.percentile(shares, (2.5, 97.5))))
+    assert scores[0].control is None
+
+
+def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None:
+    train, scored = sentences(random_sentences(150)), sentences(random_sentences(40, seed=9))
+    relations = relations_of(train.rows)
+    recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0)
+    with stored(train, tmp_path / "train") as first, stored(scored, tmp_path / "scored") as second:
+        datasets = [ProbeDataset(part, relations, file, None) for part, file in ((train, first), (scored, second))]
+        probe, answers = train_and_answer(
+            lambda: AttentionProbe(first.spread_C, len(relations)),
+            *datasets,
+            recipe,
+            control=True,
+            device=torch.device("cpu"),
+            folder=tmp_path,
+            progress=False,
+        )
+    words_N = np.array([row.scored_W.sum() for row in scored.rows])
+    assert answers.heads_N.sum() >= 0.98 * words_N.sum()
+    assert answers.labelled_N.sum() >= 0.95 * words_N.sum()
+    assert answers.control_N is not None
+    assert answers.control_N.sum() < 0.75 * words_N.sum()
+    assert (answers.heads_N <= words_N).all()
+    # The two heads that tell the answer weigh most, each in its direction.
+    assert isinstance(probe, AttentionProbe)
+    assert probe.weights_DC.argmax(-1).tolist() == [CHANNELS - 2, CHANNELS - 1]
+
+
+def test_words_are_looked_up_for_each_batch() -> None:
+    data = sentences(random_sentences(4))
+    vectors = own_vectors(tiny_model("bert"), data.rows)
+    batch = ProbeDataset(data, relations_of(data.rows), None, vectors)[[3, 1]]
+    assert batch.vectors_BWD is not None
+    for row, number in enumerate((3, 1)):
+        own = data.rows[number]
+        torch.testing.assert_close(batch.vectors_BWD[row, : len(own)], vectors.table_VD[vectors.rows(own)])
+        assert batch.vectors_BWD[row, len(own) :].abs().sum() == 0
+        assert batch.number_B[row] == number
