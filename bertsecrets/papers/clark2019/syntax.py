@@ -73,29 +73,28 @@ def dependency(runs: PaperRuns) -> Chapter:
             )
         downward[model.name] = _to_heads(relations)
     claims = [
-        _claim(
+        *_claim(
             "No single head finds the heads of all words.",
             f"The best head's share of all words is below one half with its whole interval: {whole}.",
             whole,
         ),
-        _claim(
+        *_claim(
             "For single relations there are heads that are better than any fixed offset.",
             "For most relations, the interval of the difference between the best head and the best offset is above 0: "
             f"{single}.",
             single,
         ),
-        _claim(
+        *_claim(
             f"Heads find {', '.join(_CLEAR_RELATIONS)} (labels of Stanford Dependencies) with over 75 % accuracy.",
             f"Above 75 % with the whole interval for each of these that the treebank has: {clear}.",
             clear,
         ),
-        _claim(
+        *_claim(
             "Heads point from dependents to their heads rather than the other way.",
             f"The best head does so for significantly more than half of the relations (sign test): {downward}.",
             downward,
         ),
     ]
-    claims = [claim for claim in claims if claim is not None]
     rows = [_relation_row(model, score) for model, record in records for score in record.relations]
     header = ["model", "relation", "words", "head", "accuracy, % [95 %]", "offset: baseline, %", "difference [95 %]"]
     header += ["paper: head, baseline", "paper's head"]
@@ -155,23 +154,22 @@ def coreference(runs: PaperRuns) -> Chapter:
             low, high = (gains["rule_based"][limit] + _CLOSE for limit in ("gain_low", "gain_high"))
             near_rules[model.name] = _sign(low, high)
     claims = [
-        _claim(
+        *_claim(
             "One head finds antecedents better than the nearest mention.",
             f"The difference is above 0 with its whole interval: {above_nearest}.",
             above_nearest,
         ),
-        _claim(
+        *_claim(
             "It finds them better than the nearest mention with the same head word.",
             f"The difference is above 0 with its whole interval: {above_match}.",
             above_match,
         ),
-        _claim(
+        *_claim(
             "It comes close to a system of rules.",
             f"It is at most {_percent(_CLOSE)} points below with its whole interval: {near_rules}.",
             near_rules,
         ),
     ]
-    claims = [claim for claim in claims if claim is not None]
     rows = [row for model in measured for kind in model.view.extras["kinds"] for row in _mention_rows(model, kind)]
     header = ["model", "mentions", "number", "finder", "accuracy, % [95 %]", "paper (CoNLL-2012)"]
     return Chapter(
@@ -204,7 +202,7 @@ def probes(runs: PaperRuns) -> Chapter:
             "random_attention_words",
         ): "A pre-trained encoder's attention finds more than a random encoder's.",
     }
-    claims = []
+    claims: list[Claim] = []
     for (first, second), statement in statements.items():
         answers = Answers()
         for model in measured:
@@ -212,8 +210,7 @@ def probes(runs: PaperRuns) -> Chapter:
                 if (difference["first"], difference["second"]) == (first, second) and model.pretrained:
                     answers[model.name] = _sign(difference["uas"]["low"], difference["uas"]["high"])
         here = f"The difference on the same sentences is above 0 with its whole interval: {answers}."
-        claims.append(_claim(statement, here, answers))
-    told = [claim for claim in claims if claim is not None]
+        claims += _claim(statement, here, answers)
     rows = [
         [
             model.name,
@@ -228,13 +225,15 @@ def probes(runs: PaperRuns) -> Chapter:
     ]
     header = ["model", "probe", "heads right, % [95 %]", "with relation, % [95 %]", "selectivity", "paper (WSJ)"]
     return Chapter(
-        Section(title, tables=[*claims_tables(told), model_table(header, rows, "Table 3: words with the right head")]),
-        told,
+        Section(
+            title, tables=[*claims_tables(claims), model_table(header, rows, "Table 3: words with the right head")]
+        ),
+        claims,
     )
 
 
-def _claim(statement: str, here: str, answers: Answers) -> Claim | None:
-    return Claim(statement, here, answers.everywhere) if answers else None
+def _claim(statement: str, here: str, answers: Answers) -> list[Claim]:
+    return [Claim(statement, here, answers.everywhere)] if answers else []
 
 
 def _most(above: Sequence[bool], below: Sequence[bool]) -> bool | None:
