@@ -86,7 +86,7 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
 
 
 def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
-    """The median smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
+    """The mean smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
 
     Without the effect, flips are as often to wrong as to right. The effect adds flips to wrong (for scores: noise).
     """
@@ -94,7 +94,7 @@ def power(metric: str, flips: float, count: int, variants: int, simulations: int
     alpha = 0.05 / variants
     permutations = 1999 if variants < 10 else 9999
     losses = [_smallest(metric, flips, count, alpha, permutations, generator) for _ in range(25)]
-    smallest = float(np.nanmedian(losses))
+    smallest = float(np.nanmean(losses))
     added = _added(metric, flips, smallest)
     p_values = []
     for _ in range(simulations // (_VARIANTS if metric in CLASS_METRICS else _SCATTERED)):

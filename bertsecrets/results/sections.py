@@ -18,6 +18,7 @@ from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast
 from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation
 from bertsecrets.statistics.replicates import (
     Difference,
+    corrected_together,
     difference,
     intraclass_correlation,
     mean_interval,
@@ -283,7 +284,8 @@ def _differences(
                 tested.append((contrast.name, difference(first.value_RLH, second.value_RLH, *errors)))
     if not tested:
         return None
-    shown = tested[:_MOST_CONTRASTS]
+    names, tests = zip(*tested, strict=True)
+    shown = list(zip(names, corrected_together(tests), strict=True))[:_MOST_CONTRASTS]
     over = {test.over_seeds for _, test in shown}
     how = (
         "tested over seeds"
@@ -298,7 +300,7 @@ def _differences(
         [HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
         title=title,
         unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
-        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%}){part}",
+        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
         signed=True,
     )
     block = FigureBlock(
