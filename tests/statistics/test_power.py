@@ -85,6 +85,6 @@ def test_five_examples_show_nothing() -> None:
     ("count", "flips", "variants"), [(277, 0.02, 3), (1000, 0.02, 3), (1000, 0.02, 72), (1000, 0.1, 3)]
 )
 def test_simulated_power_of_every_metric(metric: str, count: int, flips: float, variants: int) -> None:
-    loss, found = power(metric, flips, count, variants, 4000 if metric == "accuracy" else 1600)
+    loss, found = power(metric, flips, count, variants, 20_000 if metric == "accuracy" else 1600)
     assert 0 < loss <= 1
     assert 0.78 <= found <= 0.90
