@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+import bertsecrets.cli.run_settings  # noqa: F401 - registers the resolver of names
 from bertsecrets.cli.loggers import wandb_logger
-from bertsecrets.cli.run_settings import analysis_name
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
@@ -26,7 +26,6 @@ from bertsecrets.sweeps.hydra_arguments import parse_arguments
 def test_a_run_is_called_by_what_was_asked_for(
     tmp_path: Path, command: str, arguments: list[str], expected: str
 ) -> None:
-    assert analysis_name(None, "registered with the configuration") == "registered with the configuration"
     invocation = parse_arguments(arguments, CONF, command)
     assert invocation is not None
     with invocation.hydra():
