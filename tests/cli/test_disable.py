@@ -75,7 +75,11 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
         assert (trained / "figures" / f"{name}.png").is_file(), name
     page = (trained / "report.html").read_text("utf-8")
     assert "What disabling does to accuracy (mode: uniform)" in page
-    assert "Of 12 heads disabled in turn (uniform)" in page
+    # Whether so small a model beats a constant answer differs between processors.
+    (scored,) = json.loads((trained / "scores.json").read_text("utf-8"))["sets"].values()
+    learned = scored["p_constant"] <= 0.05
+    assert ("Of 12 heads disabled in turn (uniform)" in page) == learned
+    assert ("Nothing was learned" in page) != learned
 
 
 def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
