@@ -1,6 +1,6 @@
 """Simulate what the verdicts on disabled heads promise: coverage of intervals, power, redundancy and seeds.
 
-python benchmarks/verdicts.py            # tables of docs/ablation.md, about a quarter of an hour on one core
+python benchmarks/verdicts.py            # tables of docs/ablation.md, about an hour on one core
 python benchmarks/verdicts.py coverage --simulations 500
 """
 
@@ -13,7 +13,7 @@ from scipy import stats
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import change_limits, judge
+from bertsecrets.ablation.verdicts import change_limits, judge, smallest_effects
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import multi_bootstrap
 
@@ -21,6 +21,10 @@ Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
 COUNTS = (100, 277, 500, 2000)
 _RIGHT, _POSITIVE, _NOISE = 0.85, 0.6, 0.6
+_VARIANTS = 20
+"""Variants drawn for each simulated set of examples: simulations are counted in variants."""
+_SCATTERED = 4
+"""The same for scores whose clean predictions scatter, too: what variants share makes them alike."""
 _ENOUGH = 0.93
 
 
@@ -38,15 +42,17 @@ def class_cells(flips: float, harmful: float) -> dict[tuple[int, int, int], floa
 
 
 def draw(metric: str, flips: float, harmful: float, count: int, generator: np.random.Generator) -> tuple[Array, ...]:
-    """Gold labels, clean predictions and a variant's, of which a share moves; scores move to that of another example."""
+    """Gold labels, clean predictions and those of variants, of which a share moves; scores move to another example's."""
+    size = (_VARIANTS, count)
     if metric in CLASS_METRICS:
-        cells = class_cells(flips, harmful)
-        chosen = generator.choice(len(cells), count, p=list(cells.values()))
-        return tuple(np.array(list(cells), float)[chosen].T)
+        label_N = (generator.random(count) < _POSITIVE).astype(float)
+        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        rate_N = np.where(clean_N == label_N, flips * harmful / _RIGHT, flips * (1 - harmful) / (1 - _RIGHT))
+        return label_N, clean_N, np.where(generator.random(size) < rate_N, 1 - clean_N, clean_N)
     label_N = generator.normal(size=count)
     clean_N = label_N + _NOISE * generator.normal(size=count)
-    other_N = np.sqrt(1 + _NOISE**2) * generator.normal(size=count)
-    return label_N, clean_N, np.where(generator.random(count) < flips, other_N, clean_N)
+    other_VN = np.sqrt(1 + _NOISE**2) * generator.normal(size=size)
+    return label_N, clean_N, np.where(generator.random(size) < flips, other_VN, clean_N)
 
 
 def truth(metric: str, flips: float, harmful: float) -> float:
@@ -71,39 +77,40 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
         chance = stats.binom.pmf(lost_K1, count, lost) * stats.binom.pmf(won_1K, count - lost_K1, won / (1 - lost))
         return float(chance[(low <= expected + 1e-12) & (expected <= high + 1e-12)].sum())
     generator = np.random.default_rng([count, int(1000 * flips), int(100 * harmful)])
-    hits = 0
-    for _ in range(simulations):
-        label_N, clean_N, variant_N = draw(metric, flips, harmful, count, generator)
-        low_V, high_V = change_limits(metric, label_N, clean_N, variant_N[None])(np.full(1, 0.025))
-        hits += bool(low_V[0] <= expected + 1e-12 and expected <= high_V[0] + 1e-12)
-    return hits / simulations
+    hits = []
+    for _ in range(simulations // _VARIANTS):
+        limits = change_limits(metric, *draw(metric, flips, harmful, count, generator))
+        low_V, high_V = limits(np.full(_VARIANTS, 0.025))
+        hits.append((low_V <= expected + 1e-12) & (expected <= high_V + 1e-12))
+    return float(np.mean(hits))
 
 
 def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
-    """The median smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
+    """The mean smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
 
     Without the effect, flips are as often to wrong as to right. The effect adds flips to wrong (for scores: noise).
     """
-    generator = np.random.default_rng([count, variants])
+    generator = np.random.default_rng([count, variants, int(1000 * flips)])
     alpha = 0.05 / variants
-    smallest = np.nanmedian([_smallest(metric, flips, count, variants, generator) for _ in range(25)])
-    added = _added(metric, flips, float(smallest))
-    found = 0
-    for _ in range(simulations):
-        label_N, clean_N, variant_N = _with_effect(metric, flips, added, count, generator)
+    permutations = 1999 if variants < 10 else 9999
+    losses = [_smallest(metric, flips, count, alpha, permutations, generator) for _ in range(25)]
+    smallest = float(np.nanmean(losses))
+    added = _added(metric, flips, smallest)
+    p_values = []
+    for _ in range(simulations // (_VARIANTS if metric in CLASS_METRICS else _SCATTERED)):
+        label_N, clean_N, variant_VN = _with_effect(metric, flips, added, count, generator)
         if metric == "accuracy":
-            p = mcnemar_exact(clean_N == label_N, (variant_N == label_N)[None])[0]
+            p_values.append(mcnemar_exact(clean_N == label_N, variant_VN == label_N))
         else:
-            p = swap_test(metric, label_N, clean_N, variant_N[None], 1999, generator)[0]
-        found += bool(p <= alpha)
-    return float(smallest), found / simulations
+            p_values.append(swap_test(metric, label_N, clean_N, variant_VN, permutations, generator))
+    return smallest, float(np.mean(np.concatenate(p_values) <= alpha))
 
 
-def _smallest(metric: str, flips: float, count: int, variants: int, generator: np.random.Generator) -> float:
-    label_N, clean_N, variant_N = _with_effect(metric, flips, 0.0, count, generator)
-    stacked_VN = np.repeat(variant_N[None], variants, axis=0)
-    judged = judge(metric, label_N, clean_N, stacked_VN[:variants], resamples=100, permutations=100)
-    return float(judged.smallest_effect[0])
+def _smallest(
+    metric: str, flips: float, count: int, alpha: float, permutations: int, generator: np.random.Generator
+) -> Array:
+    data = _with_effect(metric, flips, 0.0, count, generator)
+    return smallest_effects(metric, *data, alpha, permutations)
 
 
 def _with_effect(
@@ -114,12 +121,12 @@ def _with_effect(
         clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
         right_N = clean_N == label_N
         rate_N = np.where(right_N, (flips / 2 + added) / _RIGHT, flips / 2 / (1 - _RIGHT))
-        return label_N, clean_N, np.where(generator.random(count) < rate_N, 1 - clean_N, clean_N)
-    # Both predictions scatter about a common one; the effect adds noise to the variant's.
+        return label_N, clean_N, np.where(generator.random((_VARIANTS, count)) < rate_N, 1 - clean_N, clean_N)
+    # All predictions scatter about a common one; the effect adds noise to the variants'.
     label_N = generator.normal(size=count)
     common_N = label_N + _NOISE * generator.normal(size=count)
-    clean_N, variant_N = common_N + flips * generator.normal(size=(2, count))
-    return label_N, clean_N, variant_N + added * generator.normal(size=count)
+    scattered_VN = common_N + flips * generator.normal(size=(_SCATTERED + 1, count))
+    return label_N, scattered_VN[0], scattered_VN[1:] + added * generator.normal(size=(_SCATTERED, count))
 
 
 def _added(metric: str, flips: float, loss: float) -> float:
@@ -232,8 +239,10 @@ def power_table(simulations: int) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for metric in METRICS:
         for count, flips in ((277, 0.02), (1000, 0.02), (1000, 0.1)):
-            for variants in (3, 12):
-                loss, found = power(metric, flips, count, variants, simulations)
+            for variants in (3, 72):
+                # Accuracy takes no swaps: ten times as many cost nothing.
+                repeats = 10 * simulations if metric == "accuracy" else simulations
+                loss, found = power(metric, flips, count, variants, repeats)
                 yield f"| {metric} | {count:,} | {variants} | {flips:.0%} | {100 * loss:.1f} | {found:.2f} |"
 
 
@@ -248,7 +257,7 @@ def seeds_table(simulations: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds"])
-    parser.add_argument("--simulations", type=int, default=1000)
+    parser.add_argument("--simulations", type=int, default=4000)
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
         for line in coverage_table(chosen.simulations):

@@ -241,8 +241,11 @@ def _layers(comparison: Comparison) -> Section | None:
     )
     header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers needed in every seed"]
     most = min(costs, key=lambda label: costs[label])
+    # A loss is not shown as zero points.
+    digits = 1 if abs(costs[most]) >= 0.05 else 3
     finding = (
-        f"Disabling a whole layer costs most for {most}: {number(costs[most], 1, signed=True)} points."
+        f"The largest mean loss with a whole layer disabled is that of {most}, {number(costs[most], digits, signed=True)} "
+        "points; conditions are not tested against each other."
         if costs[most] < 0
         else "Disabling a whole layer lowers the score of no condition, on average over seeds."
     )

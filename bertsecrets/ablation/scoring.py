@@ -186,6 +186,21 @@ def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[flo
 
     Other predictions are the other classes that occur, or for scores the least and the greatest prediction.
     """
+    change_VN = _moves(metric, label_N, prediction_N)
+    return max(0.0, -float(change_VN.min())), max(0.0, float(change_VN.max()))
+
+
+def typical_harm(metric: str, label_N: Array, prediction_N: Array) -> float:
+    """The loss w of a class metric, to first order, if a right prediction were wrong: sum of w^2 / sum of w over them.
+
+    Flips that lose d in total then have the variance w d. 0 where nothing can be lost.
+    """
+    harm_VN = np.maximum(-_moves(metric, label_N, prediction_N)[:, np.asarray(prediction_N == label_N)], 0)
+    return float((harm_VN**2).sum() / harm_VN.sum()) if harm_VN.any() else 0.0
+
+
+def _moves(metric: str, label_N: Array, prediction_N: Array) -> Array:
+    """Changes of the metric, to first order, if one example's prediction were another, ``[predictions, N]``."""
     check_metric(metric)
     label_N, prediction_N = np.asarray(label_N, np.float64), np.asarray(prediction_N, np.float64)
     if metric not in CLASS_METRICS:
@@ -199,8 +214,7 @@ def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[flo
     features, score = METRICS[metric] if metric in CLASS_METRICS else (moments, _correlation)
     feature_VNF = features(label_N, candidate_VN)
     gradient_F = _gradient(score, feature_VNF[0].mean(0)[None])[0]
-    change_VN = np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
-    return max(0.0, -float(change_VN.min())), max(0.0, float(change_VN.max()))
+    return np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
 
 
 def _standardised(value: Array) -> Array:

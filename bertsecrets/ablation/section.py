@@ -375,7 +375,7 @@ def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
     sentence = (
         f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): {needed}, of which "
         f"{count[REDUNDANT]} redundant (more harm than their heads alone add up to, more than random groups of the same "
-        "layers do, and none once any one head is left: the heads can replace each other). Dispensable "
+        "layers do, and shown to be within the margin once any one head is left: any one does for all). Dispensable "
         f"({_ruled_out(row)} even together): {count[DISPENSABLE]}. Inconclusive: {count[INCONCLUSIVE]}."
     )
     if uncontrolled:
@@ -419,7 +419,9 @@ def _name(row: Row) -> str:
 
 
 def _points(row: Row) -> str:
-    delta, low, high = (number(100 * row[name], 1, signed=True) for name in ("delta", "low", "high"))
+    # A loss is not shown as zero points.
+    digits = 1 if abs(row["delta"]) >= 0.0005 else 3
+    delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", "low", "high"))
     return f"{delta} points ({low} to {high})"
 
 

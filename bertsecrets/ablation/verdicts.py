@@ -6,7 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import CLASS_METRICS, Array, check_metric, influences, largest_moves, weighted_scores
+from bertsecrets.ablation.scoring import (
+    CLASS_METRICS,
+    Array,
+    check_metric,
+    influences,
+    largest_moves,
+    typical_harm,
+    weighted_scores,
+)
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected, holm
@@ -134,7 +142,7 @@ def judge(
         p_bh=p_bh_V,
         p_holm=holm(p_V),
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
-        smallest_effect=_smallest(metric, label_N, clean_N, prediction_VN, (1 - level) / variants),
+        smallest_effect=smallest_effects(metric, label_N, clean_N, prediction_VN, (1 - level) / variants, permutations),
         significant=significant_V,
         p_margin=p_margin_V,
         verdict=verdicts_of(delta_V, p_bh_V, p_margin_V, false_discovery_rate),
@@ -169,16 +177,27 @@ def _discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[N
     return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
 
 
-def _smallest(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, alpha: float) -> Array:
-    """The smallest loss of each variant that the test finds at level ``alpha``, ``[V]``; NaN where unknown."""
+def smallest_effects(
+    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, alpha: float, permutations: int
+) -> Array:
+    """The smallest loss of each variant that the test finds with 80 % power, ``[V]``; NaN where it cannot be estimated.
+
+    Args:
+        metric, label_N, clean_N, prediction_VN, permutations: As for :func:`judge`.
+        alpha: Level of the test, corrected for the number of variants.
+    """
     count = len(label_N)
     if metric == "accuracy":
         lost_V, won_V = _discordant(label_N, clean_N, prediction_VN)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
+    alpha = _level_of_swaps(alpha, permutations)
+    if alpha <= 0:
+        return np.full(len(prediction_VN), np.nan)
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
-    harm_V, _ = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
     variance_V = (influence_VN**2).mean(-1) / count
-    if metric not in CLASS_METRICS:
+    if metric in CLASS_METRICS:
+        harm_V = np.full(len(prediction_VN), typical_harm(metric, label_N, clean_N))
+    else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
         one_1N = np.ones((1, count))
         agreement_V = weighted_scores(metric, clean_N, prediction_VN, one_1N)[0]
@@ -193,9 +212,18 @@ def _smallest(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array,
             flips = min(float(variance / (count * step**2)), 1.0)
             effect = count * step * detectable_loss(round(flips, 6), count, alpha)
         elif metric not in CLASS_METRICS and np.isfinite(step) and variance > 0:
-            effect = detectable_change(math.sqrt(variance), float(step), alpha)
+            effect = detectable_change(math.sqrt(variance), float(step), count, alpha)
         smallest.append(effect if effect <= _RANGE[metric] else math.nan)
     return np.array(smallest)
+
+
+def _level_of_swaps(alpha: float, permutations: int) -> float:
+    """The median p-value of an exact test at which as many random swaps give ``alpha``; 0 or less if they cannot.
+
+    ``(b + 1) / (R + 1)`` is at most alpha for b swaps out of R as extreme as observed; the median of a Poisson count is
+    about a third below its mean.
+    """
+    return (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
 
 
 def change_influences(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:

@@ -87,7 +87,9 @@ def _name(run: Run, config: Mapping[str, Any]) -> str:
     asked = [
         name for section in ("analysis", "measure") for name, entry in (config.get(section) or {}).items() if entry
     ]
-    return f"{' + '.join(asked)} · {run.name}" if config.get("checkpoint") and asked else run.name
+    # The key checkpoint of a training is a section: when to save one.
+    analysis = isinstance(config.get("checkpoint"), str)
+    return f"{' + '.join(asked)} · {run.name}" if analysis and asked else run.name
 
 
 def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:

@@ -17,6 +17,7 @@ from bertsecrets.results.figures.layer_scatter import layer_scatter
 from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -178,16 +179,18 @@ def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[i
 def _findings(view: MeasureView) -> list[str]:
     findings = []
     for name, subject in _SUBJECTS.items():
-        value_LH, uniform = view.value(name), float(np.nanmean(view.value(name + UNIFORM)))
+        value_LH, stderr_LH, count_LH = view.grid(name)
+        uniform = float(np.nanmean(view.value(name + UNIFORM)))
         if not uniform:
             continue
         mean_L = np.nanmean(value_LH, axis=1)
         layer, place = int(mean_L.argmax()), highest(value_LH)
-        findings.append(
+        sentence = (
             f"{subject} gets most attention in layer {layer} ({number(mean_L[layer])} on "
             f"average over heads; uniform attention gives {number(uniform)}), most "
             f"of all in {head_label(*place)} ({number(value_LH[place])})."
         )
+        findings.append(f"{sentence} {like_the_highest(value_LH, stderr_LH, count_LH)}".strip())
     over = np.flatnonzero(np.nanmean(view.value("sep_total"), axis=1) > _MOSTLY)
     if over.size:
         layers = ", ".join(map(str, over))

@@ -123,7 +123,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     all_heads = [] if together is None else [together.section()]
     of_scores = [_scores_section(scores)] if scores.lines() else []
-    analysis = bool(config.get("checkpoint"))
+    # That of a training is a section: when to save one.
+    analysis = isinstance(config.get("checkpoint"), str)
     report = Report(
         title=_analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,

@@ -11,12 +11,14 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_code, head_label, lower_first, number, p_value, with_error
+from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, MeasureView, Replicates
 from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation
 from bertsecrets.statistics.replicates import (
     Difference,
+    corrected_together,
     difference,
     intraclass_correlation,
     mean_interval,
@@ -60,7 +62,7 @@ def describe_columns(view: MeasureView) -> Section | None:
 
 def _highest_in_words(view: MeasureView, column: Column) -> str:
     """A sentence on the highest head of a column, if heads differ."""
-    value_LH, stderr_LH, _ = view.grid(column.name)
+    value_LH, stderr_LH, count_LH = view.grid(column.name)
     known = value_LH[np.isfinite(value_LH)]
     what = f"{view.title}, {column.label}"
     if not known.size:
@@ -71,7 +73,8 @@ def _highest_in_words(view: MeasureView, column: Column) -> str:
         return f"{what}: {most} in the only head, {head_label(*place)}."
     if number(float(known.min())) == number(float(known.max())):
         return f"{what}: {number(float(known.max()))} in all {known.size} heads."
-    return f"{what}: highest in {head_label(*place)} ({most}); the mean over heads is {number(float(known.mean()))}."
+    first = f"{what}: highest in {head_label(*place)} ({most}); the mean over heads is {number(float(known.mean()))}."
+    return f"{first} {like_the_highest(value_LH, stderr_LH, count_LH)}"
 
 
 def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:
@@ -281,7 +284,8 @@ def _differences(
                 tested.append((contrast.name, difference(first.value_RLH, second.value_RLH, *errors)))
     if not tested:
         return None
-    shown = tested[:_MOST_CONTRASTS]
+    names, tests = zip(*tested, strict=True)
+    shown = list(zip(names, corrected_together(tests), strict=True))[:_MOST_CONTRASTS]
     over = {test.over_seeds for _, test in shown}
     how = (
         "tested over seeds"
@@ -296,7 +300,7 @@ def _differences(
         [HeadPanel(name, test.delta_LH, test.p_LH <= LEVEL) for name, test in shown],
         title=title,
         unit=f"difference of {(column.unit or column.label).split(' (')[0]}",
-        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%}){part}",
+        note=f"pale: may be chance ({how}, false discovery rate {LEVEL:.0%} over the heads of all comparisons){part}",
         signed=True,
     )
     block = FigureBlock(

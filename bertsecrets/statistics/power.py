@@ -12,6 +12,7 @@ POWER = 0.8
 """Probability with which the smallest detectable effect is found."""
 
 _STEPS = 20
+_ROUNDS = 200
 
 
 def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float:
@@ -29,7 +30,7 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
     middle = examples * discordant
     # Beyond eight standard deviations, and eight more for the skewness of small counts, nothing is left.
     first, last = int(max(0, middle - 8 * spread - 8)), int(min(examples, middle + 8 * spread + 16))
-    count_M = np.arange(first, last + 1, dtype=np.float64)
+    count_M = np.arange(first, last + 1)
     largest_M = _largest_won(1 << last.bit_length(), alpha)[first : last + 1]
     possible_M = largest_M >= 0
     found_M = np.where(
@@ -37,7 +38,7 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
         special.bdtr(np.maximum(largest_M, 0), np.maximum(count_M, 1), min(won / discordant, 1.0)),
         0.0,
     )
-    at_most_M = special.bdtr(np.concatenate([count_M[:1] - 1, count_M]).clip(min=0), examples, min(discordant, 1.0))
+    at_most_M = special.bdtr(np.arange(first - 1, last + 1).clip(min=0), examples, min(discordant, 1.0))
     at_most_M[0] = 0.0 if first == 0 else at_most_M[0]
     return float((np.diff(at_most_M) * found_M).sum())
 
@@ -45,7 +46,8 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
 @lru_cache(maxsize=64)
 def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
     """The largest number of won examples with a two-sided p-value of at most alpha, of 0 to ``limit`` discordant; else -1."""
-    count_M = np.arange(limit + 1, dtype=np.float64)
+    # Whole numbers: scipy's binomial distribution takes no others.
+    count_M = np.arange(limit + 1)
     guess_M = np.floor(count_M / 2 + NormalDist().inv_cdf(alpha / 2) * np.sqrt(count_M) / 2) + 3
     guess_M = np.clip(guess_M, 0, np.maximum(np.floor(count_M / 2), 0))
     for _ in range(12):
@@ -86,16 +88,29 @@ def detectable_loss(flips: float, examples: int, alpha: float, power: float = PO
     return high
 
 
-def detectable_change(stderr: float, step: float, alpha: float, power: float = POWER) -> float:
-    """The smallest change that a test finds whose standard error grows with the change.
+def detectable_change(stderr: float, step: float, examples: int, alpha: float, power: float = POWER) -> float:
+    """The smallest change that a test by random swaps finds whose standard error grows with the change.
 
-    d = (k^2 w + sqrt(k^4 w^2 + 4 k^2 s^2)) / 2, k = z(1 - alpha / 2) + z(power): the solution of d = k sqrt(s^2 + w d).
+    The solution of d = z(1 - alpha / 2) sqrt(s^2 + w d + d^2 / N) + z(power) sqrt(s^2 + w d): swaps vary about 0 and not
+    about the change. For many examples it is d = (k^2 w + sqrt(k^4 w^2 + 4 k^2 s^2)) / 2, k = z(1 - alpha / 2) + z(power).
 
     Args:
         stderr: Standard error s without the change.
         step: What one example contributes to the change, w.
+        examples: Number of examples N.
         alpha: Level of the test.
         power: The power.
+
+    Returns:
+        The change; NaN if examples are too few for any to be found.
     """
-    k = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
-    return (k**2 * step + math.sqrt(k**4 * step**2 + 4 * k**2 * stderr**2)) / 2
+    level, reach = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
+    k = level + reach
+    change = (k**2 * step + math.sqrt(k**4 * step**2 + 4 * k**2 * stderr**2)) / 2
+    for _ in range(_ROUNDS):
+        variance = stderr**2 + step * change
+        after = level * math.sqrt(variance + change**2 / examples) + reach * math.sqrt(variance)
+        if abs(after - change) <= 1e-9 * after:
+            return after
+        change = after
+    return math.nan

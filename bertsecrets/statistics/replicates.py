@@ -1,7 +1,8 @@
 """Statistics over seeds: means with intervals, agreement between seeds, differences between conditions."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -82,7 +83,7 @@ class Difference:
 
     Args:
         delta_LH: Difference of the means.
-        p_LH: P-value of no difference, corrected over the heads (Benjamini and Hochberg 1995); NaN where undefined.
+        p_LH: P-value of no difference; NaN where undefined.
         over_seeds: Whether it was tested over seeds; else over examples, which says something about these two models only.
     """
 
@@ -115,7 +116,17 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
             p_LH = 2 * stats.norm.sf(np.abs(delta_LH) / np.sqrt(variance_LH))
     # Equal constants differ by nothing; unequal constants differ beyond doubt.
     p_LH = np.where(variance_LH == 0, np.where(delta_LH == 0, 1.0, 0.0), p_LH)
-    return Difference(delta_LH, corrected(p_LH), over_seeds)
+    return Difference(delta_LH, p_LH, over_seeds)
+
+
+def corrected_together(differences: Sequence[Difference]) -> list[Difference]:
+    """Differences whose p-values are corrected over the heads of all of them (Benjamini and Hochberg 1995)."""
+    adjusted_N = corrected(np.concatenate([difference.p_LH.ravel() for difference in differences]))
+    ends = np.cumsum([difference.p_LH.size for difference in differences])[:-1]
+    return [
+        replace(difference, p_LH=p_N.reshape(difference.p_LH.shape))
+        for difference, p_N in zip(differences, np.split(adjusted_N, ends), strict=True)
+    ]
 
 
 @dataclass(frozen=True)

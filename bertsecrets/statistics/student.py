@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from bertsecrets.statistics.corrections import holm
+
 Array = NDArray[np.float64]
 
 
@@ -23,3 +25,26 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
         p = 2 * stats.t.sf(np.abs(mean) / stderr, count - 1)
     p = np.where((stderr == 0) & (count > 1), np.where(mean == 0, 1.0, 0.0), p)
     return np.where((count > 1) & np.isfinite(mean), p, np.nan)
+
+
+def differs_from_highest(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
+    """P-values of each mean equalling the highest one, from the means alone, in the shape of ``mean``.
+
+    Means over the same examples depend on each other in an unknown way: the standard error of a difference is taken as the
+    sum of both, which it cannot exceed. Two-sided t tests with the degrees of freedom of the smaller sample, adjusted by
+    Holm's method over the others. 1 for the highest itself; NaN where it cannot be tested.
+
+    Args:
+        mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.
+    """
+    mean, stderr, count = (np.asarray(each, np.float64) for each in (mean, stderr, count))
+    p = np.full(mean.shape, np.nan)
+    if not np.isfinite(mean).any():
+        return p
+    top = np.unravel_index(int(np.nanargmax(mean)), mean.shape)
+    raw = mean_differs_from_zero(mean[top] - mean, stderr[top] + stderr, np.minimum(count, count[top]))
+    raw[top] = np.nan
+    tested = np.isfinite(raw)
+    p[tested] = holm(raw[tested])
+    p[top] = 1.0
+    return p

@@ -76,7 +76,10 @@ def test_layers_follow_heads(tmp_path: Path) -> None:
         ["a", "2", "accuracy (uniform)", "layer 1", "−40.0", "1"],
         ["b", "1", "accuracy (uniform)", "layer 0", "−5.0", "none"],
     ]
-    assert layers.findings == ["Disabling a whole layer costs most for a: −40.0 points."]
+    assert layers.findings == [
+        "The largest mean loss with a whole layer disabled is that of a, −40.0 points; conditions are not tested against each "
+        "other."
+    ]
     assert [block.name for block in layers.figures] == ["ablation_layers"]
 
 

@@ -88,6 +88,11 @@ def test_noise_is_called_noise() -> None:
     assert "the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance" in words
 
 
+def test_a_loss_that_rounds_to_zero_is_shown_with_more_digits() -> None:
+    words, _, _ = written([row("l00h00", -0.0003), row("l00h01", 0.01, heads="0-1", head=1)])
+    assert "layer 0 · head 0 at −0.030 points (−2.030 to +1.970), may be chance" in words
+
+
 def test_a_gain_is_not_called_a_loss() -> None:
     words, _, _ = written([row("l00h00", 0.031), row("l00h01", 0.0, heads="0-1", head=1, verdict="inconclusive")])
     assert "none lowers accuracy on these examples" in words

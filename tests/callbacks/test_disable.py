@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from families import tiny_model
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -20,11 +21,17 @@ TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
 
 def callback(
-    tmp_path: Path, plans: Sequence[str] = ("heads", "layers"), every_n_validations: int = 0, **settings: Any
+    tmp_path: Path,
+    plans: Sequence[str] = ("heads", "layers"),
+    every_n_validations: int = 0,
+    model: PreTrainedModel | None = None,
+    **settings: Any,
 ) -> DisableHeads:
     run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
     made = DisableHeads(run, AblationSettings.read("ablation", settings), plans, every_n_validations)
-    module = SequenceClassifier(tiny_model("bert"), TASK, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    module = SequenceClassifier(
+        model or tiny_model("bert"), TASK, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0
+    )
     made.setup(None, module, "validate")  # type: ignore[arg-type]
     return made
 
@@ -75,3 +82,24 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
 def test_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         callback(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(("heads", "layers"), [(1, 1), (1, 2), (2, 1)])
+def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None:
+    config = BertConfig(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=8,
+        num_labels=3,
+    )
+    model = BertForSequenceClassification(config)
+    if heads * layers > 1:
+        assert callback(tmp_path, plans=["similar_groups"], model=model).plans == ("similar_groups",)
+        return
+    with pytest.raises(
+        UserError, match=r"The model has one attention head, so there are no groups of heads with similar"
+    ):
+        callback(tmp_path, plans=["similar_groups"], model=model)
+    assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]

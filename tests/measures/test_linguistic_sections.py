@@ -67,7 +67,8 @@ def test_the_section_says_where_features_are_attended_to_most() -> None:
         "Most attention, by layer, goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
         "heads), as in the paper: [CLS] early, [SEP] late.",
         "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
-        "much; 1 of 4 heads gives nouns significantly more.",
+        "much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other (standard "
+        "errors, Holm-corrected).",
     ]
     assert figures == {"features_special", "features_special_heads", "features_words"}
     [table] = section.tables
@@ -131,7 +132,8 @@ def test_heads_beyond_position_are_counted() -> None:
         "In the last layer [CLS] attends most to [SEP] (0.600 on average over heads; as many random words get 0.070), then "
         "to nouns (0.300; 0.070).",
         "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
-        "position goes layer 1 · head 1 for subject → verb (0.200 ± 0.010).",
+        "position goes layer 1 · head 1 for subject → verb (0.200 ± 0.010). The top head is significantly higher than every "
+        "other (standard errors, Holm-corrected).",
     ]
     [rows] = [table.rows for table in section.tables]
     assert rows == [

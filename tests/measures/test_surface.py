@@ -101,7 +101,7 @@ def test_the_section_names_the_layers_and_heads(tmp_path: Path) -> None:
     assert section is not None
     assert section.findings[0] == (
         "[SEP] gets most attention in layer 1 (0.700 on average over heads; uniform attention gives 0.100), most of all in "
-        "layer 1 · head 0 (0.900)."
+        "layer 1 · head 0 (0.900). The top head is significantly higher than every other (standard errors, Holm-corrected)."
     )
     assert section.findings[-1] == "More than half of all attention goes to [SEP] in layer 1."
     assert [block.name for block in section.figures] == ["surface", "surface_heads"]

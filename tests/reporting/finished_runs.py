@@ -54,6 +54,7 @@ def make_run(
         "seed": seed,
         "name": folder.name,
         "trainer": {"devices": 1},
+        "checkpoint": {"every_n_steps": 200, "report": "best"},
         **settings,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))

@@ -82,7 +82,7 @@ def test_an_undefined_change_has_no_limits() -> None:
 @pytest.mark.parametrize("harmful", [0.5, 0.75, 1.0])
 def test_the_interval_of_accuracy_covers_at_few_flips(flips: float, harmful: float) -> None:
     """Exact coverage by enumeration of all counts."""
-    for count in COUNTS[:3]:
+    for count in COUNTS:
         assert coverage("accuracy", flips, harmful, count, 0) >= 0.94, count
 
 
@@ -93,6 +93,5 @@ def test_intervals_cover_the_truth_at_few_flips(metric: str) -> None:
     for count in COUNTS:
         for flips in FLIPS:
             for harmful in (1.0, 0.5) if metric in ("f1", "matthews") else (1.0,):
-                covered = coverage(metric, flips, harmful, count, 500)
-                # Two standard errors below 0.93.
-                assert covered >= 0.91, (count, flips, harmful, covered)
+                covered = coverage(metric, flips, harmful, count, 2000)
+                assert covered >= 0.93, (count, flips, harmful, covered)

@@ -10,6 +10,7 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.replicates import (
+    corrected_together,
     difference,
     intraclass_correlation,
     mean_interval,
@@ -71,7 +72,7 @@ def test_rank_agreement_is_the_mean_over_all_pairs() -> None:
     assert rank_agreement(value_NR) == (pytest.approx(np.mean(rhos)), pytest.approx(min(rhos)))
 
 
-def test_difference_over_seeds_is_welch_corrected_over_heads() -> None:
+def test_difference_over_seeds_is_welch() -> None:
     generator = np.random.default_rng(2)
     first, second = generator.standard_normal((4, 2, 3)), generator.standard_normal((3, 2, 3)) + 1.5
     found = difference(first, second, np.ones((2, 3)), np.ones((2, 3)))
@@ -81,7 +82,7 @@ def test_difference_over_seeds_is_welch_corrected_over_heads() -> None:
         for head in range(3)
     ]
     assert found.over_seeds
-    assert np.allclose(found.p_LH.ravel(), multipletests(p_N, method="fdr_bh")[1])
+    assert np.allclose(found.p_LH.ravel(), p_N)
     assert np.allclose(found.delta_LH, first.mean(0) - second.mean(0))
 
 
@@ -89,10 +90,23 @@ def test_difference_of_single_runs_is_tested_over_examples() -> None:
     first, second = np.array([[[0.5, 0.6, 0.7]]]), np.array([[[0.4, 0.6, np.nan]]])
     found = difference(first, second, np.full((1, 3), 0.03), np.full((1, 3), 0.04))
     assert not found.over_seeds
-    p = 2 * stats.norm.sf(0.1 / 0.05)
-    assert found.p_LH[0, 0] == pytest.approx(min(1, 2 * p))
+    assert found.p_LH[0, 0] == pytest.approx(2 * stats.norm.sf(0.1 / 0.05))
     assert found.p_LH[0, 1] == pytest.approx(1)
     assert np.isnan(found.p_LH[0, 2])
+
+
+def test_several_comparisons_are_corrected_over_the_heads_of_all() -> None:
+    generator = np.random.default_rng(3)
+    ones = np.ones((1, 2, 3))
+    shifts = (0.0, 0.5, 3.0)
+    raw = [difference(generator.normal(shift, 1, (1, 2, 3)), 0 * ones, ones[0], ones[0]) for shift in shifts]
+    raw[1].p_LH[0, 0] = np.nan
+    together = corrected_together(raw)
+    p_N = np.concatenate([test.p_LH.ravel() for test in raw])
+    expected_N = np.full(18, np.nan)
+    expected_N[np.isfinite(p_N)] = multipletests(p_N[np.isfinite(p_N)], method="fdr_bh")[1]
+    assert np.allclose(np.concatenate([test.p_LH.ravel() for test in together]), expected_N, equal_nan=True)
+    assert [test.delta_LH.tolist() for test in together] == [test.delta_LH.tolist() for test in raw]
 
 
 def test_constants_that_differ_differ_beyond_doubt() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_zero
+from bertsecrets.statistics.student import differs_from_highest, mean_differs_from_zero, mean_exceeds_zero
 
 
 @given(st.integers(2, 30), st.integers(0, 10_000), st.floats(-2, 2))
@@ -34,3 +34,25 @@ def test_correction_leaves_undefined_ones_out() -> None:
     assert np.isnan(found[0, 1])
     expected = stats.false_discovery_control([0.01, 0.04, 0.03])
     assert found[[0, 1, 1], [0, 0, 1]] == pytest.approx(expected)
+
+
+def test_each_mean_against_the_highest_by_hand() -> None:
+    mean, stderr, count = [0.5, 0.9, 0.8, np.nan], [0.02, 0.03, 0.01, 0.1], [30, 20, 40, 10]
+    raw = [2 * stats.t.sf(0.4 / 0.05, 19), 2 * stats.t.sf(0.1 / 0.04, 19)]
+    found = differs_from_highest(mean, stderr, count)
+    assert found[:3] == pytest.approx([2 * raw[0], 1.0, raw[1]])
+    assert np.isnan(found[3])
+    assert np.isnan(differs_from_highest([np.nan], [0.1], [5])).all()
+    assert differs_from_highest([0.2, 0.2], [0.0, 0.0], [5, 5]).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("correlation", [-0.3, 0.0, 0.9])
+def test_equal_means_of_the_same_examples_are_rarely_told_apart(correlation: float) -> None:
+    """Four heads of equal mean, whatever the correlation of their numbers over examples."""
+    covariance = np.full((4, 4), correlation) + (1 - correlation) * np.eye(4)
+    drawn_RNH = np.random.default_rng(0).multivariate_normal(np.zeros(4), covariance, size=(400, 30))
+    wrong = sum(
+        (differs_from_highest(x_NH.mean(0), x_NH.std(0, ddof=1) / np.sqrt(30), np.full(4, 30)) < 0.05).any()
+        for x_NH in drawn_RNH
+    )
+    assert wrong / 400 <= 0.05

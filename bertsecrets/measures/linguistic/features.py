@@ -30,6 +30,7 @@ from bertsecrets.measures.linguistic.word_features import Feature, check_occurs,
 from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels, layer_means
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -318,11 +319,18 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     ratios = {name: np.where(certain[name], _ratio(view, name), -1.0) for name in words}
     best = max(words, key=lambda name: float(np.nanmax(ratios[name])))
     place = highest(ratios[best])
-    return [
+    # The random words' numbers are those of the whole head: only the excess has an error of its own.
+    like = like_the_highest(
+        _ratio(view, best),
+        view.stderr(best + OVER_RANDOM) / view.value(best + RANDOM),
+        view.grid(best + OVER_RANDOM)[2],
+    )
+    sentence = (
         f"Furthest above as many random words of the same examples is attention to {feature_label(best)} in "
         f"{head_label(*place)}, {ratios[best][place]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
         f"{feature_label(best)} significantly more."
-    ]
+    )
+    return [f"{sentence} {like}".strip()]
 
 
 def _significantly(count: int, heads: int) -> str:

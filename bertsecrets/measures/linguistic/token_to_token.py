@@ -44,6 +44,7 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -404,7 +405,9 @@ def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[N
     best = max(furthest, key=lambda name: float(furthest[name].max()))
     place = highest(furthest[best])
     value = with_error(view.value(best + BEYOND)[place], view.stderr(best + BEYOND)[place])
-    return [
+    like = like_the_highest(*view.grid(best + BEYOND))
+    sentence = (
         f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
         f"position and word; furthest beyond position goes {head_label(*place)} for {pair_label(best)} ({value})."
-    ]
+    )
+    return [f"{sentence} {like}".strip()]
