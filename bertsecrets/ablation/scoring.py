@@ -214,7 +214,8 @@ def _moves(metric: str, label_N: Array, prediction_N: Array) -> Array:
     features, score = METRICS[metric] if metric in CLASS_METRICS else (moments, _correlation)
     feature_VNF = features(label_N, candidate_VN)
     gradient_F = _gradient(score, feature_VNF[0].mean(0)[None])[0]
-    return np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
+    moves_VN: Array = np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
+    return moves_VN
 
 
 def _standardised(value: Array) -> Array:
