@@ -228,13 +228,13 @@ class MeasureHeads(pl.Callback):
         return [grids[measure.name] for measure in measures]
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
-        own = measure.extras(grid, model)
+        own = measure.record(grid, model)
         if not own:
             return
         content = {OWN: own}
         for pair in pairs:
             if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
-                content[INITIAL] = pair.measure.extras(pair.measure.compute(), self.reference)
+                content[INITIAL] = pair.measure.record(pair.measure.compute(), self.reference)
         self.run.write_json(self.run.extras_path(measure.name), content)
 
     def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:

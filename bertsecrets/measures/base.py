@@ -156,6 +156,12 @@ class Measure(Experiment, Metric):
         """
         return {}
 
+    def record(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """:meth:`extras` of the examples of all processes; call it in every process."""
+        # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
+        with self.sync_context():
+            return self.extras(grid, model)
+
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Add one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider.
 

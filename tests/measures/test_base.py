@@ -1,8 +1,10 @@
 """What every measure has: checks of its class, roles of its columns, and grids that any number of processes share."""
 
+import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_model
@@ -136,9 +138,12 @@ def test_a_grid_takes_names_or_columns() -> None:
 
 def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(run, (2, tmp_path), nprocs=2)
-    alone = grids(0, 1)
-    assert [grid.measure for grid in alone] == ["focus", "drift", "focus", "focus", "focus"]
+    alone, record = grids(0, 1)
+    assert [grid.measure for grid in alone] == ["focus", "drift", "clusters", "focus", "focus", "focus"]
     for rank in range(2):
+        together = json.loads((tmp_path / f"{rank}.json").read_text("utf-8"))
+        assert together["rows"] == record["rows"]
+        assert np.allclose(together["distances"], record["distances"], rtol=0, atol=1e-6)
         parts = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for place, grid in enumerate(alone):
             assert torch.equal(parts[f"{place}/count_LHC"], grid.count_LHC)
@@ -146,4 +151,6 @@ def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
                 together = parts[f"{place}/{name}"]
                 assert torch.allclose(together, getattr(grid, name), rtol=1e-12, atol=1e-12, equal_nan=True)
     # One process alone has seen part of the examples.
-    assert not math.isclose(grids(0, 2)[0].value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
+    (part, *_), part_record = grids(0, 2)
+    assert not math.isclose(part.value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
+    assert part_record["rows"] < record["rows"]

@@ -1,6 +1,8 @@
 """The share that one of several processes takes of a pass over the toy batches."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -8,18 +10,20 @@ from families import HEADS, LAYERS, tiny_model
 from measures.toy import Focus, batches
 
 from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.paired import Paired
 
 
-def grids(rank: int, processes: int) -> list[HeadGrid]:
-    """The grids of a measure, of drift and of a pair, of every ``processes``-th batch."""
+def grids(rank: int, processes: int) -> tuple[list[HeadGrid], dict[str, Any]]:
+    """The grids of a measure, of drift and of a pair, of every ``processes``-th batch, and the record of clusters."""
     model, initial = (tiny_model("bert", seed=seed).double() for seed in (0, 1))
-    focus = Focus(LAYERS, HEADS)
+    focus, clusters = Focus(LAYERS, HEADS), Clusters(LAYERS, HEADS, replicates=3)
     paired = Paired(focus, "initial")
-    taken = measure_pass(model, [focus, Drift(LAYERS, HEADS), paired], batches()[rank::processes], {"initial": initial})
-    return [*taken, *paired.grids()]
+    measures = [focus, Drift(LAYERS, HEADS), clusters, paired]
+    taken = measure_pass(model, measures, batches()[rank::processes], {"initial": initial})
+    return [*taken, *paired.grids()], clusters.record(taken[2], model)
 
 
 def run(rank: int, processes: int, folder: Path) -> None:
@@ -28,9 +32,11 @@ def run(rank: int, processes: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes)
     try:
         parts = {}
-        for place, grid in enumerate(grids(rank, processes)):
+        taken, record = grids(rank, processes)
+        for place, grid in enumerate(taken):
             for name in ("value_LHC", "stderr_LHC", "count_LHC"):
                 parts[f"{place}/{name}"] = getattr(grid, name)
         torch.save(parts, folder / f"{rank}.pt")
+        (folder / f"{rank}.json").write_text(json.dumps(record), "utf-8")
     finally:
         dist.destroy_process_group()
