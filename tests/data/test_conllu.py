@@ -188,7 +188,7 @@ def test_a_cycle_is_reported_with_its_line_or_skipped(tmp_path: Path) -> None:
     ):
         list(read_conllu(path))
     with pytest.warns(
-        UserWarning, match=r"left out 1 sentences that are not valid; the first: .*:16: sentence 2, word 1"
+        UserWarning, match=r"left out 1 sentence that is not valid; the first: .*:16: sentence 2, word 1"
     ):
         sentences = list(read_conllu(path, skip_bad=True))
     assert [text for text, _ in sentences] == ["He  doesn't (now) eat du pain."]

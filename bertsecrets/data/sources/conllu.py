@@ -146,7 +146,8 @@ def read_conllu(
         rooted += sum(word.head < 0 for word in example[1].words) > 1
         yield example
     if bad:
-        rank_zero_warn(f"{path}: left out {len(bad):,} sentences that are not valid; the first: {bad[0]}")
+        counted = "1 sentence that is" if len(bad) == 1 else f"{len(bad):,} sentences that are"
+        rank_zero_warn(f"{path}: left out {counted} not valid; the first: {bad[0]}")
     if empty or rooted:
         rank_zero_info(f"{path}: {empty:,} empty nodes left out; {rooted:,} sentences have several roots")
 
