@@ -16,8 +16,8 @@ from bertsecrets.models.families.base import AttentionSite
 def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
     """Multiply the output of every head by its gate while open; gradients flow to model and gates.
 
-    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Works in part passes, too, such as those of the
-    disabling engine, if layers do not share their weights.
+    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose part passes would
+    apply the gates twice.
 
     Args:
         model: Any module that contains a transformers encoder.
@@ -55,14 +55,14 @@ def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
                 layer = forward_pass.layer(site.module)
                 forward_pass.finish_call(site.module)
                 if layer is None:
-                    # A part pass or gradient checkpointing, outside of a whole pass.
+                    # Gradient checkpointing recomputes a layer outside the pass: its heads are gated again.
                     if encoder.shares_layers:
                         raise UserError(
                             "A model that shares its layers can be gated in whole forward passes only; call "
                             "model.gradient_checkpointing_disable() first."
                         )
                     layer = layers[0]
-                gate_H = (current or [gates()])[0][layer]
+                gate_H = current[0][layer]
                 gate_BSHd = gate_H[:, None] if gate_H.dim() == 1 else gate_H.t()[:, None, :, None]
                 output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)) * gate_BSHd.to(args[0])
                 return (output_BSHd.flatten(2), *args[1:])

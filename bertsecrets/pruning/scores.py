@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ class Situation:
         removed: Heads that are already removed.
         seed: Seed of a random score.
         context: Entered around every batch, e.g. the trainer's autocast.
+        rises: What :func:`exact` has computed, by removed heads; its reverse uses the same numbers.
     """
 
     model: nn.Module
@@ -35,6 +36,7 @@ class Situation:
     removed: HeadSet = frozenset()
     seed: int = 0
     context: Context = nullcontext
+    rises: dict[HeadSet, Tensor] = field(default_factory=dict)
 
 
 Score = Callable[[Situation], Tensor]
@@ -43,14 +45,17 @@ Score = Callable[[Situation], Tensor]
 
 def exact(situation: Situation) -> Tensor:
     """How much the mean loss rises if the head is disabled as well (mode ``zero``), from an exact sweep."""
+    if situation.removed in situation.rises:
+        return situation.rises[situation.removed]
     encoder = describe(situation.model)
     heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
     sets = [situation.removed | {place} for place in heads]
     results = evaluate_sets(
         situation.model, [situation.removed, *sets], situation.batches(), situation.task, context=situation.context
     )
-    rise = torch.from_numpy(results.loss_V[1:] - results.loss_V[0])
-    return rise.view(encoder.num_layers, encoder.num_heads)
+    rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)
+    situation.rises[situation.removed] = rise_LH
+    return rise_LH
 
 
 def reversed_exact(situation: Situation) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.scoring import Array
@@ -109,10 +109,11 @@ def search(
     """
     sizes = check_settings(settings, describe(model))
     plans = []
+    rises: dict[HeadSet, Tensor] = {}
     for name in dict.fromkeys(settings.scores):
         score = find_score(name, columns)
         for seed in range(settings.seeds if name == RANDOM else 1):
-            situation = Situation(model, task, choosing, seed=settings.seed + seed, context=context)
+            situation = Situation(model, task, choosing, seed=settings.seed + seed, context=context, rises=rises)
             plans.append((name, seed, removal_sets(score, situation, sizes, iterative=settings.iterative)))
             if progress is not None:
                 progress(1)
