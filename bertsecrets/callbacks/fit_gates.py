@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from pydantic import Field
 
-from bertsecrets.callbacks.trainer_state import current_step, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
@@ -49,7 +49,13 @@ class FitGates(pl.Callback):
         self,
         run: Run,
         penalty: _Positive = 0.01,
-        path: Sequence[_Positive] = (0.003, 0.01, 0.03, 0.1, 0.3),
+        path: Annotated[Sequence[_Positive], Field(description="a list of numbers above 0 in ascending order")] = (
+            0.003,
+            0.01,
+            0.03,
+            0.1,
+            0.3,
+        ),
         steps: _Count = 150,
         learning_rate: _Positive = 0.1,
         fits: _Count = 3,
@@ -82,7 +88,7 @@ class FitGates(pl.Callback):
                 )
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking:
+        if trainer.sanity_checking or not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
         data = trainer.datamodule  # type: ignore[attr-defined]

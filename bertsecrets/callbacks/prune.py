@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from bertsecrets.callbacks.trainer_state import current_step, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -16,8 +16,8 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import export_onnx, export_program
 from bertsecrets.pruning.removal import remove_heads, save_pruned
-from bertsecrets.pruning.scores import RANDOM, find_score
-from bertsecrets.pruning.search import Chosen, as_extras, check_settings, search
+from bertsecrets.pruning.scores import RANDOM
+from bertsecrets.pruning.search import Chosen, as_extras, check_scores, check_settings, search
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.files import folder_write
@@ -44,6 +44,7 @@ class PruneHeads(pl.Callback):
     def __init__(self, run: Run, prune: PruneSettings | None = None) -> None:
         self.run = run
         self.settings = prune or PruneSettings()
+        check_scores(self.settings)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -56,13 +57,9 @@ class PruneHeads(pl.Callback):
                     "labelled task."
                 )
         check_settings(self.settings, describe(pl_module.model))
-        for name in self.settings.scores:
-            # A column may be measured in this very validation.
-            if "/" not in name:
-                find_score(name, {})
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking:
+        if trainer.sanity_checking or not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
         data = trainer.datamodule  # type: ignore[attr-defined]

@@ -59,6 +59,18 @@ class Chosen:
     outcome: Guarantee
 
 
+def check_scores(settings: PruneSettings) -> None:
+    """Raise UserError if no score chooses heads, or one is neither a known name, a function nor a table's column."""
+    if all(score in CONTROLS for score in settings.scores):
+        raise UserError(
+            f"prune.scores is [{', '.join(settings.scores)}], which are controls; add a score that chooses heads, e.g. exact."
+        )
+    for name in settings.scores:
+        # A column of the head table may be measured by the same command.
+        if "/" not in name:
+            find_score(name, {})
+
+
 def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
     """Numbers of removed heads to try; raises UserError if the settings do not fit the model."""
     total = encoder.num_layers * encoder.num_heads
@@ -68,10 +80,6 @@ def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
         raise UserError(
             f"Pruning needs an adapter, and model type '{encoder.base.config.model_type}' has none; add an adapter in "
             "bertsecrets/models/families."
-        )
-    if all(score in CONTROLS for score in settings.scores):
-        raise UserError(
-            f"prune.scores is [{', '.join(settings.scores)}], which are controls; add a score that chooses heads, e.g. exact."
         )
     if settings.keep is not None and settings.keep >= total:
         raise UserError(
