@@ -62,7 +62,8 @@ def recovered(
                     optimizer.step()
                     optimizer.zero_grad()
                     schedule.step()
-    return network.eval()
+    network.eval()
+    return network
 
 
 def task_loss(logits_BC: torch.Tensor, label_B: torch.Tensor, task: Task) -> torch.Tensor:

@@ -167,7 +167,7 @@ def _order(
         prediction_VN = np.concatenate([part.prediction_VN for part in single])
         loss_V = np.concatenate([part.loss_V for part in single])
         results.append(SetResults(whole.label_N, whole.clean_N, prediction_VN, whole.clean_loss, loss_V))
-    return Order(name, seed, tuple(sets), *results, tuple(models))
+    return Order(name, seed, tuple(sets), results[0], results[1], tuple(models))
 
 
 def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
@@ -190,9 +190,9 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         _, change_V = order.chosen_on.changes(metric)
         places = [place for place, change in enumerate(change_V) if change > -margin] or [0]
         outcome = guarantee(_only(order.tested_on, places), metric, margin, confidence)
-        place = places[outcome.passed - 1] if outcome.passed else None
-        candidate = Chosen(order, place, tuple(places), outcome)
-        if best is None or (place is not None and (best.place is None or place > best.place)):
+        last = places[outcome.passed - 1] if outcome.passed else None
+        candidate = Chosen(order, last, tuple(places), outcome)
+        if best is None or (last is not None and (best.place is None or last > best.place)):
             best = candidate
     assert best is not None
     return best

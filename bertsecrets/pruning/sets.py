@@ -156,5 +156,5 @@ def _head_parameters(encoder: Encoder) -> int:
 
 
 def _head_flops(encoder: Encoder, length: int) -> int:
-    width = encoder.base.config.hidden_size
+    width: int = encoder.base.config.hidden_size
     return 8 * length * width * encoder.head_dim + 4 * length**2 * encoder.head_dim
