@@ -40,7 +40,7 @@ def recovered(
         context: Entered around every batch, e.g. the trainer's autocast.
     """
     with torch.enable_grad(), torch.inference_mode(False):
-        network = copy.deepcopy(describe(model).model).train()
+        network: PreTrainedModel = copy.deepcopy(describe(model).model).train()
         device = next(network.parameters()).device
         config = OptimizerConfig(learning_rate=learning_rate)
         optimizer = torch.optim.AdamW(parameter_groups(network, config), betas=config.betas, eps=config.eps)
