@@ -90,7 +90,7 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
             f"With {chosen['kept']} of {total} heads, a loss of {metric} of {margin} or more {verdict} at {level} confidence on "
             f"{examples} ({facts})"
         )
-        return f"{text}{_needed(chosen, chosen['kept'])}."
+        return f"{text}{_needed(chosen)}."
     if chosen["holds"]:
         return (
             f"{total - chosen['kept']} of {total} heads can go: on {examples}, a loss of {metric} of {margin} or more is ruled "
@@ -98,11 +98,11 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
         )
     return (
         f"No smaller model is shown to lose less than {margin} of {metric} at {level} confidence on {examples}: with "
-        f"{chosen['kept']} of {total} heads, {facts}{_needed(chosen, chosen['kept'])}."
+        f"{chosen['kept']} of {total} heads, {facts}{_needed(chosen)}."
     )
 
 
-def _needed(chosen: Mapping[str, Any], kept: int) -> str:
+def _needed(chosen: Mapping[str, Any]) -> str:
     if chosen["hopeless"]:
         return "; the observed loss is the margin or more, so more examples would not help if it stays so"
     if chosen["needed"] is None:

@@ -256,9 +256,6 @@ def as_extras(orders: list[Order], chosen: Chosen, metric: str, settings: PruneS
             "p_value": float(outcome.p_V[index]),
             "needed": None if outcome.needed is None or not np.isfinite(outcome.needed) else int(outcome.needed),
             "hopeless": outcome.needed == float("inf"),
-            "next_kept": total - len(chosen.order.sets[chosen.tests[outcome.passed]])
-            if outcome.passed < len(chosen.tests)
-            else None,
         },
     }
 
