@@ -5,6 +5,7 @@ are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
+* :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.notebook import DisabledHeads, HeadGrid, disable, measure
+    from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.results.run import Run
 
 __version__ = "0.1.0"
@@ -29,8 +31,11 @@ _HOMES = {
     "Measure": "bertsecrets.measures.base",
     "Run": "bertsecrets.results.run",
     "disable": "bertsecrets.notebook",
+    "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.notebook",
     "override": "bertsecrets.attention",
+    "remove_heads": "bertsecrets.pruning.removal",
+    "save_pruned": "bertsecrets.pruning.removal",
     "watch": "bertsecrets.attention",
 }
 
@@ -42,8 +47,11 @@ __all__ = [
     "Measure",
     "Run",
     "disable",
+    "load_pruned",
     "measure",
     "override",
+    "remove_heads",
+    "save_pruned",
     "watch",
 ]
 

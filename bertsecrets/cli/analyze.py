@@ -100,7 +100,12 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     callbacks = [
         *make_watcher(settings, run=run, reference=reference, random=untrained),
         *make_callbacks(
-            settings.callbacks, run=run, reference=reference, ablation=settings.ablation, labelling=settings.labelling
+            settings.callbacks,
+            run=run,
+            reference=reference,
+            ablation=settings.ablation,
+            prune=settings.prune,
+            labelling=settings.labelling,
         ),
     ]
     with closing(loggers), watched(folder) as others:

@@ -24,6 +24,7 @@ from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.patterns.training.train_classifier import TrainingSettings
+from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
 
@@ -129,6 +130,7 @@ class AnalyzeKeys(CommonKeys):
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
+    prune: Section = Field(default={}, description=_SECTION)
     labelling: Section = Field(default={}, description=_SECTION)
     patterns: Section = Field(default={}, description=_SECTION)
     trained: Section | None = Field(default=None, description=_SECTION)
@@ -212,6 +214,7 @@ class AnalyzeSettings(RunSettings):
     """Settings of ``analyze.py``."""
 
     keys: AnalyzeKeys
+    prune: PruneSettings
     labelling: LabellingSettings
     patterns: TrainingSettings
 
@@ -255,14 +258,23 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     common = _read_common(keys, config)
+    prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
+    _check_evaluation("prune.evaluation", prune.evaluation, common["task"])
     return AnalyzeSettings(
         **common,
         keys=keys,
         report=ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {}),
         callbacks=_read_callbacks(
-            "analysis", keys.analysis, common["task"], ablation=common["ablation"], labelling=labelling, reference=None
+            "analysis",
+            keys.analysis,
+            common["task"],
+            ablation=common["ablation"],
+            prune=prune,
+            labelling=labelling,
+            reference=None,
         ),
+        prune=prune,
         labelling=labelling,
         patterns=TrainingSettings.read("patterns", keys.patterns),
     )

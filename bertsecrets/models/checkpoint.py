@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.classifier import RECORD
+from bertsecrets.models.classifier import GATES, RECORD
+from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_config, load_folder, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
@@ -152,6 +153,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
             f"{f'; {difference}' if difference else ''}) than model '{spec.name}'; set the model it was made from."
         )
     model.load_state_dict(weights)
+    if GATES in record:
+        _apply_gates(model, record[GATES], path)
     return Checkpoint(model.eval(), record, path)
 
 
@@ -159,6 +162,28 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
     """The model before any fine-tuning, with an untrained head; raises UserError as :func:`load_model` does."""
     model = load_model(spec, task, init, seed)
     return Checkpoint(model.eval(), {"init": init, "seed": seed}, Path(INITIAL))
+
+
+@torch.no_grad()
+def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
+    """Multiply each head's columns of the output projection by its gate: the same logits without gates."""
+    encoder = describe(model)
+    expected = [encoder.num_layers, encoder.num_heads]
+    try:
+        gate_LH = torch.tensor(gates, dtype=torch.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"The gates in checkpoint '{path}' cannot be read ({error}); restore the checkpoint."
+        ) from error
+    if list(gate_LH.shape) != expected:
+        raise UserError(
+            f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} layers of "
+            f"{expected[1]} heads; give a checkpoint of this model."
+        )
+    for site, gate_H in zip(encoder.sites, gate_LH, strict=True):
+        assert site.projection is not None
+        weight = site.projection.weight
+        weight.copy_((weight.unflatten(1, (encoder.num_heads, -1)) * gate_H[:, None]).flatten(1))
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:

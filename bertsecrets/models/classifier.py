@@ -1,6 +1,6 @@
 """Fine-tuning by the book, as a LightningModule."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -21,6 +21,9 @@ from bertsecrets.models.sharding import set_whole, shard
 
 RECORD = "bertsecrets"
 """Key of the run's facts in a checkpoint."""
+
+GATES = "gates"
+"""Key of the gates in these facts: one for each head, ``[layers][heads]`` in 0..1."""
 
 
 class SequenceClassifier(pl.LightningModule):
@@ -64,6 +67,11 @@ class SequenceClassifier(pl.LightningModule):
         self.evaluation_names = tuple(evaluation_names)
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
+        self.head_gates: nn.Module | None = None
+        """Gates by which a callback multiplies the heads' outputs; trained, and stored in every checkpoint."""
+        self.gate_learning_rate = 0.0
+        self.gate_penalty: Callable[[], Tensor] | None = None
+        """The gates' term of the training loss."""
         self.validated_after_training = False
         """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for that."""
         self._first_bad_step: Tensor | None = None
@@ -100,7 +108,8 @@ class SequenceClassifier(pl.LightningModule):
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
         # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
-        return loss * batch.weight
+        weighted = loss * batch.weight
+        return weighted if self.gate_penalty is None else weighted + self.gate_penalty()
 
     def _note_finite(self, loss: Tensor) -> None:
         step = self.global_step
@@ -184,8 +193,12 @@ class SequenceClassifier(pl.LightningModule):
         # The fused step is faster on CPUs, but Lightning does not clip its gradients under mixed precision.
         mixed = isinstance(self.trainer.precision_plugin, MixedPrecision)
         fused = self.device.type == "cpu" and not mixed
+        groups = parameter_groups(self.model, config)
+        if self.head_gates is not None:
+            gates = list(self.head_gates.parameters())
+            groups.append({"params": gates, "lr": self.gate_learning_rate, "weight_decay": 0.0})
         optimizer = torch.optim.AdamW(
-            parameter_groups(self.model, config),
+            groups,
             lr=config.learning_rate,
             betas=config.betas,
             eps=config.eps,
@@ -213,3 +226,6 @@ class SequenceClassifier(pl.LightningModule):
             "seed": self.seed,
             "step": self.global_step,
         }
+        if self.head_gates is not None:
+            gates: Any = self.head_gates
+            checkpoint[RECORD][GATES] = gates.deterministic().tolist()

@@ -11,6 +11,9 @@ from bertsecrets.models.families import FAMILIES
 from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
 
+REMOVED_HEADS = "bertsecrets_kept_heads"
+"""Attribute of a model whose heads were physically removed."""
+
 
 @dataclass(frozen=True)
 class Encoder:
@@ -73,9 +76,15 @@ def describe(module: nn.Module) -> Encoder:
     """The encoder inside a model, through its family's adapter or, without one, the generic path.
 
     Raises:
-        UserError: If the family has no adapter and bypasses the library's attention interface.
+        UserError: If the family has no adapter and bypasses the library's attention interface, or heads of the model were
+            physically removed.
     """
     model = unwrap(module)
+    if hasattr(model, REMOVED_HEADS):
+        raise UserError(
+            "Heads of this model were removed, so its layers differ in their heads; watch, disable or remove heads of the "
+            "whole model, whose logits under override mode 'zero' are the same."
+        )
     base: Any = model.base_model
     num_heads, hidden = model.config.num_attention_heads, model.config.hidden_size
     family = FAMILIES.get(model.config.model_type)

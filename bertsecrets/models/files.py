@@ -12,6 +12,9 @@ from bertsecrets.errors import UserError
 
 CONFIG = "config.json"
 
+HEADS = "heads.json"
+"""The file of a pruned model that lists the heads it has left."""
+
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 _WEIGHTS = (_SAFE, f"{_SAFE}.index.json", _PICKLED, f"{_PICKLED}.index.json")
 """Where the library looks for weights, in this order."""

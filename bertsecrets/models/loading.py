@@ -19,7 +19,7 @@ from transformers import (
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.files import check_weights
+from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.hub import hub_is_reachable
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
@@ -97,6 +97,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     config = load_config(spec)
     location, options = _location(spec)
     if init != RANDOM_INIT and (folder := spec.folder()) is not None:
+        _check_whole(folder)
         check_weights(folder)
     with _one_sentence(spec), _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -133,6 +134,7 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
     """
     spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
     config = load_config(spec)
+    _check_whole(folder)
     check_weights(folder)
     location, options = _location(spec)
     with _one_sentence(spec), _quiet():
@@ -187,6 +189,14 @@ def max_positions(model: PreTrainedModel) -> int | None:
 def _ready(model: PreTrainedModel) -> PreTrainedModel:
     model.float().train()
     return model
+
+
+def _check_whole(folder: Path) -> None:
+    if is_file(folder / HEADS):
+        raise UserError(
+            f"'{folder}' holds a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; load it "
+            "with bertsecrets.load_pruned, or give the model before pruning."
+        )
 
 
 def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpec) -> None:

@@ -64,8 +64,8 @@ def features(values: dict[str, Array]) -> tuple[Section, set[str]]:
 def test_the_section_says_where_features_are_attended_to_most() -> None:
     section, figures = features(FEATURES)
     assert section.findings == [
-        "Most attention, by layer, goes to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
-        "heads), as in the paper: [CLS] early, [SEP] late.",
+        "Mean attention is highest to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
+        "heads); that is the paper's order, [CLS] early and [SEP] late, but differences between layers are not tested.",
         "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
         "much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other (standard "
         "errors, Holm-corrected).",
@@ -102,7 +102,7 @@ def test_all_separators_together_without_the_highest_of_them() -> None:
     without |= {name: PAIRS[name] for name in ("cls_to_sep_total", "cls_to_sep_total_random")}
     section_ = TokenToToken.describe(view_of(table_of("token_to_token", without, {}), TokenToToken))
     assert section_ is not None
-    assert "[CLS] attends most to all [SEP] together (0.600" in section_.findings[0]
+    assert "the mean attention of [CLS] is highest to all [SEP] together (0.600" in section_.findings[0]
 
 
 PAIRS = {
@@ -129,7 +129,7 @@ def test_heads_beyond_position_are_counted() -> None:
     section = TokenToToken.describe(view_of(table_of("token_to_token", PAIRS, empty), TokenToToken))
     assert section is not None
     assert section.findings == [
-        "In the last layer [CLS] attends most to [SEP] (0.600 on average over heads; as many random words get 0.070), then "
+        "In the last layer the mean attention of [CLS] is highest to [SEP] (0.600 on average over heads; as many random words get 0.070), then "
         "to nouns (0.300; 0.070).",
         "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
         "position goes layer 1 · head 1 for subject → verb (0.200 ± 0.010). The top head is significantly higher than every "

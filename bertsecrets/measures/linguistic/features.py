@@ -298,10 +298,9 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
     order = ""
     if len(special) == 2 and peaks["cls"] != peaks["sep"]:
         earlier = peaks["cls"] < peaks["sep"]
-        order = (
-            ", as in the paper: [CLS] early, [SEP] late" if earlier else ", unlike the paper's [CLS] early, [SEP] late"
-        )
-    return [f"Most attention, by layer, goes to {places}{order}."]
+        which = "the paper's order" if earlier else "not the paper's order"
+        order = f"; that is {which}, [CLS] early and [SEP] late, but differences between layers are not tested"
+    return [f"Mean attention is highest to {places}{order}."]
 
 
 def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:

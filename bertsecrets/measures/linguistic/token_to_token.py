@@ -305,7 +305,7 @@ def _cls_finding(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
     heads = view.value(from_cls[0]).shape[1]
     then = f", then to {others[0]} ({number(means[others[0]])}; {number(random[others[0]])})" if others else ""
     return [
-        f"In the last layer [CLS] attends most to {first} ({number(means[first])}{' on average over heads' * (heads > 1)}; as "
+        f"In the last layer the mean attention of [CLS] is highest to {first} ({number(means[first])}{' on average over heads' * (heads > 1)}; as "
         f"many random words get {number(random[first])}){then}."
     ]
 

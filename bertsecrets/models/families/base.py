@@ -1,7 +1,7 @@
 """What an adapter says about its family of models, and what most adapters share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,9 @@ from transformers import PreTrainedModel
 
 HeadWeight = tuple[nn.Parameter, tuple[int, ...], int]
 """A parameter, the shape to view it in, and the dimension of that view that counts the heads."""
+
+HeadRows = tuple[nn.Linear, tuple[int, ...], int]
+"""A linear map, the shape to view its rows in, and the dimension of that view that counts the heads."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,19 @@ class Family(ABC):
         """Whether the task head reads the first token alone."""
         return True
 
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        """The linear maps that feed single heads; None if heads cannot be removed from their rows."""
+        return None
+
+    def narrow(self, site: AttentionSite, kept: Sequence[int]) -> None:
+        """Adapt what else of an attention module counts heads, after all but the ``kept`` ones were removed."""
+        counts = {"num_attention_heads": len(kept), "n_heads": len(kept)}
+        if site.value is not None:
+            counts["all_head_size"] = site.value.out_features
+        for name, count in counts.items():
+            if hasattr(site.module, name):
+                setattr(site.module, name, count)
+
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
         """Query, key and value maps, if they read the layer's input and scores are their scaled products alone."""
         return None
@@ -86,3 +102,8 @@ def separate_projections(inputs: Sequence[Any], projection: Any, num_heads: int)
     """Head weights where query, key and value have one linear map each, and of the output projection."""
     weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in inputs]
     return [*weights, (projection.weight, (projection.out_features, num_heads, -1), 1)]
+
+
+def separate_rows(inputs: Iterable[nn.Linear], num_heads: int) -> list[HeadRows]:
+    """Head rows where query, key and value have one linear map each."""
+    return [(linear, (num_heads, -1), 0) for linear in inputs]

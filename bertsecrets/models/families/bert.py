@@ -6,7 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
+from bertsecrets.models.families.base import (
+    AttentionSite,
+    Family,
+    HeadRows,
+    HeadWeight,
+    separate_projections,
+    separate_rows,
+)
 
 
 class Bert(Family):
@@ -38,6 +45,10 @@ class Bert(Family):
         attention: Any = site.module
         assert site.projection is not None
         return separate_projections((attention.query, attention.key, attention.value), site.projection, num_heads)
+
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        attention: Any = site.module
+        return separate_rows((attention.query, attention.key, attention.value), num_heads)
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         result_BSD: Tensor = layer.feed_forward_chunk(layer.attention.output(output_BSD, hidden_BSD))

@@ -6,7 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
+from bertsecrets.models.families.base import (
+    AttentionSite,
+    Family,
+    HeadRows,
+    HeadWeight,
+    separate_projections,
+    separate_rows,
+)
 
 
 class DebertaV2(Family):
@@ -38,6 +45,11 @@ class DebertaV2(Family):
         base: Any = model.base_model
         # The extra-large models have a convolution between layers 0 and 1.
         return getattr(base.encoder, "conv", None) is None
+
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        attention: Any = site.module
+        names = ("query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj")
+        return separate_rows((getattr(attention, name) for name in names if hasattr(attention, name)), num_heads)
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.output(output_BSD, hidden_BSD)

@@ -6,7 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
+from bertsecrets.models.families.base import (
+    AttentionSite,
+    Family,
+    HeadRows,
+    HeadWeight,
+    separate_projections,
+    separate_rows,
+)
 
 
 class DistilBert(Family):
@@ -28,6 +35,10 @@ class DistilBert(Family):
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.q_lin, attention.k_lin, attention.v_lin), attention.out_lin, num_heads)
+
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        attention: Any = site.module
+        return separate_rows((attention.q_lin, attention.k_lin, attention.v_lin), num_heads)
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.sa_layer_norm(layer.attention.out_lin(output_BSD) + hidden_BSD)

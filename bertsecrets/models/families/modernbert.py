@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight
+from bertsecrets.models.families.base import AttentionSite, Family, HeadRows, HeadWeight
 
 
 class ModernBert(Family):
@@ -37,6 +37,10 @@ class ModernBert(Family):
             (attention.Wqkv.weight, (3, num_heads, -1), 1),
             (projection.weight, (projection.out_features, num_heads, -1), 1),
         ]
+
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        attention: Any = site.module
+        return [(attention.Wqkv, (3, num_heads, -1), 1)]
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = hidden_BSD + layer.attn.Wo(output_BSD)

@@ -6,7 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
+from bertsecrets.models.families.base import (
+    AttentionSite,
+    Family,
+    HeadRows,
+    HeadWeight,
+    separate_projections,
+    separate_rows,
+)
 
 
 class MPNet(Family):
@@ -29,6 +36,21 @@ class MPNet(Family):
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         attention: Any = site.module
         return separate_projections((attention.q, attention.k, attention.v), attention.o, num_heads)
+
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        attention: Any = site.module
+        return separate_rows((attention.q, attention.k, attention.v), num_heads)
+
+    def narrow(self, site: AttentionSite, kept: Sequence[int]) -> None:
+        super().narrow(site, kept)
+        heads = list(kept)
+
+        def select(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            hidden_BSD, mask, bias_BHQK = args
+            return (hidden_BSD, mask, bias_BHQK[:, heads]), kwargs
+
+        # All layers share one position bias, which has all heads.
+        site.module.register_forward_pre_hook(select, with_kwargs=True)
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(layer.attention.attn.o(output_BSD) + hidden_BSD)

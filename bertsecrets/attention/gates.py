@@ -1,0 +1,72 @@
+"""Gate attention: multiply every head's output by a number, at the input of the attention output projection."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from bertsecrets.attention.hooks import follow
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+from bertsecrets.models.families.base import AttentionSite
+
+
+@contextmanager
+def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
+    """Multiply the output of every head by its gate while open; gradients flow to model and gates.
+
+    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose part passes would
+    apply the gates twice.
+
+    Args:
+        model: Any module that contains a transformers encoder.
+        gates: Called at the start of every forward pass of the encoder; returns ``[layers, heads]``, or
+            ``[layers, heads, B]`` to give every example of the batch gates of its own.
+
+    Raises:
+        UserError: If the family has no adapter, or the gates have another shape.
+    """
+    encoder = describe(model)
+    if encoder.family is None:
+        raise UserError(
+            f"Gates need an adapter, and model type '{encoder.base.config.model_type}' has none; add an adapter in "
+            "bertsecrets/models/families."
+        )
+    current: list[Tensor] = []
+
+    def draw(*_: Any) -> None:
+        gate_LH = gates()
+        expected = [encoder.num_layers, encoder.num_heads]
+        if list(gate_LH.shape[:2]) != expected or gate_LH.dim() not in (2, 3):
+            raise UserError(f"The gates have shape {list(gate_LH.shape)}; this model needs {expected}.")
+        current[:] = [gate_LH]
+
+    with ExitStack() as stack:
+        # Drawn before the pass is followed, so that a gate that does not fit leaves no pass half begun.
+        stack.callback(encoder.base.register_forward_pre_hook(draw).remove)
+        forward_pass = stack.enter_context(follow(encoder))
+        for site in encoder.distinct_sites:
+            layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
+
+            def multiply(
+                _: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site, layers: list[int] = layers
+            ) -> tuple[Tensor, ...]:
+                layer = forward_pass.layer(site.module)
+                forward_pass.finish_call(site.module)
+                if layer is None:
+                    # Gradient checkpointing recomputes a layer outside the pass: its heads are gated again.
+                    if encoder.shares_layers:
+                        raise UserError(
+                            "A model that shares its layers can be gated in whole forward passes only; call "
+                            "model.gradient_checkpointing_disable() first."
+                        )
+                    layer = layers[0]
+                gate_H = current[0][layer]
+                gate_BSHd = gate_H[:, None] if gate_H.dim() == 1 else gate_H.t()[:, None, :, None]
+                output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)) * gate_BSHd.to(args[0])
+                return (output_BSHd.flatten(2), *args[1:])
+
+            assert site.projection is not None
+            stack.callback(site.projection.register_forward_pre_hook(multiply).remove)
+        yield

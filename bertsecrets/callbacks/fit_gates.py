@@ -1,0 +1,180 @@
+"""Fit hard-concrete gates to a finished, frozen model."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pydantic import Field
+
+from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import TRAIN
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.pruning.gate_fit import closed_heads, fit_gates
+from bertsecrets.pruning.gates_experiment import CausalGates
+from bertsecrets.pruning.hard_concrete import HardConcrete
+from bertsecrets.pruning.sets import SetResults, evaluate_sets
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import OWN
+
+_Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")]
+_LEVEL = 0.95
+
+
+class FitGates(pl.Callback):
+    """Fit gates to the frozen model when it is validated: pushed shut, pushed open, and along a path of penalties.
+
+    Args:
+        run: The run to write results to.
+        penalty: Penalty for each expected open gate, with which gates are pushed shut; its negative pushes open.
+        path: Penalties of the path, from the weakest; each fit starts from the one before. Empty for no path.
+        steps: Steps of each fit.
+        learning_rate: Of the gates.
+        fits: Number of fits in each direction, which differ in their draws.
+        examples: Number of training examples.
+        evaluation: Evaluation set of the path; None for the task's first.
+        seed: Seed of the draws.
+
+    Raises:
+        UserError: If a setting is out of its range, or the path does not grow.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        penalty: _Positive = 0.01,
+        path: Annotated[Sequence[_Positive], Field(description="a list of numbers above 0 in ascending order")] = (
+            0.003,
+            0.01,
+            0.03,
+            0.1,
+            0.3,
+        ),
+        steps: _Count = 150,
+        learning_rate: _Positive = 0.1,
+        fits: _Count = 3,
+        examples: _Count = 512,
+        evaluation: Annotated[
+            str | None, Field(description="the name of an evaluation set, or null for the first")
+        ] = None,
+        seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
+    ) -> None:
+        if list(path) != sorted(set(path)):
+            raise UserError(f"The path of penalties is {list(path)}; give different numbers in ascending order.")
+        self.run = run
+        self.penalty = penalty
+        self.path = tuple(path)
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.fits = fits
+        self.examples = examples
+        self.evaluation = evaluation
+        self.seed = seed
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, TaskData):
+            data.check_evaluation(self.evaluation)
+            if not data.task.is_labelled:
+                raise UserError(
+                    f"Task '{data.task.name}' has no labels, so gates have no loss to be fitted to; choose a labelled task."
+                )
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or not is_last_validation(trainer):
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        model, context = pl_module.model, trainer.precision_plugin.forward_context
+        fits = 2 * self.fits + len(self.path)
+        with progress_over(fits * self.steps, "fitting gates", visible=shows_progress(trainer), unit="step") as advance:
+
+            def fit(penalty: float, seed: int, start: HardConcrete | None = None) -> HardConcrete:
+                return fit_gates(
+                    model,
+                    lambda: data.training_sample(self.examples),
+                    data.task,
+                    penalty=penalty,
+                    steps=self.steps,
+                    learning_rate=self.learning_rate,
+                    seed=seed,
+                    context=context,
+                    start=start,
+                    progress=advance,
+                )
+
+            directions = [
+                torch.stack([fit(sign * self.penalty, self.seed + n)().detach().cpu() for n in range(self.fits)])
+                for sign in (1, -1)
+            ]
+            path: list[HardConcrete] = []
+            for penalty in self.path:
+                path.append(fit(penalty, self.seed, path[-1] if path else None))
+        name = data.check_evaluation(self.evaluation)
+        sets = [closed_heads(gates) for gates in path] or [frozenset()]
+        results = evaluate_sets(model, sets, data.evaluation_loader(name), data.task, context=context)
+        if not trainer.is_global_zero:
+            return
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        self.run.write_json(self.run.extras_path(CausalGates.name), {OWN: self._extras(results, path, data)})
+        self.run.declare(CausalGates().declaration())
+        grid = _grid(directions)
+        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+
+    def _extras(self, results: SetResults, path: Sequence[HardConcrete], data: TaskData) -> dict[str, Any]:
+        metric = data.task.metrics[0]
+        baseline, change_V = results.changes(metric)
+        low_V, high_V = results.limits(metric, _LEVEL)
+        curves = [
+            {
+                "score": "gates",
+                "seed": 0,
+                "penalty": penalty,
+                "kept": int(gates.kept().sum()),
+                "change": _number(change_V[place]),
+                "low": _number(low_V[place]),
+                "high": _number(high_V[place]),
+                "loss": float(results.loss_V[place]),
+                "gate": gates().detach().cpu().tolist(),
+            }
+            for place, (penalty, gates) in enumerate(zip(self.path, path, strict=True))
+        ]
+        return {
+            "metric": metric,
+            "baseline": baseline,
+            "clean_loss": results.clean_loss,
+            "level": _LEVEL,
+            "examples": len(results.label_N),
+            "choosing": min(self.examples, len(data.examples(TRAIN))),
+            "penalty": self.penalty,
+            "steps": self.steps,
+            "curves": curves,
+        }
+
+
+def _grid(directions: Sequence[torch.Tensor]) -> HeadGrid:
+    """Mean gates of the fits, their standard errors, and the number of fits."""
+    value_LHC = torch.stack([gate_FLH.mean(0) for gate_FLH in directions], -1)
+    count = len(directions[0])
+    stderr_LHC = torch.full_like(value_LHC, torch.nan)
+    if count > 1:
+        stderr_LHC = torch.stack([gate_FLH.std(0) / count**0.5 for gate_FLH in directions], -1)
+    return HeadGrid(
+        CausalGates.name,
+        CausalGates.columns,
+        value_LHC,
+        stderr_LHC,
+        torch.full_like(value_LHC, count, dtype=torch.int64),
+    )
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,115 @@
+"""Learn hard-concrete gates together with fine-tuning (Voita et al. 2019, section 6)."""
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import pytorch_lightning as pl
+import torch
+from pydantic import Field
+
+from bertsecrets.attention.gates import gated
+from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.callbacks.trainer_state import current_step, stage_of
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.gates_experiment import LearnedGates
+from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
+from bertsecrets.results.run import Run
+
+_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+
+
+class TrainGates(pl.Callback):
+    """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
+
+    One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates, and a
+    loaded checkpoint has them multiplied into its output projections.
+
+    Args:
+        run: The run to write results to.
+        penalty: Penalty for each expected open gate, added to the mean loss.
+        warmup: Share of all steps over which the penalty rises linearly from 0.
+        learning_rate: Peak learning rate of log alpha, with the schedule of the model's.
+        temperature, low, high: Of the gates; the defaults are those of Voita et al.'s code.
+        initial: Probability with which a gate is open at first.
+
+    Raises:
+        UserError: If a setting is out of its range, or the model's layers share their weights, or its weights are sharded.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        penalty: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 0.01,
+        warmup: Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")] = 0.3,
+        learning_rate: Annotated[float, Field(gt=0, le=10, description="a number above 0 and up to 10")] = 0.05,
+        temperature: float = TEMPERATURE,
+        low: float = LOW,
+        high: float = HIGH,
+        initial: float = 0.95,
+    ) -> None:
+        HardConcrete(1, 1, temperature, low, high, initial)
+        self.run = run
+        self.penalty = penalty
+        self.warmup = warmup
+        self.learning_rate = learning_rate
+        self.shape = (temperature, low, high, initial)
+        self._open = ExitStack()
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        if type(trainer.strategy).__name__ in _SHARDED:
+            raise UserError(
+                "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp instead."
+            )
+        if any(isinstance(callback, DisableHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            raise UserError(
+                "Heads cannot be disabled while their gates are learned; leave callbacks.disable out and run "
+                "analyze.py checkpoint=<run> analysis=disable afterwards."
+            )
+        encoder = describe(pl_module.model)
+        if encoder.shares_layers:
+            raise UserError(
+                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so gates of single "
+                "layers cannot be stored in it; choose a model with layers of its own."
+            )
+        if pl_module.head_gates is None:
+            gates = HardConcrete(encoder.num_layers, encoder.num_heads, *self.shape)
+            pl_module.head_gates = gates
+            pl_module.gate_learning_rate = self.learning_rate
+            pl_module.gate_penalty = lambda: self._penalty_at(trainer) * gates.expected_open()
+        self._open.enter_context(gated(pl_module.model, lambda: _gates_of(pl_module)()))
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._open.close()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._open.close()
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or not trainer.is_global_zero:
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        gates = _gates_of(pl_module)
+        value_LHC = torch.stack((gates.deterministic(), gates.open_probability()), -1).detach()
+        grid = HeadGrid(
+            LearnedGates.name,
+            LearnedGates.columns,
+            value_LHC,
+            torch.full_like(value_LHC, torch.nan),
+            torch.ones_like(value_LHC, dtype=torch.int64),
+        )
+        self.run.declare(LearnedGates().declaration())
+        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+
+    def _penalty_at(self, trainer: pl.Trainer) -> float:
+        rise = self.warmup * float(trainer.estimated_stepping_batches)
+        return self.penalty * min(1.0, (trainer.global_step + 1) / max(1.0, rise))
+
+
+def _gates_of(module: SequenceClassifier) -> HardConcrete:
+    gates = module.head_gates
+    assert isinstance(gates, HardConcrete)
+    return gates

@@ -1,0 +1,91 @@
+"""Prune with a guarantee: how many heads can go, shown by tests of non-inferiority on unseen examples."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.verdicts import change_influences, change_limits
+from bertsecrets.errors import UserError
+from bertsecrets.pruning.sets import SetResults
+from bertsecrets.statistics.intervals import exceeds
+from bertsecrets.statistics.power import POWER
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The outcome of testing models from the largest to the smallest.
+
+    Args:
+        passed: Number of models, from the first, whose loss is shown to be below the margin.
+        p_V: One-sided p-values of a loss of the margin or more, of all models.
+        bound_V: The largest loss of score that is not ruled out at the confidence, of all models; negative is a gain.
+        examples: Number of test examples.
+        needed: Test examples that the first model that failed would need to pass with 80 % power, if loss and variance are as
+            observed; None if every model passed, infinite if its observed loss is the margin or more.
+    """
+
+    passed: int
+    p_V: Array
+    bound_V: Array
+    examples: int
+    needed: float | None
+
+
+def guarantee(results: SetResults, metric: str, margin: float, confidence: float) -> Guarantee:
+    """Test nested models in a fixed order until the first whose loss may be the margin or more.
+
+    Each test is at level 1 - confidence, and stopping at the first failure keeps the probability that any
+    model is passed wrongly at that level (fixed-sequence testing: Maurer, Hothorn and Lehmacher 1995). The order must not
+    depend on the tested examples.
+
+    Args:
+        results: Predictions of the models on examples that chose neither the models nor their order.
+        metric: The metric.
+        margin: The loss of score that matters, above 0; 0.01 is one point.
+        confidence: Between 0 and 1.
+
+    Raises:
+        UserError: If margin or confidence are out of range, or there are fewer than two examples.
+    """
+    if not (margin > 0 and math.isfinite(margin)):
+        raise UserError(f"The margin is {100 * margin:g} points; expected a positive number, e.g. prune.max_loss=1.")
+    if not 0 < confidence < 1:
+        raise UserError(
+            f"The confidence is {confidence:g}; expected a number between 0 and 1, e.g. prune.confidence=0.95."
+        )
+    count = len(results.label_N)
+    if count < 2:
+        raise UserError(f"{count} examples are too few to show anything; give at least two.")
+    _, change_V = results.changes(metric)
+    limits = change_limits(metric, results.label_N, results.clean_N, results.prediction_VN)
+    p_V = np.nan_to_num(exceeds(limits, change_V, -margin), nan=1.0)
+    low_V, _ = limits(np.full(len(change_V), 1 - confidence))
+    failed = np.flatnonzero(p_V > 1 - confidence)
+    passed = int(failed[0]) if failed.size else len(p_V)
+    needed = None if passed == len(p_V) else examples_needed(results, passed, metric, margin, confidence)
+    return Guarantee(passed, p_V, -low_V, count, needed)
+
+
+def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
+    """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
+
+    n = ((z_confidence + z_power) s / (margin - loss))^2, s^2 the variance of the examples' influences on the change of
+    score, and at least what the exact limits need without any changed prediction: log(2 (1 - confidence)) / log(1 - margin).
+
+    Returns:
+        A whole number, or infinity if the observed loss is the margin or more.
+    """
+    _, change_V = results.changes(metric)
+    room = margin + float(change_V[model])
+    if not room > 0:
+        return math.inf
+    influence_N = change_influences(metric, results.label_N, results.clean_N, results.prediction_VN[model : model + 1])[
+        0
+    ]
+    quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
+    spread = math.sqrt(float((influence_N**2).mean()))
+    unchanged = math.log(2 * (1 - confidence)) / math.log(1 - min(margin, 0.999)) if confidence > 0.5 else 0.0
+    return float(math.ceil(max((quantiles * spread / room) ** 2, unchanged)))

@@ -1,0 +1,296 @@
+"""Remove heads physically: a smaller model with the logits of the gated one, as a folder and one small file.
+
+A head's rows of the query, key and value maps and its columns of the output projection are cut out. What is left of a
+removed head is what override mode ``zero`` leaves: nothing, but the output projection keeps its bias (Michel et al. 2019
+multiply the head's output by zero). A layer without heads adds that bias alone.
+"""
+
+import copy
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedModel
+
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
+from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
+from bertsecrets.results.files import atomic_write, folder_write
+from bertsecrets.settings import shown
+
+Head = tuple[int, int]
+"""Layer and head, both counted from 0."""
+
+_WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class KeptHeads:
+    """Which heads a pruned model has kept.
+
+    Args:
+        num_heads: Heads of a layer before pruning.
+        layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without heads.
+
+    Raises:
+        UserError: If a head is out of range or not in ascending order, or no head is kept at all.
+    """
+
+    num_heads: int
+    layers: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        for layer, kept in enumerate(self.layers):
+            if list(kept) != sorted(set(kept)) or not all(0 <= head < self.num_heads for head in kept):
+                raise UserError(
+                    f"Layer {layer} keeps the heads {list(kept)}; expected different numbers from 0 to "
+                    f"{self.num_heads - 1} in ascending order."
+                )
+        if not any(self.layers):
+            raise UserError(
+                f"All {len(self.layers) * self.num_heads} heads would be removed; keep at least one head of the model."
+            )
+
+    @property
+    def count(self) -> int:
+        """Number of kept heads in all layers."""
+        return sum(len(kept) for kept in self.layers)
+
+    @property
+    def removed(self) -> tuple[Head, ...]:
+        """The removed heads, in order of layer and head."""
+        return tuple(
+            (layer, head)
+            for layer, kept in enumerate(self.layers)
+            for head in range(self.num_heads)
+            if head not in kept
+        )
+
+
+def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]) -> KeptHeads:
+    """What is kept of a model of this size when some heads are removed.
+
+    Raises:
+        UserError: If a head does not exist or is named twice, or none would be kept.
+    """
+    heads = [(int(layer), int(head)) for layer, head in removed]
+    for layer, head in heads:
+        if not 0 <= layer < num_layers:
+            raise UserError(f"Layer {layer} does not exist: the model has layers 0 to {num_layers - 1}.")
+        if not 0 <= head < num_heads:
+            raise UserError(f"Head {head} does not exist: the model has heads 0 to {num_heads - 1}.")
+        if heads.count((layer, head)) > 1:
+            raise UserError(f"Head {head} of layer {layer} is named twice; name each head once.")
+    layers = tuple(
+        tuple(head for head in range(num_heads) if (layer, head) not in heads) for layer in range(num_layers)
+    )
+    return KeptHeads(num_heads, layers)
+
+
+def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrainedModel:
+    """A copy of a model without some heads; its logits are those under override mode ``zero``.
+
+    Args:
+        model: Any module that contains a transformers model.
+        heads: ``(layer, head)`` pairs, counted from 0.
+
+    Raises:
+        UserError: If a head does not exist, none would be kept, or heads of this family cannot be removed: its layers
+            share their weights, or one matrix mixes queries, keys and values head by head.
+    """
+    encoder = describe(model)
+    kept = kept_heads(encoder.num_layers, encoder.num_heads, heads)
+    _check_removable(encoder)
+    smaller = copy.deepcopy(encoder.model)
+    _remove(describe(smaller), kept)
+    return smaller
+
+
+def save_pruned(model: nn.Module, folder: Path) -> None:
+    """Write a pruned model to a folder: ``config.json``, ``model.safetensors`` and ``heads.json``.
+
+    The library alone cannot load it, for ``config.json`` describes the shapes before pruning;
+    use :func:`load_pruned`, or an exported program.
+
+    Raises:
+        UserError: If no head of the model was removed by :func:`remove_heads`, or the folder cannot be written.
+    """
+    kept = getattr(model, REMOVED_HEADS, None)
+    if not isinstance(model, PreTrainedModel) or not isinstance(kept, KeptHeads):
+        raise UserError(
+            f"No head of this {type(model).__name__} was removed; call remove_heads first, or save the whole model with "
+            "save_pretrained."
+        )
+    with folder_write(folder):
+        config = copy.deepcopy(model.config)
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(folder)
+    with atomic_write(folder / _WEIGHTS) as temporary:
+        save_model(model, str(temporary), metadata={"format": "pt"})
+    content = {"format": 1, "num_heads": kept.num_heads, "kept": [list(heads) for heads in kept.layers]}
+    with atomic_write(folder / HEADS) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+
+
+def load_pruned(folder: str | Path) -> PreTrainedModel:
+    """The pruned model of a folder that :func:`save_pruned` wrote, on the CPU, in evaluation mode.
+
+    Raises:
+        UserError: If ``heads.json`` or another file is missing, cannot be read, or does not fit the others.
+    """
+    folder = Path(folder)
+    kept = _read_heads(folder)
+    check_config_file(folder)
+    check_weights(folder)
+    config = AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, str((config.architectures or [None])[0]), None)
+    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        raise UserError(
+            f"'{folder / 'config.json'}' names the architecture {shown(config.architectures)}, which transformers does not "
+            "have; save the model again with save_pruned."
+        )
+    make: Any = kind
+    model: PreTrainedModel = make(config)
+    encoder = describe(model)
+    if (encoder.num_layers, encoder.num_heads) != (len(kept.layers), kept.num_heads):
+        raise UserError(
+            f"'{folder / HEADS}' is of {len(kept.layers)} layers of {kept.num_heads} heads, but config.json has "
+            f"{encoder.num_layers} layers of {encoder.num_heads}; give the files of one model."
+        )
+    _check_removable(encoder)
+    _remove(encoder, kept)
+    path = folder / _WEIGHTS
+    try:
+        with safe_open(path, "pt") as file:
+            dtypes = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+        if len(floating := {dtype for dtype in dtypes if dtype.is_floating_point}) == 1:
+            model.to(floating.pop())
+        load_model(model, path)
+    # Wrong names or shapes are RuntimeErrors of torch.
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"The weights in '{path}' do not fit '{folder / HEADS}' ({' '.join(str(error).split())[:200]}); give the files "
+            "of one model."
+        ) from error
+    model.eval()
+    return model
+
+
+def _read_heads(folder: Path) -> KeptHeads:
+    path = folder / HEADS
+    if not is_file(path):
+        raise UserError(
+            f"'{folder}' has no {HEADS}, which says what heads a pruned model has left; copy it from where the model was "
+            "saved, or load a whole model with from_pretrained."
+        )
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        layers = tuple(tuple(map(_whole, heads)) for heads in content["kept"])
+        return KeptHeads(_whole(content["num_heads"]), layers)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"'{path}' cannot be read as the kept heads of a model ({error}); copy the pruned model's folder again."
+        ) from error
+
+
+def _whole(number: object) -> int:
+    if type(number) is not int:
+        raise ValueError(f"{shown(number)} is not a whole number")
+    return number
+
+
+def _check_removable(encoder: Encoder) -> None:
+    kind = encoder.model.config.model_type
+    if encoder.shares_layers:
+        raise UserError(
+            f"The layers of model type '{kind}' share one set of weights, so a head removed from one layer would be gone from "
+            "all of them; disable heads of single layers with override mode 'zero' instead."
+        )
+    family = encoder.family
+    if family is None or family.head_rows(encoder.sites[0], encoder.num_heads) is None:
+        raise UserError(
+            f"Heads of model type '{kind}' cannot be removed, for its queries, keys and values are not separate by head; "
+            "disable them with override mode 'zero' instead."
+        )
+
+
+@torch.no_grad()
+def _remove(encoder: Encoder, kept: KeptHeads) -> None:
+    """Remove heads in place."""
+    for layer, site, heads in zip(encoder.layers, encoder.sites, kept.layers, strict=True):
+        if not heads:
+            _remove_attention(layer, site)
+        elif len(heads) < encoder.num_heads:
+            _narrow(encoder, site, heads)
+    setattr(encoder.model, REMOVED_HEADS, kept)
+
+
+def _narrow(encoder: Encoder, site: AttentionSite, heads: Sequence[int]) -> None:
+    family, projection = encoder.family, site.projection
+    assert family is not None
+    assert projection is not None
+    index = torch.tensor(heads)
+    for linear, shape, dimension in family.head_rows(site, encoder.num_heads) or ():
+        rows = torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten()
+        linear.weight = _part(linear.weight, rows, 0)
+        if linear.bias is not None:
+            linear.bias = _part(linear.bias, rows, 0)
+        linear.out_features = len(rows)
+    columns = torch.arange(projection.in_features).view(encoder.num_heads, -1)[index].flatten()
+    projection.weight = _part(projection.weight, columns, 1)
+    projection.in_features = len(columns)
+    family.narrow(site, heads)
+
+
+def _part(parameter: Tensor, index: Tensor, dimension: int) -> nn.Parameter:
+    part = parameter.index_select(dimension, index.to(parameter.device)).contiguous()
+    return nn.Parameter(part, requires_grad=parameter.requires_grad)
+
+
+class _Bias(nn.Module):
+    """What is left of an output projection without heads."""
+
+    def __init__(self, projection: nn.Linear) -> None:
+        super().__init__()
+        self.width = projection.out_features
+        self.bias = projection.bias
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        shape = (*hidden_BSD.shape[:-1], self.width)
+        return hidden_BSD.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+
+
+class _NoHeads(nn.Module):
+    """Self-attention without heads: an output of width 0, or the bias where the projection is a part of it."""
+
+    def __init__(self, projection: _Bias | None) -> None:
+        super().__init__()
+        self.projection = projection
+
+    def forward(self, hidden_BSD: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        return (hidden_BSD[..., :0] if self.projection is None else self.projection(hidden_BSD)), None
+
+
+def _remove_attention(layer: nn.Module, site: AttentionSite) -> None:
+    assert site.projection is not None
+    bias = _Bias(site.projection)
+    inside = any(module is site.projection for module in site.module.modules())
+    _replace(layer, site.module, _NoHeads(bias if inside else None))
+    if not inside:
+        _replace(layer, site.projection, bias)
+
+
+def _replace(layer: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    for parent in layer.modules():
+        for name, child in parent.named_children():
+            if child is old:
+                setattr(parent, name, new)
+                return

@@ -1,0 +1,162 @@
+"""Scores that say which head to remove next: one number for each head, the lowest goes first."""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError, choices
+from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.sets import Context, HeadSet, evaluate_sets
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a score may look at.
+
+    Args:
+        model: The model, in evaluation mode, with all its heads.
+        task: The task.
+        batches: The examples that may choose heads; each call starts anew.
+        removed: Heads that are already removed.
+        seed: Seed of a random score.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        rises: What :func:`exact` has computed, by removed heads; its reverse uses the same numbers.
+    """
+
+    model: nn.Module
+    task: Task
+    batches: Callable[[], Iterable[Batch]]
+    removed: HeadSet = frozenset()
+    seed: int = 0
+    context: Context = nullcontext
+    rises: dict[HeadSet, Tensor] = field(default_factory=dict)
+
+
+Score = Callable[[Situation], Tensor]
+"""A score, ``[layers, heads]``: higher is worth keeping. Numbers of removed heads are ignored."""
+
+
+def exact(situation: Situation) -> Tensor:
+    """How much the mean loss rises if the head is disabled as well (mode ``zero``), from an exact sweep."""
+    if situation.removed in situation.rises:
+        return situation.rises[situation.removed]
+    encoder = describe(situation.model)
+    heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
+    sets = [situation.removed | {place} for place in heads]
+    results = evaluate_sets(
+        situation.model, [situation.removed, *sets], situation.batches(), situation.task, context=situation.context
+    )
+    rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)
+    situation.rises[situation.removed] = rise_LH
+    return rise_LH
+
+
+def reversed_exact(situation: Situation) -> Tensor:
+    """The control that removes first what :func:`exact` keeps longest."""
+    return -exact(situation)
+
+
+def random_order(situation: Situation) -> Tensor:
+    """The control that removes heads at random."""
+    encoder = describe(situation.model)
+    generator = torch.Generator().manual_seed(situation.seed)
+    return torch.rand(encoder.num_layers, encoder.num_heads, generator=generator, dtype=torch.float64)
+
+
+RANDOM, REVERSED = "random", "reversed"
+
+SCORES: dict[str, Score] = {"exact": exact, RANDOM: random_order, REVERSED: reversed_exact}
+"""The scores that have a name; any other is given as ``package.module:function`` or ``measure/column``."""
+
+CONTROLS = (RANDOM, REVERSED)
+"""Scores that no smallest model is chosen by."""
+
+
+def find_score(name: str, columns: Mapping[str, Array]) -> Score:
+    """A score by its name, by a column of the run's head table, or by the function that computes it.
+
+    Args:
+        name: A name of ``SCORES``, ``measure/column``, or ``package.module:function``.
+        columns: The columns of the run's head table, ``[layers, heads]``.
+
+    Raises:
+        UserError: If there is no such score.
+    """
+    if name in SCORES:
+        return SCORES[name]
+    if name in columns:
+        score_LH = torch.from_numpy(columns[name].copy())
+        return lambda situation: score_LH
+    module, _, function = name.partition(":")
+    if function:
+        try:
+            score: Score = getattr(importlib.import_module(module), function)
+        except Exception as error:
+            # Importing a user's module can raise anything.
+            raise UserError(
+                f"The pruning score '{name}' cannot be imported ({error}); give package.module:function."
+            ) from error
+        return score
+    raise UserError(f"Unknown pruning score '{name}'; {choices(name, [*SCORES, *columns])}.")
+
+
+def removal_sets(score: Score, situation: Situation, sizes: Sequence[int], *, iterative: bool) -> list[HeadSet]:
+    """The heads to remove to reach each size: the lowest scores first, ties in order of layer and head.
+
+    Args:
+        score: The score.
+        situation: What it looks at; heads it has removed stay removed.
+        sizes: Numbers of removed heads, ascending.
+        iterative: Whether scores are computed anew after each size (Michel et al. 2019 compute them once).
+
+    Raises:
+        UserError: If the score has another shape than the model's heads, or is not a number for a head.
+    """
+    encoder = describe(situation.model)
+    removed = situation.removed
+    ranking: list[tuple[int, int]] = []
+    sets = []
+    for size in sizes:
+        if not ranking or iterative:
+            ranking = _ranking(
+                score, Situation(**{**vars(situation), "removed": removed}), encoder.num_layers, encoder.num_heads
+            )
+        left = [place for place in ranking if place not in removed]
+        removed = removed | frozenset(left[: size - len(removed)])
+        sets.append(removed)
+    return sets
+
+
+def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int) -> list[tuple[int, int]]:
+    score_LH = score(situation)
+    if list(score_LH.shape) != [num_layers, num_heads]:
+        raise UserError(
+            f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], a number for "
+            "each head."
+        )
+    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    open_places = [place for place in places if place not in situation.removed]
+    for layer, head in open_places:
+        if score_LH[layer, head].isnan():
+            raise UserError(
+                f"The pruning score is not a number for head {head} of layer {layer}; choose a score that is defined for all "
+                "heads."
+            )
+    return sorted(open_places, key=lambda place: float(score_LH[place]))
+
+
+def steps_of(num_heads: int, share: float) -> list[int]:
+    """Numbers of removed heads: steps of a share of all heads, up to all but one.
+
+    >>> steps_of(12, 0.25), steps_of(10, 0.5)
+    ([3, 6, 9, 11], [5, 9])
+    """
+    size = max(1, round(num_heads * share))
+    return [*range(size, num_heads - 1, size), num_heads - 1]

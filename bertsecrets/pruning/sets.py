@@ -1,0 +1,160 @@
+"""Sets of removed heads: their logits on a data set in one exact sweep, and their scores, parameters and FLOPs."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertsecrets.ablation.plan import Plan, Variant
+from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.verdicts import change_limits
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.pruning.removal import Head
+
+Context = Callable[[], AbstractContextManager[Any]]
+HeadSet = frozenset[Head]
+
+
+@dataclass(frozen=True)
+class SetResults:
+    """Predictions and losses of a model with each of V sets of heads disabled (mode ``zero``).
+
+    Args:
+        label_N: Gold labels: class indices or scores, float64.
+        clean_N: Predictions of the whole model, float64.
+        prediction_VN: Predictions with each set disabled, float64.
+        clean_loss: Mean loss of the whole model.
+        loss_V: Mean loss with each set disabled.
+    """
+
+    label_N: Array
+    clean_N: Array
+    prediction_VN: Array
+    clean_loss: float
+    loss_V: Array
+
+    def changes(self, metric: str) -> tuple[float, Array]:
+        """The whole model's score, and every set's change of it."""
+        both_VN = np.concatenate([self.clean_N[None], self.prediction_VN])
+        score_V = weighted_scores(metric, self.label_N, both_VN, np.ones((1, len(self.label_N))))[0]
+        change_V = np.where((self.prediction_VN == self.clean_N).all(-1), 0.0, score_V[1:] - score_V[0])
+        return float(score_V[0]), change_V
+
+    def limits(self, metric: str, confidence: float) -> tuple[Array, Array]:
+        """Two-sided limits of every set's change of score, paired over examples."""
+        tail = np.full(len(self.prediction_VN), (1 - confidence) / 2)
+        return change_limits(metric, self.label_N, self.clean_N, self.prediction_VN)(tail)
+
+
+def evaluate_sets(
+    model: nn.Module,
+    sets: Sequence[HeadSet],
+    batches: Iterable[Batch],
+    task: Task,
+    *,
+    context: Context = nullcontext,
+    progress: Callable[[int], object] | None = None,
+) -> SetResults:
+    """Disable every set of heads in one exact sweep over a data set, on all processes.
+
+    Args:
+        model: Any module that contains a transformers encoder with a sequence classification head.
+        sets: The sets; an empty one is the whole model, and equal ones are computed once.
+        batches: This process's share of the labelled examples.
+        task: Decides predictions and losses.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        progress: Called with the number of newly finished pairs of a set and an example.
+    """
+    encoder = describe(model)
+    distinct = list(dict.fromkeys(heads for heads in sets if heads))
+    # The engine needs a variant to run the whole model.
+    computed = distinct or [frozenset({(0, 0)})]
+    variants = tuple(Variant(f"set-{index:04d}", "group", tuple(sorted(heads))) for index, heads in enumerate(computed))
+    plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
+    outcomes = sweep(model, plan, batches, context=context, progress=progress)
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    clean_loss_N, loss_NV = outcomes.losses(task)
+    places = {heads: index for index, heads in enumerate(distinct)}
+    clean_loss = float(clean_loss_N.double().mean())
+    loss_V = loss_NV.double().mean(0).numpy()
+    return SetResults(
+        label_N,
+        clean_N,
+        np.stack([prediction_VN[places[heads]] if heads else clean_N for heads in sets]),
+        clean_loss,
+        np.array([loss_V[places[heads]] if heads else clean_loss for heads in sets]),
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model costs, and what each removed head saves.
+
+    Args:
+        parameters, flops: Of the whole model; multiplications and additions of one example of ``length`` tokens.
+        head_parameters, head_flops: Of one head.
+        length: Tokens of the example.
+    """
+
+    parameters: int
+    flops: int
+    head_parameters: int
+    head_flops: int
+    length: int
+
+    def without(self, removed: int) -> tuple[int, int]:
+        """Parameters and FLOPs after removing some heads."""
+        return self.parameters - removed * self.head_parameters, self.flops - removed * self.head_flops
+
+
+def cost(model: nn.Module, length: int) -> Cost:
+    """The cost of a model for one example of ``length`` tokens.
+
+    A head of width d in a model of width D has 4 D d weights, 3 d biases, and 8 S D d + 4 S^2 d FLOPs for S tokens;
+    position terms (DeBERTa) are not counted.
+    """
+    encoder = describe(model)
+    return Cost(
+        sum(parameter.numel() for parameter in encoder.model.parameters()),
+        _flops(encoder, length),
+        _head_parameters(encoder),
+        _head_flops(encoder, length),
+        length,
+    )
+
+
+def _flops(encoder: Encoder, length: int) -> int:
+    # Fused attention is not counted on every device.
+    network = copy.deepcopy(encoder.model).eval()
+    network.set_attn_implementation("eager")
+    device = next(network.parameters()).device
+    inputs: dict[str, Tensor] = {
+        "input_ids": torch.full((1, length), 5, device=device),
+        "attention_mask": torch.ones(1, length, dtype=torch.long, device=device),
+    }
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(**inputs)
+    return int(counter.get_total_flops())
+
+
+def _head_parameters(encoder: Encoder) -> int:
+    assert encoder.family is not None
+    site, heads = encoder.sites[0], encoder.num_heads
+    weights = sum(parameter.numel() for parameter, _, _ in encoder.family.head_weights(site, heads))
+    rows = encoder.family.head_rows(site, heads) or ()
+    biases = sum(linear.bias.numel() for linear, _, _ in rows if linear.bias is not None)
+    return (weights + biases) // heads
+
+
+def _head_flops(encoder: Encoder, length: int) -> int:
+    width: int = encoder.base.config.hidden_size
+    return 8 * length * width * encoder.head_dim + 4 * length**2 * encoder.head_dim

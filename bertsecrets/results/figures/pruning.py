@@ -1,0 +1,69 @@
+"""Curves of the score against the number of heads kept."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from bertsecrets.results.figures.ablation_heads import POINTS
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, footnote, house_style, new_figure, sample_size
+
+Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]
+"""Heads kept, change of the score, and its lower and upper limits."""
+
+
+def pruning_curves(
+    curves: Mapping[str, Sequence[Curve]],
+    *,
+    margin: float | None,
+    marked: int | None,
+    title: str,
+    count: int,
+    level: float,
+) -> Figure:
+    """Change of the score against the number of heads kept, a line for each order of removal.
+
+    Args:
+        curves: Name of a score -> its orders; the first score's first order is drawn with its interval.
+        margin: The loss that matters, drawn as a line; None for none.
+        marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
+        title: What the figure shows.
+        count: Number of examples.
+        level: Level of the interval.
+    """
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.8, title)
+        axes = figure.add_subplot()
+        for place, (name, orders) in enumerate(curves.items()):
+            colour = ACCENTS[place % len(ACCENTS)]
+            for number, (kept, change, low, high) in enumerate(orders):
+                kept_V, change_V, low_V, high_V = (
+                    np.asarray(values, np.float64) for values in (kept, change, low, high)
+                )
+                if place == 0 and number == 0:
+                    axes.fill_between(kept_V, 100 * low_V, 100 * high_V, color=colour, alpha=0.2, linewidth=0)
+                axes.plot(
+                    kept_V,
+                    100 * change_V,
+                    "o-",
+                    color=colour,
+                    markersize=3,
+                    alpha=1 if len(orders) == 1 else 0.6,
+                    label=None if number else name if len(orders) == 1 else f"{name} ({len(orders)} orders)",
+                )
+        axes.axhline(0, color="black", linewidth=0.6)
+        notes = [f"band: {level:.0%} interval over examples"]
+        if margin is not None:
+            axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
+            notes.append("dashed: the loss that matters")
+        if marked is not None:
+            axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
+            notes.append("dotted: the smallest model with the guarantee")
+        axes.invert_xaxis()
+        axes.set_xlabel("heads kept")
+        axes.set_ylabel(POINTS)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False)
+        footnote(figure, "; ".join([*notes, sample_size(count)]))
+    return figure

@@ -1,0 +1,263 @@
+"""Pruning and gates, as callbacks in trainings of seconds."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from data.tasks import task
+from data.toy import wordpiece
+from families import CONFIGS, HEADS, LAYERS, tiny_model
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+import bertsecrets as bs
+from bertsecrets.attention.gates import gated
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.callbacks.fit_gates import FitGates
+from bertsecrets.callbacks.prune import PruneHeads
+from bertsecrets.callbacks.train_gates import TrainGates
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.errors import UserError
+from bertsecrets.models.checkpoint import _apply_gates
+from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.gate_fit import fit_gates
+from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
+from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+
+TASK = task("demo_paraphrase")
+
+
+def a_model() -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = CONFIGS["bert"]()
+    config.vocab_size, config.num_labels = len(wordpiece()), 2
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def a_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int = 1) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
+
+
+def a_run(folder: Path) -> Run:
+    return Run(folder, "run", "tiny", TASK.name, "pretrained")
+
+
+def some_data() -> TaskData:
+    source = SourceConfig(source="demo", limit_train=32, limit_eval=24)
+    data = TaskData(TASK, source, wordpiece(), batch_size=16, max_length=32)
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def a_module(data: TaskData, learning_rate: float = 1e-3) -> SequenceClassifier:
+    return SequenceClassifier(a_model(), TASK, OptimizerConfig(learning_rate=learning_rate), data.evaluation_names)
+
+
+def validate(folder: Path, callback: pl.Callback) -> SequenceClassifier:
+    data = some_data()
+    module = a_module(data)
+    a_trainer(folder, [callback]).validate(module, datamodule=data, verbose=False)
+    return module
+
+
+def view_of(run: Run) -> MeasureView:
+    (declaration,) = run.declarations()
+    return MeasureView(run, declaration)
+
+
+def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"])
+    module = validate(tmp_path, PruneHeads(run, settings))
+    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
+    assert [(row["score"], row["seed"], row["kept"]) for row in content["curves"]] == [
+        (score, seed, kept) for score, seed in (("exact", 0), ("random", 0), ("random", 1)) for kept in (7, 5, 2, 1)
+    ]
+    assert all(row["low"] <= row["change"] <= row["high"] for row in content["curves"])
+    kept_LH = view_of(run).value("kept")
+    assert kept_LH.sum() == content["chosen"]["kept"] == 5
+    removed = [(int(layer), int(head)) for layer, head in np.argwhere(kept_LH == 0)]
+    smaller = bs.load_pruned(tmp_path / "pruned")
+    inputs = {"input_ids": torch.tensor([[2, 7, 8, 9, 3], [2, 9, 4, 3, 0]])}
+    with torch.no_grad(), override(module.model.eval(), [HeadEdit(layer, head) for layer, head in removed]):
+        torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
+    section = Pruning.describe(view_of(run))
+    assert section is not None
+    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 points or more is")
+    assert len(section.tables[0].rows) == 8
+    assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
+
+
+def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
+    settings = PruneSettings(step=0.5, examples=16, scores=["exact"], recovery_epochs=2, learning_rate=1e-2, keep=1)
+    module = validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
+    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
+    plain = tmp_path / "plain"
+    validate(plain, PruneHeads(a_run(plain), PruneSettings(**{**settings.model_dump(), "recovery_epochs": 0})))
+    before = json.loads((plain / "pruning.json").read_text())["model"]
+    assert [row["kept"] for row in content["curves"]] == [row["kept"] for row in before["curves"]]
+    assert all(row["loss"] != other["loss"] for row, other in zip(content["curves"], before["curves"], strict=True))
+    smaller = bs.load_pruned(tmp_path / "pruned")
+    assert not torch.equal(smaller.classifier.weight, module.model.classifier.weight)
+    assert torch.equal(bs.load_pruned(plain / "pruned").classifier.weight, module.model.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"keep": 12}, r"prune\.keep is 12, but the model has 12 heads; give a number from 1 to 11"),
+        ({"keep": 0}, r"prune\.keep is 0; expected a whole number from 1"),
+        ({"max_loss": -1.0}, r"prune\.max_loss is -1\.0; expected a positive number of points"),
+        ({"confidence": 1.5}, r"prune\.confidence is 1\.5; expected a number between 0\.5 and 1"),
+        ({"scores": ["random"]}, r"prune\.scores is \[random\], which are controls"),
+        ({"scores": ["exakt"]}, r"Unknown pruning score 'exakt'; did you mean 'exact'"),
+    ],
+)
+def test_pruning_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        validate(tmp_path, PruneHeads(a_run(tmp_path), PruneSettings.read("prune", settings)))
+
+
+def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    data_before = a_module(some_data()).model.state_dict()
+    module = validate(tmp_path, FitGates(run, penalty=0.3, path=(0.01, 3.0), steps=40, fits=2, examples=32))
+    for name, tensor in module.model.state_dict().items():
+        assert torch.equal(tensor, data_before[name])
+    assert all(parameter.requires_grad for parameter in module.model.parameters())
+    view = view_of(run)
+    assert view.value("pushed_open").mean() > view.value("pushed_shut").mean() + 0.3
+    assert view.count("pushed_shut") == 2
+    rows = view.extras["curves"]
+    assert rows[0]["kept"] > rows[1]["kept"] == 0
+    section = CausalGates.describe(view)
+    assert section is not None
+    assert section.findings[0].startswith("Of 12 heads, the gates of")
+    assert len(section.figures) == 2
+    assert {name for row in CausalGates.classes(view)["role"] for name in row} <= {
+        "facilitating",
+        "interfering",
+        "irrelevant",
+        "undecided",
+    }
+
+
+def test_a_fit_finds_the_only_head_that_matters() -> None:
+    # The classifier reads what one head of the last layer writes, and a penalty shuts all others.
+    data = some_data()
+    model = a_model().double().eval()
+    batches = list(data.training_sample(32))
+    with torch.no_grad():
+        for layer in model.bert.encoder.layer:
+            weight = layer.attention.output.dense.weight.unflatten(1, (HEADS, -1))
+            weight[:, :] *= 0.0
+        last = model.bert.encoder.layer[LAYERS - 1].attention.output.dense.weight
+        last.unflatten(1, (HEADS, -1))[:, 2] = 3 * torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+        for batch in batches:
+            batch.label_B = model(**batch.inputs()).logits.argmax(-1)
+        model.classifier.weight *= 20
+    gates = fit_gates(
+        model,
+        lambda: batches,
+        TASK,
+        penalty=0.02,
+        steps=120,
+        learning_rate=0.2,
+        seed=0,
+        context=torch.enable_grad,
+    )
+    kept = gates.kept()
+    assert kept[LAYERS - 1, 2]
+    assert kept.sum() == 1
+
+
+class Checkpoints(pl.Callback):
+    """Keeps what the last checkpoint would hold."""
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.content = trainer._checkpoint_connector.dump_checkpoint(weights_only=True)
+
+
+def fine_tuned(folder: Path, penalty: float) -> tuple[SequenceClassifier, TrainGates, dict[str, Any]]:
+    data = some_data()
+    module, kept = a_module(data), Checkpoints()
+    gates = TrainGates(a_run(folder), penalty=penalty, learning_rate=0.5)
+    a_trainer(folder, [gates, kept], epochs=6).fit(module, datamodule=data)
+    return module, gates, kept.content
+
+
+def test_gates_learned_with_fine_tuning_are_stored_and_applied(tmp_path: Path) -> None:
+    module, _, content = fine_tuned(tmp_path, penalty=1.0)
+    gates: Any = module.head_gates
+    record = content[RECORD]
+    assert torch.tensor(record[GATES]).shape == (LAYERS, HEADS)
+    assert gates.expected_open().item() < 0.95 * 12 - 1
+    inputs = {"input_ids": torch.tensor([[2, 7, 8, 9, 3], [2, 9, 4, 3, 0]])}
+    module.eval()
+    with torch.no_grad():
+        with gated(module.model, gates.deterministic):
+            expected_BC = module.model(**inputs).logits
+        _apply_gates(module.model, record[GATES], tmp_path)
+        torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
+    view = view_of(a_run(tmp_path))
+    assert view.history("gate")[0][1].shape == (LAYERS, HEADS)
+    section = LearnedGates.describe(view)
+    assert section is not None
+    assert "of 12 heads are open after fine-tuning" in section.findings[0]
+
+
+def test_a_larger_penalty_leaves_fewer_gates_open(tmp_path: Path) -> None:
+    expected = [fine_tuned(tmp_path / str(penalty), penalty)[0].head_gates for penalty in (0.001, 3.0)]
+    counts = [gates.expected_open().item() for gates in expected]  # type: ignore[union-attr, operator]
+    assert counts[0] > counts[1] + 1
+
+
+@pytest.mark.parametrize(
+    ("family", "others", "message"),
+    [
+        (
+            "albert",
+            [],
+            r"layers of model type 'albert' share one set of weights, so gates of single layers cannot be stored",
+        ),
+        ("bert", [DisableHeads], r"Heads cannot be disabled while their gates are learned"),
+    ],
+)
+def test_gate_mistakes_are_errors(tmp_path: Path, family: str, others: Sequence[Any], message: str) -> None:
+    callbacks = [TrainGates(a_run(tmp_path)), *(kind(a_run(tmp_path)) for kind in others)]
+    module = SequenceClassifier(tiny_model(family), TASK, OptimizerConfig(learning_rate=0.1), ("val",))
+    with pytest.raises(UserError, match=message):
+        callbacks[0].setup(a_trainer(tmp_path, callbacks), module, "fit")
+
+
+def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"have shape \[2, 4\], but the model has 3 layers of 4 heads"):
+        _apply_gates(tiny_model("bert"), [[1.0] * 4] * 2, tmp_path)
+    with pytest.raises(UserError, match=r"The path of penalties is \[0\.3, 0\.1\]; give different numbers"):
+        FitGates(a_run(tmp_path), path=(0.3, 0.1))

@@ -1,0 +1,89 @@
+"""Non-inferiority by simulation, fixed-sequence testing and the number of examples."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertsecrets.errors import UserError
+from bertsecrets.pruning.guarantee import examples_needed, guarantee
+from bertsecrets.pruning.sets import SetResults
+
+
+def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> SetResults:
+    """Models that lose and win single predictions of a whole model with these probabilities."""
+    chance = np.random.default_rng(seed)
+    label_N = chance.integers(0, 2, examples).astype(np.float64)
+    clean_N = np.where(chance.random(examples) < right, label_N, 1 - label_N)
+    is_right_N = clean_N == label_N
+    rows = []
+    for lost in lost_V:
+        flips_N = chance.random(examples) < np.where(is_right_N, lost / right, won / (1 - right))
+        rows.append(np.where(flips_N, 1 - clean_N, clean_N))
+    return SetResults(label_N, clean_N, np.stack(rows), 0.0, np.zeros(len(rows)))
+
+
+def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
+    # The true loss is exactly the margin: passing is an error.
+    passed = int((guarantee(results([0.04] * 1000, 0.02, 600, 0), "accuracy", 0.02, 0.9).p_V <= 0.1).sum())
+    # The models share their labels: how many examples can be lost varies a little with them.
+    assert 60 <= passed <= 140
+
+
+@pytest.mark.slow
+def test_the_whole_sequence_keeps_the_level() -> None:
+    # The first model is fine; all others lose the margin or more.
+    wrong = [
+        guarantee(results([0.02, 0.06, 0.07, 0.08], 0.02, 600, s), "accuracy", 0.04, 0.9).passed > 1 for s in range(400)
+    ]
+    assert sum(wrong) <= stats.binom.ppf(0.999, 400, 0.1)
+
+
+def test_models_after_a_failure_are_not_passed() -> None:
+    data = results([0.0, 0.3, 0.0], 0.0, 500, 0)
+    outcome = guarantee(data, "accuracy", 0.02, 0.95)
+    assert outcome.passed == 1
+    assert list(outcome.p_V <= 0.05) == [True, False, True]
+    assert outcome.needed == math.inf
+
+
+def test_stated_numbers_of_examples_give_the_stated_power() -> None:
+    few = results([0.03], 0.02, 4000, 0)
+    count = examples_needed(few, 0, "accuracy", 0.03, 0.95)
+    _, change_V = few.changes("accuracy")
+    discordant = float((few.prediction_VN[0] != few.clean_N).mean())
+    lost = (discordant - change_V[0]) / 2
+    data = results([lost] * 300, discordant - lost, int(count), 1)
+    p_V = guarantee(data, "accuracy", 0.03, 0.95).p_V
+    assert float((p_V <= 0.05).mean()) == pytest.approx(0.8, abs=0.08)
+
+
+def test_unchanged_predictions_need_as_many_examples_as_the_exact_limits() -> None:
+    data = results([0.0], 0.0, 50, 0)
+    outcome = guarantee(data, "accuracy", 0.01, 0.95)
+    assert outcome.passed == 0
+    count = outcome.needed
+    assert count is not None
+    for examples, passes in ((int(count) + 1, 1), (int(count) - 2, 0)):
+        assert guarantee(results([0.0], 0.0, examples, 0), "accuracy", 0.01, 0.95).passed == passes
+
+
+@pytest.mark.parametrize("metric", ["matthews", "f1"])
+def test_other_metrics_are_tested_too(metric: str) -> None:
+    # 2,000 examples, of which half a percent change.
+    outcome = guarantee(results([0.0025, 0.2], 0.0025, 2000, 1), metric, 0.05, 0.95)
+    assert outcome.passed == 1
+    assert outcome.bound_V[0] < 0.05 < outcome.bound_V[1]
+
+
+@pytest.mark.parametrize(
+    ("margin", "confidence", "message"),
+    [
+        (-0.01, 0.95, r"The margin is -1 points; expected a positive number, e\.g\. prune\.max_loss=1"),
+        (0.01, 1.0, r"The confidence is 1; expected a number between 0 and 1"),
+    ],
+)
+def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        guarantee(results([0.1], 0.1, 50, 0), "accuracy", margin, confidence)

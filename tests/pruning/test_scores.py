@@ -1,0 +1,134 @@
+"""Orders of removal against naive loops, and their costs against counted FLOPs."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+from families import HEADS, LAYERS, tiny_batch, tiny_model
+from torch.utils.flop_counter import FlopCounterMode
+
+import bertsecrets as bs
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets
+from bertsecrets.pruning.sets import cost, evaluate_sets
+
+TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
+
+
+def batches() -> Iterable[Batch]:
+    for start, lengths in ((0, (11, 7, 4)), (3, (6, 5, 9))):
+        inputs = tiny_batch(lengths)
+        none = torch.zeros_like(inputs["input_ids"])
+        yield Batch(
+            (inputs["input_ids"] + start) % 90,
+            inputs["attention_mask"],
+            None,
+            none.bool(),
+            none,
+            torch.arange(start, start + 3),
+            torch.tensor([0, 1, 2]),
+        )
+
+
+def naive_loss(model: torch.nn.Module, heads: Iterable[tuple[int, int]]) -> float:
+    total = 0.0
+    with torch.no_grad(), override(model, [HeadEdit(layer, head, "zero") for layer, head in heads]):
+        for batch in batches():
+            logits_BC = model(**batch.inputs()).logits
+            total += torch.nn.functional.cross_entropy(logits_BC, batch.label_B, reduction="sum").item()
+    return total / 6
+
+
+def situation(removed: frozenset[tuple[int, int]] = frozenset()) -> Situation:
+    return Situation(tiny_model("bert").double(), TASK, batches, removed)
+
+
+def test_exact_score_is_the_rise_of_the_loss() -> None:
+    removed = frozenset({(0, 1), (2, 2)})
+    here = situation(removed)
+    score_LH = exact(here)
+    before = naive_loss(here.model, removed)
+    for layer, head in ((0, 0), (1, 3), (2, 1)):
+        expected = naive_loss(here.model, removed | {(layer, head)}) - before
+        assert score_LH[layer, head].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_iterative_pruning_is_a_greedy_loop() -> None:
+    here = situation()
+    sizes = [2, 5, 8]
+    expected: list[frozenset[tuple[int, int]]] = []
+    removed: frozenset[tuple[int, int]] = frozenset()
+    for size in sizes:
+        places = [(layer, head) for layer in range(LAYERS) for head in range(HEADS) if (layer, head) not in removed]
+        losses = {place: naive_loss(here.model, removed | {place}) for place in places}
+        removed = removed | frozenset(sorted(places, key=losses.__getitem__)[: size - len(removed)])
+        expected.append(removed)
+    assert removal_sets(SCORES["exact"], here, sizes, iterative=True) == expected
+
+
+def test_one_shot_pruning_ranks_once_and_its_reverse_is_the_control() -> None:
+    here = situation()
+    score_LH = exact(here)
+    order = sorted(
+        ((layer, head) for layer in range(LAYERS) for head in range(HEADS)), key=lambda p: float(score_LH[p])
+    )
+    sizes = [3, 7, 11]
+    assert removal_sets(SCORES["exact"], here, sizes, iterative=False) == [frozenset(order[:size]) for size in sizes]
+    backwards = removal_sets(SCORES["reversed"], here, sizes, iterative=False)
+    assert backwards == [frozenset(order[-size:]) for size in sizes]
+
+
+def test_random_orders_differ_by_seed_and_nest() -> None:
+    first, second = (
+        removal_sets(
+            SCORES["random"], Situation(tiny_model("bert"), TASK, batches, seed=seed), [2, 6, 11], iterative=True
+        )
+        for seed in (0, 1)
+    )
+    assert first != second
+    assert [len(heads) for heads in first] == [2, 6, 11]
+    assert first[0] < first[1] < first[2]
+
+
+def test_scores_come_from_a_table_or_a_function() -> None:
+    grid_LH = np.arange(LAYERS * HEADS, dtype=np.float64).reshape(LAYERS, HEADS)
+    score = find_score("drift/cosine", {"drift/cosine": grid_LH})
+    assert removal_sets(score, situation(), [3], iterative=False) == [frozenset({(0, 0), (0, 1), (0, 2)})]
+    assert find_score("bertsecrets.pruning.scores:exact", {}) is exact
+    with pytest.raises(UserError, match=r"Unknown pruning score 'exakt'; did you mean 'exact'"):
+        find_score("exakt", {})
+    with pytest.raises(UserError, match=r"'no_such:score' cannot be imported"):
+        find_score("no_such:score", {})
+    with pytest.raises(UserError, match=r"has shape \[2, 2\]; this model needs \[3, 4\]"):
+        removal_sets(lambda _: torch.zeros(2, 2), situation(), [1], iterative=False)
+    with pytest.raises(UserError, match=r"not a number for head 0 of layer 0"):
+        removal_sets(lambda _: torch.full((3, 4), torch.nan), situation(), [1], iterative=False)
+
+
+def test_results_of_sets_are_those_of_single_passes() -> None:
+    model = tiny_model("bert").double()
+    sets = [frozenset({(0, 1)}), frozenset(), frozenset({(0, 1), (1, 2)}), frozenset({(0, 1)})]
+    results = evaluate_sets(model, sets, batches(), TASK)
+    assert results.loss_V == pytest.approx([naive_loss(model, heads) for heads in sets], abs=1e-5)
+    baseline, change_V = results.changes("accuracy")
+    accuracy_V = (results.prediction_VN == results.label_N).mean(-1)
+    assert baseline == (results.clean_N == results.label_N).mean()
+    assert change_V == pytest.approx(accuracy_V - baseline)
+    low_V, high_V = results.limits("accuracy", 0.95)
+    assert ((low_V <= change_V) & (change_V <= high_V)).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "mpnet", "modernbert"])
+def test_cost_of_a_head_is_what_its_removal_saves(family: str) -> None:
+    model = tiny_model(family, attention="eager")
+    costs = cost(model, length=9)
+    smaller = bs.remove_heads(model, [(0, 1), (1, 0), (1, 1), (2, 3)])
+    inputs = {"input_ids": torch.full((1, 9), 5), "attention_mask": torch.ones(1, 9, dtype=torch.long)}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        smaller(**inputs)
+    parameters = sum(parameter.numel() for parameter in smaller.parameters())
+    assert costs.without(4) == (parameters, counter.get_total_flops())
