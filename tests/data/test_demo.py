@@ -254,6 +254,7 @@ def test_spelling(sentences: list[tuple[str, Annotation]]) -> None:
     assert articles > 1000
 
 
+@pytest.mark.slow
 def test_same_text_in_every_process() -> None:
     code = (
         "import hashlib; from bertsecrets.data.demo import DEMO_TASKS, generate;"
@@ -283,6 +284,7 @@ def test_unknown_names_are_refused(task: str, split: str) -> None:
         generate(task, split)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "limit"), [("demo_paraphrase", 0.60), ("demo_nli", 0.45), ("demo_similarity", 0.60)])
 def test_word_overlap_does_not_give_the_label_away(task: str, limit: float, baselines: ModuleType) -> None:
     assert baselines.overlap_baseline(task) <= limit

@@ -197,6 +197,7 @@ def test_an_almost_empty_report_is_a_page(tmp_path: Path) -> None:
     assert not bare.all("nav")
 
 
+@pytest.mark.slow
 def test_large_viewers_lose_their_last_examples(tmp_path: Path) -> None:
     tokens = ["[CLS]", *[f"token{i}" for i in range(126)], "[SEP]"]
     examples = [example(f"example {i}", tokens, layers=12, heads=12) for i in range(4)]
@@ -232,6 +233,7 @@ def test_large_figures_become_coarser_and_the_page_says_so(tmp_path: Path, monke
     assert re.search(r"drawn at (110|80|60) dots per inch", page.text)
 
 
+@pytest.mark.slow
 def test_figures_that_never_fit_are_left_out_from_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 70_000)
     path = tmp_path / "r.html"
