@@ -114,6 +114,7 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
 
 
+@pytest.mark.slow
 def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
     settings = PruneSettings(step=0.5, examples=16, scores=["exact"], recovery_epochs=2, learning_rate=1e-2, keep=1)
     module = validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
@@ -232,6 +233,7 @@ def test_gates_learned_with_fine_tuning_are_stored_and_applied(tmp_path: Path) -
     assert "of 12 heads are open after fine-tuning" in section.findings[0]
 
 
+@pytest.mark.slow
 def test_a_larger_penalty_leaves_fewer_gates_open(tmp_path: Path) -> None:
     expected = [fine_tuned(tmp_path / str(penalty), penalty)[0].head_gates for penalty in (0.001, 3.0)]
     counts = [gates.expected_open().item() for gates in expected]  # type: ignore[union-attr, operator]

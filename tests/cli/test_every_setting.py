@@ -121,7 +121,7 @@ def complaint(config: dict[str, Any], place: tuple[str, ...], value: Any) -> str
 
 @pytest.mark.parametrize(
     ("options", "step"),
-    [(SOME_OPTIONS, 4), pytest.param(OPTIONS, 1, marks=pytest.mark.slow)],
+    [(SOME_OPTIONS, 8), pytest.param(OPTIONS, 1, marks=pytest.mark.slow)],
     ids=["a sample", "all"],
 )
 def test_every_value_of_every_key_is_accepted_or_refused_in_one_sentence(

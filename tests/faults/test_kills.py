@@ -157,7 +157,7 @@ def _timeless(scores: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("words", "numbers", "seed", "after"),
     [
-        (QUICK, (signal.SIGTERM, signal.SIGKILL), 2, "checkpoints/last.ckpt"),
+        pytest.param(QUICK, (signal.SIGTERM, signal.SIGKILL), 2, "checkpoints/last.ckpt", marks=pytest.mark.slow),
         pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, None, marks=pytest.mark.slow),
     ],
     ids=["some", "six"],

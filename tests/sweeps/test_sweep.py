@@ -31,9 +31,9 @@ def settings_of(log: Path) -> dict[str, object]:
     return settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tasks", "seeds", "devices"),
-    [("demo_nli", "3", "1"), pytest.param("demo_paraphrase,demo_sentiment", "1,2", "2,1", marks=pytest.mark.slow)],
+    ("tasks", "seeds", "devices"), [("demo_nli", "3", "1"), ("demo_paraphrase,demo_sentiment", "1,2", "2,1")]
 )
 def test_each_job_has_its_own_process_group_folder_and_wandb_run(
     tasks: str, seeds: str, devices: str, tiny_bert: Path, tmp_path: Path
