@@ -1,20 +1,28 @@
-"""Published values of the pre-trained bert-base-uncased (METHODS C1, C2, C4, C5), where its weights can be had.
+"""Published values of the pre-trained bert-base-uncased (METHODS C1 to C7), where its weights can be had.
 
 The paper took pairs of Wikipedia's paragraphs, ours are pairs of questions: heads are compared by name, layers by their curve.
-Table 1 is only asserted on its own treebank: BERTSECRETS_WSJ names a folder with section 22 of the Wall Street Journal in
-CoNLL-X form with Stanford labels.
+Tables 1 to 3 are only asserted on their own texts: BERTSECRETS_WSJ names a folder with the Wall Street Journal in CoNLL-X form
+with Stanford labels (training sections and section 22 as dev), BERTSECRETS_ONTONOTES one with the development documents of
+CoNLL-2012, BERTSECRETS_GLOVE the file of GloVe's vectors of 100 numbers.
 """
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cli.runs import door
 from hub.test_published import grids
 from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from bertsecrets.attention.gradients import attention_gradients
+from bertsecrets.data.demo import generate
+from bertsecrets.measures.coreference.record import CoreferenceRecord
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
@@ -53,17 +61,46 @@ def test_curves_of_special_tokens_and_entropy(glue: Path) -> None:
     assert (itself_L[4:9] > 0.8).all()
 
 
-def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
-    folder = os.environ.get("BERTSECRETS_WSJ")
-    if folder is None:
-        pytest.skip("BERTSECRETS_WSJ names no folder of the paper's treebank")
+def test_gradients_of_masked_words_by_attention_to_separators() -> None:
     weights = os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased")
-    words = ["checkpoint=initial", "analysis=dependency", "task=treebank", f"data.root={folder}", "model=bert_base"]
-    done = door(
-        "analyze.py", *words, f"model.path={weights}", "logger=none", f"hydra.run.dir={tmp_path}/run", timeout=1800
-    )
-    assert done.returncode == 0, done.stderr
-    record = DependencyRecord.read(json.loads((tmp_path / "run" / "dependency.json").read_text())["model"])
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(weights)
+        model = AutoModelForMaskedLM.from_pretrained(weights).eval()
+    except OSError as error:
+        pytest.skip(f"what this needs cannot be had here: {error}")
+    texts = [example.texts for example in generate("demo_paraphrase", "validation")[:100]]
+    generator = torch.Generator().manual_seed(0)
+    total_L2, count_L2 = torch.zeros(12, 2), torch.zeros(12, 2)
+    for first, second in texts:
+        inputs = tokenizer(first, second, return_tensors="pt")
+        ids_1S = inputs["input_ids"].clone()
+        separator_S = ids_1S[0] == tokenizer.sep_token_id
+        special_S = separator_S | (ids_1S[0] == tokenizer.cls_token_id)
+        masked_S = (torch.rand(len(special_S), generator=generator) < 0.15) & ~special_S
+        if not masked_S.any():
+            continue
+        inputs["input_ids"][0, masked_S] = tokenizer.mask_token_id
+
+        def loss(logits_1SV: Tensor, ids_1S: Tensor = ids_1S, masked_S: Tensor = masked_S) -> Tensor:
+            return torch.nn.functional.cross_entropy(logits_1SV[0, masked_S], ids_1S[0, masked_S])
+
+        def add(
+            layer: int, attention: Tensor, gradient: Tensor, sep: Tensor = separator_S, out: Tensor = masked_S
+        ) -> None:
+            for place, chosen_S in enumerate((sep, ~out)):
+                total_L2[layer, place] += gradient[0, :, :, chosen_S].abs().sum()
+                count_L2[layer, place] += gradient[0, :, :, chosen_S].numel()
+
+        attention_gradients(model, dict(inputs), loss, add)
+    ratio_L = (total_L2[:, 0] / count_L2[:, 0]) / (total_L2[:, 1] / count_L2[:, 1])
+    # Figure 3: from the fifth to the tenth layer the gradient to [SEP] is a small part of that to any token.
+    assert (ratio_L[4:10] < 0.25).all()
+    assert np.corrcoef(ratio_L.numpy(), published.SEPARATOR_GRADIENT)[0, 1] > 0.8
+
+
+def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
+    content = analysed("dependency", "BERTSECRETS_WSJ", "treebank", tmp_path)
+    record = DependencyRecord.read(content)
     assert record is not None
     scores = {score.relation: score for score in record.relations}
     for relation, (accuracy, baseline, _) in published.RELATIONS.items():
@@ -72,3 +109,43 @@ def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
         assert 100 * score.baseline_on_all == pytest.approx(baseline, abs=2.0), relation
     for relation in ("det", "dobj", "pobj", "poss", "auxpass"):
         assert (scores[relation].layer, scores[relation].head) == published.RELATIONS[relation][2]
+
+
+def test_table_2_on_conll_2012(tmp_path: Path) -> None:
+    settings = ["task.training.max_length=128", "measure.coreference.windows=first"]
+    content = analysed("coreference", "BERTSECRETS_ONTONOTES", "coreference", tmp_path, *settings)
+    record = CoreferenceRecord.read(content)
+    assert record is not None
+    scores = {score.kind: score for score in record.kinds}
+    assert (scores["all"].layer_on_all, scores["all"].head_on_all) == (4, 3)
+    for place, kind in enumerate(("all", "pronoun", "proper", "nominal")):
+        for baseline in scores[kind].baselines:
+            if baseline.name in published.COREFERENCE:
+                theirs = published.COREFERENCE[baseline.name][place]
+                assert 100 * baseline.on_all == pytest.approx(theirs, abs=5), (kind, baseline.name)
+    assert 100 * scores["all"].chosen_on_all == pytest.approx(published.COREFERENCE["head"][0], abs=5)
+
+
+def test_table_3_on_the_wall_street_journal(tmp_path: Path) -> None:
+    vectors = os.environ.get("BERTSECRETS_GLOVE")
+    if vectors is None:
+        pytest.skip("BERTSECRETS_GLOVE names no file of GloVe's vectors")
+    settings = [f"analysis.probes.glove={vectors}", "analysis.probes.control=false"]
+    content = analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings)
+    scores = {score["name"]: 100 * score["uas"]["value"] for score in content["scores"]}
+    for name, theirs in published.PROBES.items():
+        assert scores[name] == pytest.approx(theirs, abs=4), name
+
+
+def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: str) -> dict[str, Any]:
+    """The record of an analysis of bert-base-uncased on the texts that an environment variable names."""
+    texts = os.environ.get(variable)
+    if texts is None:
+        pytest.skip(f"{variable} names no folder of the paper's texts")
+    weights = os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased")
+    words = ["checkpoint=initial", f"analysis={analysis}", f"task={task}", f"data.root={texts}", "model=bert_base"]
+    run = [f"model.path={weights}", "logger=none", f"hydra.run.dir={folder}/run"]
+    done = door("analyze", *words, *run, *settings, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    record: dict[str, Any] = json.loads((folder / "run" / f"{analysis}.json").read_text("utf-8"))["model"]
+    return record
