@@ -76,7 +76,10 @@ def test_the_section_says_where_features_are_attended_to_most() -> None:
     # Only what an example has: no example has a negation.
     assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
     assert table.rows[0][1:] == ["50", "0.110", "0.050", "0.080", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
-    assert "unlike the paper's" in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[0].findings[0]
+    assert (
+        "that is not the paper's order"
+        in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[0].findings[0]
+    )
 
 
 def test_no_head_above_random_words_is_said_so() -> None:
