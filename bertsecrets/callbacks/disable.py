@@ -29,7 +29,7 @@ from bertsecrets.ablation.plan import (
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
-from bertsecrets.attention.override import mean_head_outputs
+from bertsecrets.callbacks.reference_means import training_means
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError, choices
@@ -245,16 +245,7 @@ class DisableHeads(pl.Callback):
     ) -> Tensor | None:
         if self.settings.mode != "mean":
             return None
-        network = describe(model).model
-        training = network.training
-        network.eval()
-        try:
-            batches = data.training_sample(self.settings.reference_examples)
-            with context():
-                device = next(network.parameters()).device
-                return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
-        finally:
-            network.train(training)
+        return training_means(model, data, self.settings.reference_examples, context)
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}
