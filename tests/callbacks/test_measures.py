@@ -258,10 +258,10 @@ def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: P
 
 @pytest.mark.filterwarnings("ignore")
 def test_means_over_training_examples_reach_the_measures_that_need_them(tmp_path: Path) -> None:
-    run, model = a_run(tmp_path), a_model()
+    run, model = a_run(tmp_path), tiny_classifier()
     module, data = prepared(model, record={"step": 7})
     watcher = MeasureHeads([Watched(lambda layers, heads: FirstOrder(layers, heads, reference_examples=9), None)], run)
-    a_trainer(tmp_path, [watcher]).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(tmp_path, [watcher], epochs=1).validate(module, datamodule=data, verbose=False)
     means_LHd = mean_head_outputs(model.eval(), (batch.inputs() for batch in data.training_sample(9)))
     (alone,) = measure_pass(model, [FirstOrder(LAYERS, HEADS)], data.evaluation_loader("val"), means_LHd=means_LHd)
     value_LH = run.table().grid("first_order", "mean", "checkpoint", 7)[0]
