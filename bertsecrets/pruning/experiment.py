@@ -6,11 +6,13 @@ from typing import Any
 
 from bertsecrets.grid import Column
 from bertsecrets.pruning.scores import CONTROLS, RANDOM
+from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.pruning import Curve, pruning_curves
+from bertsecrets.results.figures.pruning import Curve, pruning_costs, pruning_curves
+from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import Comparison, MeasureView
 
 KEPT, PLACE = "kept", "removed_at"
 
@@ -53,9 +55,15 @@ class Pruning(Experiment):
                     figure,
                     "Heads are removed from left to right, in the order of each score; random and reversed are controls.",
                     f"Line chart: change of {content['metric']} by number of heads kept.",
-                )
+                ),
+                _costs_figure(cls.name, content),
             ],
         )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """Curves over seeds, and how many heads can go in each seed."""
+        return compare_pruning(comparison)
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
@@ -154,6 +162,7 @@ def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
 
 
 def _table(content: Mapping[str, Any]) -> Table:
+    batches = list(next((row["latency"] for row in content["curves"] if row["latency"]), {}))
     rows = []
     for row in content["curves"]:
         if row["seed"] == 0:
@@ -163,6 +172,7 @@ def _table(content: Mapping[str, Any]) -> Table:
                     str(row["kept"]),
                     f"{row['parameters'] / content['parameters']:.1%}",
                     f"{row['flops'] / content['flops']:.1%}",
+                    *(_latency(row["latency"].get(batch)) for batch in batches),
                     _points(row["change"]),
                     f"{_points(row['low'])} to {_points(row['high'])}",
                     number(row["loss"]),
@@ -173,17 +183,63 @@ def _table(content: Mapping[str, Any]) -> Table:
         "heads kept",
         "parameters",
         "FLOPs",
+        *(f"ms at batch {batch}" for batch in batches),
         "change, points",
         f"{content['confidence']:.0%} interval",
         "loss",
     ]
+    timed = (
+        f"; latency on {content['device']} with {content['threads']} thread{'s' * (content['threads'] > 1)}, in parentheses as "
+        "share of the whole model's, which took turns"
+        if batches
+        else ""
+    )
+    orders = len({row["seed"] for row in content["curves"] if row["score"] == RANDOM})
     return Table(
         header,
         rows,
         f"Parameters and FLOPs (one example of {content['length']} tokens) as shares of the whole model's "
-        f"{content['parameters']:,} and {content['flops']:,}; {content['metric']} {number(content['baseline'])}, loss "
+        f"{content['parameters']:,} and {content['flops']:,}{timed}; {content['metric']} {number(content['baseline'])}, loss "
         f"{number(content['clean_loss'])} with all heads; p-value of the returned model's test "
-        f"{p_value(content['chosen']['p_value'])}",
+        f"{p_value(content['chosen']['p_value'])}; random: the first of {orders} order{'s' * (orders > 1)}",
+    )
+
+
+def _latency(row: Mapping[str, float] | None) -> str:
+    return MISSING if row is None else f"{number(row['smaller'], 1)} ({row['smaller'] / row['whole']:.0%})"
+
+
+def _costs_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
+    """The chosen order's change of score against heads, parameters, FLOPs and latency."""
+    score = content["chosen"]["score"]
+    rows = [row for row in content["curves"] if row["score"] == score]
+    shares = {
+        "heads": [row["kept"] / content["total"] for row in rows],
+        "parameters": [row["parameters"] / content["parameters"] for row in rows],
+        "FLOPs": [row["flops"] / content["flops"] for row in rows],
+    }
+    for batch in rows[0]["latency"]:
+        shares[f"ms at batch {batch}"] = [
+            row["latency"][batch]["smaller"] / row["latency"][batch]["whole"] for row in rows
+        ]
+    change_V, low_V, high_V = (
+        [math.nan if row[key] is None else row[key] for row in rows] for key in ("change", "low", "high")
+    )
+    figure = pruning_costs(
+        change_V,
+        low_V,
+        high_V,
+        shares,
+        margin=content["margin"],
+        title=f"Change of {content['metric']} by cost, heads removed by {score}",
+        note=f"costs as shares of the whole model's; band: {content['confidence']:.0%} interval over examples; dashed: the loss "
+        f"that matters; {sample_size(content['examples'])}",
+    )
+    return FigureBlock(
+        f"{name}_costs",
+        figure,
+        "Parameters and FLOPs are counted, latencies measured on models whose heads are cut out of the weights.",
+        f"Line charts: change of {content['metric']} by share of heads, parameters, FLOPs and latency.",
     )
 
 

@@ -93,12 +93,16 @@ def view_of(run: Run) -> MeasureView:
 
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"])
+    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"], latency_rounds=2)
     module = validate(tmp_path, PruneHeads(run, settings))
     content = json.loads((tmp_path / "pruning.json").read_text())["model"]
     assert [(row["score"], row["seed"], row["kept"]) for row in content["curves"]] == [
-        (score, seed, kept) for score, seed in (("exact", 0), ("random", 0), ("random", 1)) for kept in (7, 5, 2, 1)
+        (score, seed, kept)
+        for score, seed in (("exact", 0), ("random", 0), ("random", 1), ("reversed", 0))
+        for kept in (7, 5, 2, 1)
     ]
+    assert [sorted(row["latency"]) for row in content["curves"]] == [["1", "32"]] * 4 + [[]] * 12
+    assert not (tmp_path / "pruning").exists()
     assert all(row["low"] <= row["change"] <= row["high"] for row in content["curves"])
     kept_LH = view_of(run).value("kept")
     assert kept_LH.sum() == content["chosen"]["kept"] == 5
@@ -110,7 +114,9 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
     section = Pruning.describe(view_of(run))
     assert section is not None
     assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 points or more is")
-    assert len(section.tables[0].rows) == 8
+    assert len(section.tables[0].rows) == 12
+    assert section.tables[0].header[4:6] == ["ms at batch 1", "ms at batch 32"]
+    assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
 
 
