@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import ForwardPass, follow, listening
-from bertsecrets.attention.watch import attention_map
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
@@ -54,7 +53,7 @@ def override(
     """Replace the heads named by ``edits`` in every forward pass while open.
 
     Contexts nest; the inner edit of a head wins. Gradients flow through the replacement. Works under autocast, in
-    DistributedDataParallel and on compiled models (compiled code runs eagerly meanwhile).
+    DistributedDataParallel and on compiled models (which run eagerly inside).
 
     Args:
         model: Any module that contains a transformers encoder.
@@ -266,17 +265,9 @@ def _before_projection(
 def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) -> Iterator[None]:
     """Keep, for each attention module by its id, a function from a head to its map in the call that runs."""
 
-    def listen(
-        module: nn.Module,
-        query_BHQd: Tensor,
-        key_BHKd: Tensor,
-        value_BHKd: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output_BSHd: Tensor,
-    ) -> Tensor:
-        maps[id(module)] = partial(_map_of_head, query_BHQd, key_BHKd, mask, scaling)
-        return output_BSHd
+    def listen(call: AttentionCall) -> Tensor:
+        maps[id(call.module)] = partial(_map_of_head, call)
+        return call.output_BSHd
 
     with ExitStack() as stack:
         if encoder.uses_interface:
@@ -294,11 +285,8 @@ def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) ->
         yield
 
 
-def _map_of_head(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, scaling: float, head: int) -> Tensor:
-    part = slice(head, head + 1)
-    # A mask may have one map for all heads.
-    head_mask = mask[:, part] if mask is not None and mask.shape[1] > 1 else mask
-    return attention_map(query_BHQd[:, part], key_BHKd[:, part], head_mask, scaling)[:, 0]
+def _map_of_head(call: AttentionCall, head: int) -> Tensor:
+    return call.attention_BHQK(slice(head, head + 1))[:, 0]
 
 
 @contextmanager
@@ -311,26 +299,19 @@ def _inside_attention(
 ) -> Iterator[None]:
     """The generic path: replace heads in the output of the attention function, where they are separate."""
 
-    def listen(
-        module: nn.Module,
-        query_BHQd: Tensor,
-        key_BHKd: Tensor,
-        value_BHKd: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output_BSHd: Tensor,
-    ) -> Tensor:
-        layer = forward_pass.layer(module)
-        forward_pass.finish_call(module)
+    def listen(call: AttentionCall) -> Tensor:
+        layer = forward_pass.layer(call.module)
+        forward_pass.finish_call(call.module)
+        output_BSHd = call.output_BSHd
         if layer is None or layer not in edits_of:
             return output_BSHd
         return _replaced(
             output_BSHd,
-            value_BHKd.transpose(1, 2),
+            call.value_BHKd.transpose(1, 2),
             forward_pass.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
             edits_of[layer],
             means_LHd,
-            partial(_map_of_head, query_BHQd, key_BHKd, mask, scaling),
+            partial(_map_of_head, call),
             forward_pass.is_token_BS(away_from, output_BSHd.device) if away_from else None,
         )
 

@@ -159,7 +159,7 @@ class Measure(Experiment, Metric):
     def record(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """:meth:`extras` of the examples of all processes; call it in every process."""
         # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
-        with self.sync_context():
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self.extras(grid, model)
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:

@@ -23,7 +23,7 @@ class PruneSettings(Settings):
         keep: Save the model with this many heads; None for the smallest with the guarantee.
         seeds: Number of random orders.
         examples: Number of training examples that choose heads.
-        recovery_epochs: Epochs of fine-tuning after each step, without the removed heads.
+        recovery_epochs: Epochs of fine-tuning of the smaller model after each step.
         learning_rate: Peak learning rate of that fine-tuning, which then falls linearly to 0.
         evaluation: Evaluation set of the test; None for the task's first.
         latency_rounds: Timed passes of each smaller model of the chosen order; 0 for none.

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 import torch
 from data.tasks import task
 from data.toy import wordpiece
-from families import CONFIGS, HEADS, LAYERS, tiny_model
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from families import HEADS, LAYERS, tiny_model
+from trainings import quiet_trainer, tiny_classifier
 
 import bertsecrets as bs
 from bertsecrets.attention.gates import gated
@@ -37,32 +37,6 @@ from bertsecrets.results.views import MeasureView
 TASK = task("demo_paraphrase")
 
 
-def a_model() -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS["bert"]()
-    config.vocab_size, config.num_labels = len(wordpiece()), 2
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
-
-
-def a_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int = 1) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        default_root_dir=folder,
-    )
-
-
 def a_run(folder: Path) -> Run:
     return Run(folder, "run", "tiny", TASK.name, "pretrained")
 
@@ -76,13 +50,15 @@ def some_data() -> TaskData:
 
 
 def a_module(data: TaskData, learning_rate: float = 1e-3) -> SequenceClassifier:
-    return SequenceClassifier(a_model(), TASK, OptimizerConfig(learning_rate=learning_rate), data.evaluation_names)
+    return SequenceClassifier(
+        tiny_classifier(), TASK, OptimizerConfig(learning_rate=learning_rate), data.evaluation_names
+    )
 
 
 def validate(folder: Path, callback: pl.Callback) -> SequenceClassifier:
     data = some_data()
     module = a_module(data)
-    a_trainer(folder, [callback]).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(folder, [callback], epochs=1).validate(module, datamodule=data, verbose=False)
     return module
 
 
@@ -178,7 +154,7 @@ def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
 def test_a_fit_finds_the_only_head_that_matters() -> None:
     # The classifier reads what one head of the last layer writes, and a penalty shuts all others.
     data = some_data()
-    model = a_model().double().eval()
+    model = tiny_classifier().double().eval()
     batches = list(data.training_sample(32))
     with torch.no_grad():
         for layer in model.bert.encoder.layer:
@@ -215,7 +191,7 @@ def fine_tuned(folder: Path, penalty: float) -> tuple[SequenceClassifier, TrainG
     data = some_data()
     module, kept = a_module(data), Checkpoints()
     gates = TrainGates(a_run(folder), penalty=penalty, learning_rate=0.5)
-    a_trainer(folder, [gates, kept], epochs=6).fit(module, datamodule=data)
+    quiet_trainer(folder, [gates, kept], epochs=6).fit(module, datamodule=data)
     return module, gates, kept.content
 
 
@@ -261,7 +237,7 @@ def test_gate_mistakes_are_errors(tmp_path: Path, family: str, others: Sequence[
     callbacks = [TrainGates(a_run(tmp_path)), *(kind(a_run(tmp_path)) for kind in others)]
     module = SequenceClassifier(tiny_model(family), TASK, OptimizerConfig(learning_rate=0.1), ("val",))
     with pytest.raises(UserError, match=message):
-        callbacks[0].setup(a_trainer(tmp_path, callbacks), module, "fit")
+        callbacks[0].setup(quiet_trainer(tmp_path, callbacks, epochs=1), module, "fit")
 
 
 def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:
