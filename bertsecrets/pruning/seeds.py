@@ -82,7 +82,7 @@ def _in_words(label: str, contents: Sequence[Mapping[str, Any]], removed: Sequen
     shares = ", ".join(str(count) for count in removed)
     return (
         f"{label}: of {first['total']} heads, {shares} can go in {seeds} with a loss of {first['metric']} of "
-        f"{100 * first['margin']:g} points or more ruled out at {first['confidence']:.0%} confidence on "
+        f"{100 * first['margin']:g} point{'s' * (first['margin'] != 0.01)} or more ruled out at {first['confidence']:.0%} confidence on "
         f"{first['examples']:,} examples that did not choose them{' (0: none shown)' if 0 in removed else ''}."
     )
 
