@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
 
-from bertsecrets.callbacks.reference_means import training_means
+from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions
@@ -24,7 +24,7 @@ from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.figures.heatmap import heatmap
@@ -236,7 +236,15 @@ class MeasureHeads(pl.Callback):
         )
         if not count:
             return None
-        return training_means(model, _data(trainer), count, trainer.precision_plugin.forward_context)
+        network = unwrap(model)
+        device, training = next(network.parameters()).device, network.training
+        network.eval()
+        try:
+            with trainer.precision_plugin.forward_context():
+                batches = _data(trainer).training_sample(count)
+                return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
+        finally:
+            network.train(training)
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
         own = measure.record(grid, model)
