@@ -92,8 +92,9 @@ class Confidence(RatioMeasure):
         if section is None or not view.has("confidence"):
             return section
         value_LH = view.value("confidence")
+        count = int((value_LH > _CONFIDENT).sum())
         sentence = (
-            f"{int((value_LH > _CONFIDENT).sum())} of {value_LH.size} heads have a confidence above {_CONFIDENT:g}, the level of "
+            f"{count} of {value_LH.size} heads {'has' if count == 1 else 'have'} a confidence above {_CONFIDENT:g}, the level of "
             "positional heads in the paper."
         )
         paragraph = (

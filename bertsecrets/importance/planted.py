@@ -105,11 +105,11 @@ def _random_classifier(seed: int, layers: int, heads: int) -> PreTrainedModel:
         num_attention_heads=heads,
         intermediate_size=2 * width,
         max_position_embeddings=_LONGEST + 2,
-        num_labels=2,
     )
+    config.num_labels = 2
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = BertForSequenceClassification(config).eval()
+        model: Any = BertForSequenceClassification(config).eval()
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in model.named_parameters():
             if "LayerNorm" in name:
@@ -128,7 +128,8 @@ def _random_classifier(seed: int, layers: int, heads: int) -> PreTrainedModel:
         for linear in (layer.attention.output.dense, layer.output.dense):
             _keep_out(linear.weight)
             _keep_out(linear.bias[:, None])
-    return model
+    network: PreTrainedModel = model
+    return network
 
 
 def _keep_out(weight_DN: torch.Tensor) -> None:
