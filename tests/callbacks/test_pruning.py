@@ -30,6 +30,7 @@ from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
+from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
@@ -69,12 +70,16 @@ def view_of(run: Run) -> MeasureView:
 
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"])
+    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"], latency_rounds=2)
     module = validate(tmp_path, PruneHeads(run, settings))
     content = json.loads((tmp_path / "pruning.json").read_text())["model"]
     assert [(row["score"], row["seed"], row["kept"]) for row in content["curves"]] == [
-        (score, seed, kept) for score, seed in (("exact", 0), ("random", 0), ("random", 1)) for kept in (7, 5, 2, 1)
+        (score, seed, kept)
+        for score, seed in (("exact", 0), ("random", 0), ("random", 1), ("reversed", 0))
+        for kept in (7, 5, 2, 1)
     ]
+    assert [sorted(row["latency"]) for row in content["curves"]] == [["1", "32"]] * 4 + [[]] * 12
+    assert not (tmp_path / "pruning").exists()
     assert all(row["low"] <= row["change"] <= row["high"] for row in content["curves"])
     kept_LH = view_of(run).value("kept")
     assert kept_LH.sum() == content["chosen"]["kept"] == 5
@@ -85,9 +90,43 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
     section = Pruning.describe(view_of(run))
     assert section is not None
-    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 points or more is")
-    assert len(section.tables[0].rows) == 8
+    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
+    costs, scores = section.tables
+    assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
+    assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
+    assert scores.header == ["heads kept", "exact", "random", "reversed"]
+    assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
+
+
+@pytest.mark.slow
+def test_an_interrupted_search_goes_on_from_its_finished_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = PruneSettings(
+        step=0.5, seeds=1, examples=16, scores=["exact"], recovery_epochs=1, latency_rounds=0, save=False
+    )
+    whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
+    validate(whole, PruneHeads(a_run(whole), settings))
+    save = Finished.recovered
+    calls: list[Path] = []
+
+    def recover(self: Finished, model: Any, path: Path, make: Any) -> Any:
+        calls.append(path)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return save(self, model, path, make)
+
+    monkeypatch.setattr(Finished, "recovered", recover)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+    assert len(list((interrupted / "pruning").glob("model-*.safetensors"))) == 3
+    monkeypatch.setattr(Finished, "recovered", save)
+    with caplog.at_level("INFO"):
+        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+    assert "Resumed an interrupted search: " in caplog.text
+    assert (interrupted / "pruning.json").read_text() == (whole / "pruning.json").read_text()
+    assert not (interrupted / "pruning").exists()
 
 
 @pytest.mark.slow
