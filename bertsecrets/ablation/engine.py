@@ -351,7 +351,9 @@ class _Pass:
         """Run the last layer for the first token only; return its output and the nodes that did not branch off."""
         heads = self.encoder.num_heads
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
-        output_R1D = first_token_output(linears, hidden_RSD, real_RS, heads)
+        output_R1D = first_token_output(
+            linears, hidden_RSD, real_RS, heads, self.family.first_token_bias(self.layers[layer].arguments)
+        )
         first_R1D = hidden_RSD[:, :1]
         if any(edits for node in nodes for edits in self._by_edits(node, layer)):
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
