@@ -92,6 +92,20 @@ def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> A
     return value
 
 
+def pick_rows(value: Any, batch: int, row_R: Tensor) -> Any:
+    """A layer's argument for chosen rows of the batch."""
+    if isinstance(value, Tensor):
+        return value[row_R] if value.dim() and value.shape[0] == batch else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(pick_rows(part, batch, row_R) for part in value)
+    return value
+
+
+def wide(logits_BC: Tensor) -> Tensor:
+    """Logits in float32 or wider."""
+    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error means that memory ran out, on any device."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
