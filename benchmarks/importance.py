@@ -5,8 +5,8 @@
     python benchmarks/importance.py tables planted.json scores.json          # Markdown of docs/importance.md
 
 ``runs`` takes folders of finished trainings. The exact effects are those of analysis=disable in <folder>-disable. Scores
-are the shipped measures with columns that rank heads, taken here on a sample of the evaluation set, and such columns in
-the head table of any other analysis in <folder>-*.
+are the columns that rank heads in the head tables of analyses in <folder>-*, such as analysis=importance, and those of the
+shipped measures that are not there, taken here on a sample of the evaluation set.
 """
 
 import argparse
@@ -132,8 +132,14 @@ def compare_run(folder: Path, examples: int) -> dict[str, Any]:
     batches = list(data.evaluation_loader(data.evaluation_names[0], max_examples=examples))
     layers, heads = size_of(model)
     scores: list[Score] = []
+    for path in sorted(folder.parent.glob(f"{folder.name}-*/experiments.json")):
+        present = {score.name for score in scores}
+        scores += [score for score in scores_of_run(Run.open(path.parent)) if score.name not in present]
+    taken = {score.name.split("/")[0] for score in scores}
     costs: dict[str, Any] = {}
     for name, make in ranking_measures().items():
+        if name in taken:
+            continue
         measure = make(layers, heads)
         measure.prepare(split)
         started = time.perf_counter()
@@ -145,9 +151,6 @@ def compare_run(folder: Path, examples: int) -> dict[str, Any]:
         costs[name] = {"passes": measure.passes, "seconds": time.perf_counter() - started}
         scores += scores_of_grid(grid)
         print(folder.name, name, f"{costs[name]['seconds']:.0f} s", flush=True)
-    for path in sorted(folder.parent.glob(f"{folder.name}-*/experiments.json")):
-        present = {score.name for score in scores}
-        scores += [score for score in scores_of_run(Run.open(path.parent)) if score.name not in present]
     started = time.perf_counter()
     with torch.no_grad():
         for batch in batches:
@@ -221,9 +224,10 @@ def runs_table(content: list[dict[str, Any]]) -> str:
 
 def cost_table(content: list[dict[str, Any]]) -> str:
     lines = ["| measure | forward passes | backward passes | time, in forward passes |", "|---|---:|---:|---:|"]
-    for name, cost in content[0]["costs"].items():
-        ratios = [run["costs"][name]["seconds"] / run["forward_seconds"] for run in content]
-        lines.append(f"| `{name}` | {cost['passes'][0]} | {cost['passes'][1]} | {np.median(ratios):.1f} |")
+    passes = {name: cost["passes"] for run in content for name, cost in run["costs"].items()}
+    for name, (forward, backward) in passes.items():
+        ratios = [run["costs"][name]["seconds"] / run["forward_seconds"] for run in content if name in run["costs"]]
+        lines.append(f"| `{name}` | {forward} | {backward} | {np.median(ratios):.1f} |")
     return "\n".join(lines)
 
 
