@@ -241,10 +241,12 @@ def _finding(view: MeasureView, differs: Mapping[str, NDArray[np.bool_]]) -> str
     early_LH = harmful_LH.copy()
     early_LH[-1] = False
     if not early_LH.any():
-        return f"{counted} No head below the last layer has a significant direct harm, so what share is undone cannot be told."
-    share = float(undone_LH[early_LH].sum() / direct_LH[early_LH].sum())
-    verb = f"undo {number(100 * share, 0)} % of" if share >= 0 else f"add {number(-100 * share, 0)} % to"
-    return f"{counted} Over the {int(early_LH.sum())} such heads with significant direct harm, later layers {verb} it in all."
+        return f"{counted} No head below the last layer has a significant direct harm, so whether harm is undone cannot be told."
+    ratio = float(view.value(TOTAL)[early_LH].sum() / direct_LH[early_LH].sum())
+    return (
+        f"{counted} Summed over the {int(early_LH.sum())} such heads with significant direct harm, the total effect is "
+        f"{number(ratio, 2)} times the direct one."
+    )
 
 
 def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:
