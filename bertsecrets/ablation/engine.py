@@ -16,6 +16,7 @@ from bertsecrets.ablation.partial_passes import (
     mean_over_real,
     mean_values,
     repeat_rows,
+    wide,
 )
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
@@ -156,10 +157,41 @@ class Engine:
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
             with override(network, edits, self.constants_LHd, donors=donors):
-                logits.append(_wide(network(**inputs).logits))
+                logits.append(wide(network(**inputs).logits))
             if progress is not None:
                 progress(1)
-        return _wide(clean_BC), torch.stack(logits, 1)
+        return wide(clean_BC), torch.stack(logits, 1)
+
+    def replaced(
+        self,
+        layer: int,
+        output_RSD: Tensor,
+        value_RHd: Tensor,
+        edited_R1H1: Tensor,
+        donated_RSHd: Tensor | None = None,
+    ) -> Tensor:
+        """The heads' outputs ``[R, S, H * d]`` with the edited ones replaced as the plan's mode says.
+
+        Args:
+            layer: The layer of the heads.
+            output_RSD: Their outputs, concatenated.
+            value_RHd: Mean value of each head over the real tokens, for mode ``uniform``.
+            edited_R1H1: Which heads to replace, bool.
+            donated_RSHd: Outputs of the donors, for mode ``resample``.
+        """
+        output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
+        if self.plan.mode == "zero":
+            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
+            return zeroed_RSHd.flatten(2)
+        if self.plan.mode in MODES_OF_CONSTANTS:
+            assert self.constants_LHd is not None
+            new_RSHd = self.constants_LHd[layer].to(output_RSD)[None, None]
+        elif self.plan.mode == "resample":
+            assert donated_RSHd is not None
+            new_RSHd = donated_RSHd.to(output_RSD.dtype)
+        else:
+            new_RSHd = value_RHd.to(output_RSD.dtype)[:, None]
+        return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
 
 
 def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
@@ -197,10 +229,6 @@ class _DrawsCounted:
         if self.progress is not None and due > self.reported:
             self.progress(due - self.reported)
             self.reported = due
-
-
-def _wide(logits_BC: Tensor) -> Tensor:
-    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
 
 
 class EnginePass:
@@ -249,7 +277,7 @@ class EnginePass:
                 due = len(self.engine.plan.variants) * (index + 1) // len(starts)
                 progress(due - finished)
                 finished = due
-        return _wide(self.clean_BC), self.logits_BVC
+        return wide(self.clean_BC), self.logits_BVC
 
     def _from_clean(self) -> None:
         """Branch every variant off the clean pass at the first layer in which it disables a head."""
@@ -352,7 +380,9 @@ class EnginePass:
         """Run the last layer for the first token only; return its output and the nodes that did not branch off."""
         heads = self.encoder.num_heads
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
-        output_R1D = first_token_output(linears, hidden_RSD, real_RS, heads)
+        output_R1D = first_token_output(
+            linears, hidden_RSD, real_RS, heads, self.family.first_token_bias(self.layers[layer].arguments)
+        )
         first_R1D = hidden_RSD[:, :1]
         if any(edits for node in nodes for edits in self._by_edits(node, layer)):
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
@@ -378,19 +408,11 @@ class EnginePass:
             edited_NH[index, list(self.engine.edits_VL[node[0]][layer])] = True
         examples = self.last - self.first
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
-        output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
-        if self.engine.plan.mode == "zero":
-            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
-            return zeroed_RSHd.flatten(2)
-        if self.engine.plan.mode in MODES_OF_CONSTANTS:
-            assert self.engine.constants_LHd is not None
-            new_RSHd = self.engine.constants_LHd[layer].to(output_RSD)[None, None]
-        elif self.engine.plan.mode == "resample":
+        donated_RSHd = None
+        if self.donated_LBSD:
             new_BSD = self.donated_LBSD[layer][self.first : self.last, : output_RSD.shape[1]]
-            new_RSHd = new_BSD.to(output_RSD.dtype).repeat(len(nodes), 1, 1).unflatten(-1, output_RSHd.shape[2:])
-        else:
-            new_RSHd = value_RHd.to(output_RSD.dtype)[:, None]
-        return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
+            donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
+        return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
 
     @contextmanager
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from transformers.activations import ACT2CLS
 
 from bertsecrets.attention.hooks import follow
 from bertsecrets.data.batch import Batch
@@ -27,10 +28,15 @@ RELEVANCE, SIGNED = "relevance", "signed"
 TOLERANCE = 1e-3
 """Largest relative error of the sum of relevances that is put down to rounding."""
 
+_ACTIVATIONS: tuple[Any, ...] = tuple(
+    kind[0] if isinstance(kind, tuple) else kind for kind in ACT2CLS.values() if kind is not None
+)
+"""Modules of one non-linear function, some of which compute it in several steps."""
+
 _POINTWISE = (functional.gelu, functional.relu, functional.silu, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 _MULTIPLICATIONS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
-_SOFTMAX = (functional.softmax, torch.softmax, Tensor.softmax)
+_SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
 
 
 class Relevance(Measure):
@@ -148,6 +154,9 @@ def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_atte
     with torch.inference_mode(False), torch.enable_grad(), _only_additive(encoder) as additive, ExitStack() as stack:
         forward_pass = stack.enter_context(follow(encoder))
         stack.enter_context(_recorded(encoder, forward_pass.layer, forward_pass.finish_call, outputs, entered))
+        for module in encoder.model.modules():
+            if isinstance(module, _ACTIVATIONS):
+                stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
         with _LocallyLinear(consider_attention):
             logits_BC = encoder.model(**arguments).logits
@@ -224,11 +233,12 @@ class _LocallyLinear(TorchFunctionMode):
 
 
 def _ratio(argument: Tensor, value: Tensor) -> Tensor:
-    """``value`` as the argument times a constant."""
-    return argument * torch.where(argument == 0, torch.zeros_like(value), value / argument).detach()
+    """``value`` as the argument times a constant; where the argument is 0, as a constant."""
+    value = value.detach()
+    return torch.where(argument == 0, value, argument * (value / argument).detach())
 
 
-def _halves(func: Callable[..., Any], *args: Any) -> Any:
+def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
     """A product, of whose relevance each of two factors that depend on the input gets half."""
     first, second = args[:2]
     if not all(isinstance(factor, Tensor) and factor.requires_grad for factor in (first, second)):

@@ -109,10 +109,15 @@ def test_padding_and_neighbours_change_nothing() -> None:
     torch.testing.assert_close(alone_BLH[0], whole_BLH[1], atol=1e-9, rtol=0)
 
 
+class Exponential(nn.Module):
+    def forward(self, argument: Tensor) -> Tensor:
+        return argument.exp()
+
+
 def test_an_unknown_part_is_an_error() -> None:
     model = tiny_model("bert")
     intermediate: Any = model.bert.encoder.layer[0].intermediate
-    intermediate.intermediate_act_fn = torch.exp
+    intermediate.intermediate_act_fn = Exponential()
     with pytest.raises(UserError, match="Relevances of model type 'bert' add up to the logit only within"):
         head_relevance(model, tiny_batch())
 
