@@ -56,16 +56,16 @@ def sinks(runs: PaperRuns) -> Chapter:
         "loss rises",
         "largest change",
     ]
-    caption = "Heads that rest on a special token, and how many of them change the answers or raise the loss without it"
+    caption = "Sink heads of each token: how many change the answers when cut or redirected, and raise the loss when redirected"
     return Chapter(
         Section(
             title,
             paragraphs=[
-                "The paper infers the no-op from small gradients. Here each head that rests on a special token is turned away "
-                "from it: its attention to the token is cut, or redirected to the other tokens in proportion. The change of "
-                "the answers is the mean total variation of the predicted probabilities, or the share of the range of "
-                "scores. [CLS] is not in the paper's claim; some models rest on it instead. Without heads that rest on [SEP] "
-                "the claim cannot be told."
+                "The paper infers the no-op from small gradients. Here the attention of each sink head to its token is cut, or "
+                "redirected to the other tokens in proportion, one head at a time. The change of the answers is the mean total "
+                "variation distance of the predicted probabilities, or the mean change of the score over its range. The "
+                "paper's claim is about [SEP]; in some models the sink is [CLS]. Without sink heads of [SEP] the claim cannot "
+                "be tested."
             ],
             tables=[*claims_tables(claims), *model_tables(header, rows, caption)],
         ),
