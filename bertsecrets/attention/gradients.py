@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import ForwardPass, follow, listening
-from bertsecrets.attention.watch import attention_map
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
 from bertsecrets.models.encoder import Encoder, describe
 
 GradientObserver = Callable[[int, Tensor, Tensor], None]
@@ -54,26 +53,18 @@ def _through_interface(
 ) -> Iterator[None]:
     """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first one."""
 
-    def listen(
-        module: nn.Module,
-        query_BHQd: Tensor,
-        key_BHKd: Tensor,
-        value_BHKd: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output_BSHd: Tensor,
-    ) -> Tensor:
-        layer = forward_pass.layer(module)
+    def listen(call: AttentionCall) -> Tensor:
+        layer = forward_pass.layer(call.module)
         if layer is None:
-            return output_BSHd
-        forward_pass.finish_call(module)
-        output_BSHd = _root(output_BSHd, lowest)
+            return call.output_BSHd
+        forward_pass.finish_call(call.module)
+        output_BSHd = _root(call.output_BSHd, lowest)
 
         def receive(gradient_BSHd: Tensor) -> None:
             with torch.no_grad(), torch.autocast(gradient_BSHd.device.type, enabled=False):
-                map_BHQK = attention_map(query_BHQd, key_BHKd, mask, scaling)
+                map_BHQK = call.attention_BHQK()
                 gradient_BHQd = gradient_BSHd.transpose(1, 2).to(map_BHQK.dtype)
-                observer(layer, map_BHQK, gradient_BHQd @ value_BHKd.to(map_BHQK.dtype).transpose(-1, -2))
+                observer(layer, map_BHQK, gradient_BHQd @ call.value_BHKd.to(map_BHQK.dtype).transpose(-1, -2))
 
         output_BSHd.register_hook(receive)
         return output_BSHd

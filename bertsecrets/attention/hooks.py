@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,8 +21,45 @@ from bertsecrets.models.encoder import Encoder
 _IMPLEMENTATION = "bertsecrets"
 """Name of our attention function in the library's attention interface."""
 
-Listener = Callable[[nn.Module, Tensor, Tensor, Tensor, Tensor | None, float, Tensor], Tensor]
-"""``(module, query, key, value, mask, scaling, output_BSHd) -> output_BSHd``, called at every attention call."""
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call of an encoder's attention function.
+
+    Args:
+        module: The attention module that called.
+        query_BHQd, key_BHKd, value_BHKd: The heads' projections.
+        mask: None, boolean (True: may be attended to) or additive, broadcastable to the map.
+        scaling: Factor of the products of queries and keys.
+        output_BSHd: The heads' outputs.
+    """
+
+    module: nn.Module
+    query_BHQd: Tensor
+    key_BHKd: Tensor
+    value_BHKd: Tensor
+    mask: Tensor | None
+    scaling: float
+    output_BSHd: Tensor
+
+    def attention_BHQK(self, heads: slice = slice(None)) -> Tensor:
+        """Attention weights of the heads, in float32 or wider even under autocast; differentiable."""
+        query_BHQd, key_BHKd = self.query_BHQd[:, heads], self.key_BHKd[:, heads]
+        # A mask may have one map for all heads.
+        mask = self.mask[:, heads] if self.mask is not None and self.mask.shape[1] > 1 else self.mask
+        dtype = torch.promote_types(query_BHQd.dtype, torch.float32)
+        with torch.autocast(query_BHQd.device.type, enabled=False):
+            scores_BHQK = torch.matmul(query_BHQd.to(dtype), key_BHKd.to(dtype).transpose(-1, -2)).mul_(self.scaling)
+            if mask is not None:
+                if mask.dtype == torch.bool:
+                    scores_BHQK.masked_fill_(~mask, torch.finfo(dtype).min)
+                else:
+                    scores_BHQK += mask
+            return torch.softmax(scores_BHQK, dim=-1)
+
+
+Listener = Callable[[AttentionCall], Tensor]
+"""Called at every attention call; returns the heads' outputs, changed or not."""
 
 _listeners: WeakKeyDictionary[nn.Module, list[Listener]] = WeakKeyDictionary()
 _previous_implementation: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDictionary()
@@ -96,7 +134,7 @@ class ForwardPass:
 
 @contextmanager
 def follow(encoder: Encoder) -> Iterator[ForwardPass]:
-    """Follow the encoder's forward passes while open; compiled code runs eagerly meanwhile."""
+    """Follow the encoder's forward passes while open; compiled code runs eagerly inside."""
     with eager_execution():
         forward_pass = ForwardPass(encoder)
         try:
@@ -167,7 +205,7 @@ def _attend(
     if scaling is None:
         scaling = float(query.shape[-1]) ** -0.5
     for listener in tuple(_listeners.get(module, ())):
-        output_BSHd = listener(module, query, key, value, attention_mask, scaling, output_BSHd)
+        output_BSHd = listener(AttentionCall(module, query, key, value, attention_mask, scaling, output_BSHd))
     return output_BSHd, None
 
 

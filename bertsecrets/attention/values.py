@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import ForwardPass, follow, listening
-from bertsecrets.attention.watch import attention_map
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow
+from bertsecrets.attention.watch import observed_calls
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
 
@@ -23,7 +23,7 @@ def watch_values(model: nn.Module, observer: ValueObserver) -> Iterator[None]:
     gradient; otherwise as :func:`~bertsecrets.attention.watch.watch`.
 
     Args:
-        model: Any module that contains a transformers encoder, compiled or not; compiled code runs eagerly meanwhile.
+        model: Any module that contains a transformers encoder, compiled or not; a compiled model runs eagerly inside.
         observer: Called outside autograd.
 
     Raises:
@@ -54,24 +54,11 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
 
 @contextmanager
 def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: ValueObserver) -> Iterator[None]:
-    def listen(
-        module: nn.Module,
-        query_BHQd: Tensor,
-        key_BHKd: Tensor,
-        value_BHKd: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output_BSHd: Tensor,
-    ) -> Tensor:
-        layer = forward_pass.layer(module)
-        if layer is not None:
-            with torch.no_grad():
-                map_BHQK = attention_map(query_BHQd, key_BHKd, mask, scaling)
-                observer(layer, map_BHQK, value_BHKd.detach().to(map_BHQK.dtype))
-            forward_pass.finish_call(module)
-        return output_BSHd
+    def observe(layer: int, call: AttentionCall) -> None:
+        map_BHQK = call.attention_BHQK()
+        observer(layer, map_BHQK, call.value_BHKd.detach().to(map_BHQK.dtype))
 
-    with listening(encoder, listen):
+    with observed_calls(encoder, forward_pass, observe):
         yield
 
 

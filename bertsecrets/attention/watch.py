@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import ForwardPass, follow, listening
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
 from bertsecrets.models.encoder import Encoder, describe, unwrap
 
 Observer = Callable[[int, Tensor], None]
@@ -24,7 +24,7 @@ def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
     SDPA's. Several observers may watch one model.
 
     Args:
-        model: Any module that contains a transformers encoder, compiled or not; compiled code runs eagerly meanwhile.
+        model: Any module that contains a transformers encoder, compiled or not; a compiled model runs eagerly inside.
         observer: Called outside autograd.
 
     Raises:
@@ -38,21 +38,23 @@ def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
-    def listen(
-        module: nn.Module,
-        query_BHQd: Tensor,
-        key_BHKd: Tensor,
-        value_BHKd: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output_BSHd: Tensor,
-    ) -> Tensor:
-        layer = forward_pass.layer(module)
+    with observed_calls(encoder, forward_pass, lambda layer, call: observer(layer, call.attention_BHQK())):
+        yield
+
+
+@contextmanager
+def observed_calls(
+    encoder: Encoder, forward_pass: ForwardPass, observer: Callable[[int, AttentionCall], None]
+) -> Iterator[None]:
+    """Call ``observer(layer, call)`` for each layer of the encoder's forward passes, outside autograd, while open."""
+
+    def listen(call: AttentionCall) -> Tensor:
+        layer = forward_pass.layer(call.module)
         if layer is not None:
             with torch.no_grad():
-                observer(layer, attention_map(query_BHQd, key_BHKd, mask, scaling))
-            forward_pass.finish_call(module)
-        return output_BSHd
+                observer(layer, call)
+            forward_pass.finish_call(call.module)
+        return call.output_BSHd
 
     with listening(encoder, listen):
         yield
@@ -75,22 +77,6 @@ def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer
 
             stack.callback(site.probabilities.register_forward_pre_hook(observe).remove)
         yield
-
-
-def attention_map(query_BHQd: Tensor, key_BHKd: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-    """Softmax of the scaled products, ``[B, H, Q, K]``, in float32 or wider even under autocast; differentiable.
-
-    ``mask`` is None, boolean (True: may be attended to) or additive, broadcastable to the map.
-    """
-    dtype = torch.promote_types(query_BHQd.dtype, torch.float32)
-    with torch.autocast(query_BHQd.device.type, enabled=False):
-        scores_BHQK = torch.matmul(query_BHQd.to(dtype), key_BHKd.to(dtype).transpose(-1, -2)).mul_(scaling)
-        if mask is not None:
-            if mask.dtype == torch.bool:
-                scores_BHQK.masked_fill_(~mask, torch.finfo(dtype).min)
-            else:
-                scores_BHQK += mask
-        return torch.softmax(scores_BHQK, dim=-1)
 
 
 @torch.no_grad()

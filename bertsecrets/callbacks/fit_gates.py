@@ -1,5 +1,6 @@
 """Fit hard-concrete gates to a finished, frozen model."""
 
+import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -17,10 +18,13 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.pruning.gate_fit import closed_heads, fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates
 from bertsecrets.pruning.hard_concrete import HardConcrete
+from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.sets import SetResults, evaluate_sets
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN
+
+_log = logging.getLogger(__name__)
 
 _Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")]
@@ -29,6 +33,8 @@ _LEVEL = 0.95
 
 class FitGates(pl.Callback):
     """Fit gates to the frozen model when it is validated: pushed shut, pushed open, and along a path of penalties.
+
+    An interrupted analysis goes on from its finished fits.
 
     Args:
         run: The run to write results to.
@@ -94,22 +100,39 @@ class FitGates(pl.Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         model, context = pl_module.model, trainer.precision_plugin.forward_context
+        finished = Finished(
+            self.run.folder / "gates", [trainer.precision, data.task.name], writes=trainer.is_global_zero
+        )
         fits = 2 * self.fits + len(self.path)
         with progress_over(fits * self.steps, "fitting gates", visible=shows_progress(trainer), unit="step") as advance:
 
             def fit(penalty: float, seed: int, start: HardConcrete | None = None) -> HardConcrete:
-                return fit_gates(
+                how = (penalty, seed, self.steps, self.learning_rate, self.examples)
+                begun = None if start is None else start.log_alpha_LH.tolist()
+                before = finished.loaded
+                log_alpha_LH = finished.fitted(
                     model,
-                    lambda: data.training_sample(self.examples),
-                    data.task,
-                    penalty=penalty,
-                    steps=self.steps,
-                    learning_rate=self.learning_rate,
-                    seed=seed,
-                    context=context,
-                    start=start,
-                    progress=advance,
+                    [*how, begun],
+                    lambda: (
+                        fit_gates(
+                            model,
+                            lambda: data.training_sample(self.examples),
+                            data.task,
+                            penalty=penalty,
+                            steps=self.steps,
+                            learning_rate=self.learning_rate,
+                            seed=seed,
+                            context=context,
+                            start=start,
+                            progress=advance,
+                        ).log_alpha_LH
+                    ),
                 )
+                if finished.loaded > before:
+                    advance(self.steps)
+                gates = HardConcrete(*log_alpha_LH.shape)
+                gates.load(trainer.strategy.broadcast(log_alpha_LH), "fit")
+                return gates.eval()
 
             directions = [
                 torch.stack([fit(sign * self.penalty, self.seed + n)().detach().cpu() for n in range(self.fits)])
@@ -120,7 +143,11 @@ class FitGates(pl.Callback):
                 path.append(fit(penalty, self.seed, path[-1] if path else None))
         name = data.check_evaluation(self.evaluation)
         sets = [closed_heads(gates) for gates in path] or [frozenset()]
-        results = evaluate_sets(model, sets, data.evaluation_loader(name), data.task, context=context)
+        results = evaluate_sets(
+            model, sets, data.evaluation_loader(name), data.task, context=context, parts=finished.parts
+        )
+        if finished.loaded:
+            _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
         if not trainer.is_global_zero:
             return
         self.run.folder.mkdir(parents=True, exist_ok=True)
@@ -128,6 +155,8 @@ class FitGates(pl.Callback):
         self.run.declare(CausalGates().declaration())
         grid = _grid(directions)
         self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+        if self.run.writes:
+            finished.clear()
 
     def _extras(self, results: SetResults, path: Sequence[HardConcrete], data: TaskData) -> dict[str, Any]:
         metric = data.task.metrics[0]

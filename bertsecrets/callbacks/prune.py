@@ -1,6 +1,8 @@
 """Prune a finished model: remove heads by a score, and return the smallest model with a guarantee."""
 
 import logging
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -15,9 +17,11 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import export_onnx, export_program
-from bertsecrets.pruning.removal import remove_heads, save_pruned
-from bertsecrets.pruning.scores import RANDOM
-from bertsecrets.pruning.search import Chosen, as_extras, check_scores, check_settings, search
+from bertsecrets.pruning.latency import Latency, compare_latency
+from bertsecrets.pruning.removal import check_removable, remove_heads, save_pruned
+from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
+from bertsecrets.pruning.search import Chosen, Examples, as_extras, check_settings, search
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.files import folder_write
@@ -28,23 +32,31 @@ from bertsecrets.results.views import OWN, Array
 _log = logging.getLogger(__name__)
 
 
+_BATCHES = (1, 32)
+"""Batch sizes of the measured latency."""
+
+
 class PruneHeads(pl.Callback):
     """Remove heads when a finished model is validated, and write the smallest model with a guarantee to ``pruned/``.
 
-    The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order.
+    The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order. An
+    interrupted search goes on from its finished batches and recovered models. Any number of processes gives the results
+    of one.
 
     Args:
         run: The run to write results to.
         prune: Which heads go, how far, and what must be shown.
+        origin: The analysed run, whose columns may serve as scores; None if the model is of no run.
 
     Raises:
-        UserError: If a setting does not fit the model or the task.
+        UserError: If a setting does not fit the model or the task, or a score does not exist.
     """
 
-    def __init__(self, run: Run, prune: PruneSettings | None = None) -> None:
+    def __init__(self, run: Run, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
         self.run = run
         self.settings = prune or PruneSettings()
-        check_scores(self.settings)
+        self.scores = with_controls(self.settings.scores)
+        self.sources = [*map(_table_of, self.settings.tables), *([] if origin is None else [origin])]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -56,7 +68,20 @@ class PruneHeads(pl.Callback):
                     f"Task '{data.task.name}' has no labels, so the loss of a smaller model cannot be measured; choose a "
                     "labelled task."
                 )
-        check_settings(self.settings, describe(pl_module.model))
+        encoder = describe(pl_module.model)
+        check_settings(self.settings, encoder)
+        if self.settings.save:
+            try:
+                check_removable(encoder)
+            except UserError as error:
+                raise UserError(
+                    f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
+                ) from error
+        columns = self._columns()
+        for name in self.scores:
+            # A column may still be measured by the same command.
+            if name not in CONTROLS and "/" not in name:
+                find_score(name, columns)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
@@ -66,23 +91,31 @@ class PruneHeads(pl.Callback):
         assert isinstance(data, TaskData)
         settings, model = self.settings, pl_module.model
         evaluation = data.check_evaluation(settings.evaluation)
-        count = sum(settings.seeds if name == RANDOM else 1 for name in dict.fromkeys(settings.scores))
-        with progress_over(count, "ordering heads", visible=shows_progress(trainer), unit="order") as advance:
-            orders, chosen = search(
-                model,
-                data.task,
+        finished = Finished(
+            self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
+        )
+        orders, chosen = search(
+            model,
+            data.task,
+            Examples(
                 lambda: data.training_sample(settings.examples),
+                lambda: data.training_share(settings.examples),
                 lambda: data.evaluation_loader(evaluation),
-                settings,
-                self._columns(),
-                context=trainer.precision_plugin.forward_context,
-                progress=advance,
-            )
+            ),
+            settings,
+            self._columns(),
+            context=trainer.precision_plugin.forward_context,
+            finished=finished,
+            bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),
+        )
+        if finished.loaded:
+            _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
         if not trainer.is_global_zero:
             return
         lengths = data.evaluation_dataset(evaluation).lengths
         costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
-        extras = as_extras(orders, chosen, data.task.metrics[0], settings, costs)
+        latencies = self._latencies(trainer, model, chosen, costs.length)
+        extras = as_extras(orders, chosen, data.task.metrics[0], settings, costs, latencies, pl_module.device.type)
         self.run.folder.mkdir(parents=True, exist_ok=True)
         self.run.write_json(self.run.extras_path(Pruning.name), {OWN: extras})
         self.run.declare(Pruning().declaration())
@@ -90,19 +123,42 @@ class PruneHeads(pl.Callback):
         if settings.save and chosen.place is not None and self.run.writes:
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                self._save(model, chosen, data)
+                self._save(model, chosen, data, finished)
+        if self.run.writes:
+            finished.clear()
 
-    def _save(self, model: nn.Module, chosen: Chosen, data: TaskData) -> None:
+    def _latencies(
+        self, trainer: pl.Trainer, model: nn.Module, chosen: Chosen, length: int
+    ) -> dict[int, Mapping[int, Latency]]:
+        """Step of the chosen order -> batch size -> latencies of the smaller model and the whole one."""
+        encoder = describe(model)
+        try:
+            check_removable(encoder)
+        except UserError:
+            return {}
+        if not self.settings.latency_rounds:
+            return {}
+        sets = chosen.order.sets
+        latencies: dict[int, Mapping[int, Latency]] = {}
+        with progress_over(len(sets), "timing", visible=shows_progress(trainer), unit="model") as advance:
+            for place, heads in enumerate(sets):
+                # Recovered models have the same shapes.
+                smaller = remove_heads(model, sorted(heads)).eval()
+                latencies[place] = compare_latency(
+                    encoder.model, smaller, length, _BATCHES, max(2, self.settings.latency_rounds)
+                )
+                advance()
+        return latencies
+
+    def _save(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
         assert chosen.place is not None
         folder: Path = self.run.folder / "pruned"
-        source = chosen.order.models[chosen.place] if chosen.order.models else model
-        try:
-            smaller = remove_heads(source, sorted(chosen.order.sets[chosen.place]))
-        except UserError as error:
-            # The result stands without the files: some families cannot be made physically smaller.
-            _log.warning(f"No pruned model is written. {error}")
-            return
-        smaller = smaller.cpu().eval()
+        source = finished.load(model, chosen.order.models[chosen.place]) if chosen.order.models else model
+        if source is None:
+            raise UserError(
+                f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again in another folder."
+            )
+        smaller = remove_heads(source, sorted(chosen.order.sets[chosen.place])).cpu().eval()
         save_pruned(smaller, folder)
         with folder_write(folder):
             data.tokenizer.save_pretrained(folder)
@@ -114,15 +170,29 @@ class PruneHeads(pl.Callback):
         _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _columns(self) -> dict[str, Array]:
-        """The columns of the run's head table at their last step."""
+        """The columns of the head tables at their last step: of this analysis, the named ones and the analysed run."""
         columns: dict[str, Array] = {}
-        table = self.run.table().select(stage=CHECKPOINT)
-        for measure, column in sorted(
-            set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
-        ):
-            step = table.steps(measure, column, CHECKPOINT)[-1]
-            columns[f"{measure}/{column}"] = table.grid(measure, column, CHECKPOINT, step)[0]
+        for run in (self.run, *self.sources):
+            columns = {**_columns_of(run), **columns}
         return columns
+
+
+def _table_of(folder: str) -> Run:
+    run = Run.open(Path(folder))
+    if not run.heads_path.is_file():
+        raise UserError(
+            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of an analysis."
+        )
+    return run
+
+
+def _columns_of(run: Run) -> dict[str, Array]:
+    table = run.table().select(stage=CHECKPOINT)
+    names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
+    return {
+        f"{measure}/{column}": table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
+        for measure, column in sorted(names)
+    }
 
 
 def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:

@@ -21,6 +21,7 @@ from bertsecrets.cli.build import (
 )
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import RunGuard
+from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
 from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
@@ -105,6 +106,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             reference=reference,
             ablation=settings.ablation,
             prune=settings.prune,
+            origin=run_of(keys.checkpoint),
             labelling=settings.labelling,
         ),
     ]

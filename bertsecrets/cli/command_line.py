@@ -54,7 +54,7 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
 def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:
     folder: Path | None = None
     try:
-        sys.argv[1:] = with_resume(sys.argv[1:])
+        sys.argv[1:] = with_analysis(with_resume(sys.argv[1:]), config_name)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
             task()
@@ -140,6 +140,21 @@ def with_resume(arguments: list[str]) -> list[str]:
         f"hydra.run.dir={quoted(str(folder))}",
         "hydra.output_subdir=null",
     ]
+
+
+def with_analysis(arguments: list[str], config_name: str) -> list[str]:
+    """The arguments of ``analyze.py`` with ``analysis=prune`` where settings of pruning are given without an analysis.
+
+    >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
+    ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
+    """
+    keys = [argument.split("=")[0].lstrip("+~") for argument in arguments]
+    if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
+        return arguments
+    last = max((place for place, key in enumerate(keys) if key.startswith("prune.")), default=None)
+    if last is None:
+        return arguments
+    return [*arguments[: last + 1], "analysis=prune", *arguments[last + 1 :]]
 
 
 def _output_folder(config: DictConfig) -> Path:

@@ -8,7 +8,7 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.errors import UserError
-from bertsecrets.papers.pages import PAGES
+from bertsecrets.papers.pages import PAPERS
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
@@ -71,7 +71,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
     trusted = trusted_classes(settings)
     pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
     if keys.paper:
-        pages.append(PAGES[paper_name(keys.paper)][1](runs, folder, unfinished))
+        pages.append(PAPERS[paper_name(keys.paper)].write(runs, folder, unfinished))
     for line in (*left_out(unfinished), *(f"Comparison: {page}" for page in pages)):
         Console().print(line, soft_wrap=True)
     return pages
@@ -96,8 +96,8 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
     if len(runs) > 1:
         same_size = len({run.size for run in runs if run.size is not None}) < 2
         pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
-    for name, (page, write) in PAGES.items():
-        if name == paper_name(paper) or (target / page).is_file():
+    for name, page in PAPERS.items():
+        if name == paper_name(paper) or (target / page.file).is_file():
             check_sizes(runs)
-            pages.append(write(runs, target, unfinished))
+            pages.append(page.write(runs, target, unfinished))
     return pages

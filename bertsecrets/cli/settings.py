@@ -273,6 +273,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             prune=prune,
             labelling=labelling,
             reference=None,
+            origin=None,
         ),
         prune=prune,
         labelling=labelling,

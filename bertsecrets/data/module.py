@@ -244,6 +244,11 @@ class TaskData(pl.LightningDataModule):
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, 0, 1, positions)
         return DataLoader(dataset, sampler=sampler, batch_size=None)
 
+    def training_share(self, max_examples: int) -> DataLoader[Batch]:
+        """This process's batches of :meth:`training_sample`, each example on one process."""
+        dataset = self.encoded(TRAIN)
+        return self.loader_of(dataset, sample_positions(len(dataset), max_examples, 0))
+
     def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()

@@ -1,7 +1,7 @@
 """Gradient importance of attention to [SEP] and other tokens (Clark et al. 2019, section 3.2; METHODS C3)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, GradientMeasure, MaxExamples
-from bertsecrets.measures.surface import CLASSES, check_marks, mark_ids, token_classes
+from bertsecrets.measures.base import GradientMeasure
+from bertsecrets.measures.surface import CLASSES, TokenClasses
 from bertsecrets.results.figures.layer_scatter import layer_scatter
 from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -36,7 +35,7 @@ Grid = tuple[Array, Array, NDArray[np.int64]]
 """Values, standard errors and counts of a column, ``[layers, heads]`` each."""
 
 
-class GradientImportance(GradientMeasure):
+class GradientImportance(TokenClasses, GradientMeasure):
     """How much the task loss changes with a head's attention to four classes of tokens, to first order.
 
     With a the attention of token i to token j and g the derivative of the example's loss with respect to it, all other
@@ -50,21 +49,21 @@ class GradientImportance(GradientMeasure):
         ``sep_total_minus_other``, ``cls_minus_other``: ``gradient_sep_total`` (``gradient_cls``) minus
             ``gradient_other``, example by example, to test whether they differ.
 
-    Args:
-        num_layers, num_heads: Size of the grid.
-        marks: The tokens that are punctuation.
-        max_examples: A random sample of this many examples; None for all.
-
-    Raises:
-        UserError: If ``marks`` is not a list of strings.
+    For the settings see :class:`~bertsecrets.measures.surface.TokenClasses`.
     """
 
     name = "gradient_importance"
     title = "Gradient importance of attention"
     reads_task = True
     columns = (
-        *(Column(GRADIENT + name, f"gradient, {label}", _GRADIENT) for name, label in _LABELS.items()),
-        *(Column(PRODUCT + name, f"attention × gradient, {label}", _PRODUCT) for name, label in _LABELS.items()),
+        *(
+            Column(GRADIENT + name, f"gradient, {label}", _GRADIENT, keep="high" if name == ALL else None)
+            for name, label in _LABELS.items()
+        ),
+        *(
+            Column(PRODUCT + name, f"attention × gradient, {label}", _PRODUCT, keep="high" if name == ALL else None)
+            for name, label in _LABELS.items()
+        ),
         *(
             Column(name + MINUS_OTHER, f"gradient, {label} minus other tokens", f"difference of {_GRADIENT}")
             for name, label in _SPECIAL.items()
@@ -72,27 +71,9 @@ class GradientImportance(GradientMeasure):
     )
     tracked = (GRADIENT + "sep_total", GRADIENT + ALL)
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        marks: Sequence[str] = (".", ","),
-        max_examples: MaxExamples = None,
-    ) -> None:
-        super().__init__(num_layers, num_heads)
-        check_marks(marks, self.name)
-        self.marks = tuple(marks)
-        self.feed = Feed(max_examples=max_examples)
-        self._mark_ids: Tensor | None = None
-
-    def prepare(self, split: EncodedSplit) -> None:
-        self._mark_ids = torch.tensor(mark_ids(split.tokenizer, self.marks), dtype=torch.int64)
-
     def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
-        if self._mark_ids is None:
-            raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
         real_BS = batch.attention_mask_BS.bool()
-        class_BCS = torch.cat((token_classes(batch, self._mark_ids), real_BS[:, None]), 1).to(attention_BHQK.dtype)
+        class_BCS = torch.cat((self.token_classes(batch), real_BS[:, None]), 1).to(attention_BHQK.dtype)
         row_BS = real_BS.to(attention_BHQK.dtype)
         row_B1Q1 = (row_BS / row_BS.sum(-1, keepdim=True))[:, None, :, None]
         size_BHQK = gradient_BHQK.abs()

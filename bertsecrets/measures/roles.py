@@ -47,7 +47,7 @@ class Roles(Measure):
     Columns:
         ``local``: sieve of the tokens at most two places away, the token itself included.
         ``delimiter``: of all special tokens; ``cls``, ``sep``: of the first one, and of the others.
-        ``block``: of the words of the token's own sentence in an input of two, times the entropy of the token's row over
+        ``block``: of the words of the token's sentence, in an input of two sentences, times the entropy of the token's row over
             log n, which keeps narrow heads out (the authors' code multiplies by the entropy in nats, with which uniform
             attention scores log n). Other inputs do not count.
         ``syntactic``: of the tokens of the other word of a syntactic relation; both directions, averaged over the pairs

@@ -32,40 +32,17 @@ _MOSTLY = 0.5
 _SUBJECTS = {"sep_total": "[SEP]", "cls": "[CLS]", "punctuation": "Punctuation"}
 
 
-class Surface(Measure):
-    """Attention to four classes of tokens, which add up to 1.
-
-    A text's number is the mean over its L real tokens, special tokens included, of the weight that a token gives to all
-    tokens of the class together; a text without such tokens counts as 0.
-
-    Columns:
-        ``cls``: attention to the first special token; ``sep_total``: to all other special tokens together;
-            ``punctuation``: to tokens spelt like one of ``marks``; ``other``: to all other tokens. 0..1.
-        ``sep_to_sep``, ``other_to_sep``: ``sep_total`` of the separators' own rows alone, and of all other rows; texts
-            without a separator do not count.
-        ``<class>_uniform``: the same under uniform attention: the share of the L tokens that are of the class.
+class TokenClasses(Measure):
+    """A measure by class of token: :data:`CLASSES`.
 
     Args:
         num_layers, num_heads: Size of the grid.
         marks: The tokens that are punctuation.
-        max_examples: A random sample of this many examples; None for all. The paper takes about 1000 texts.
+        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``marks`` is not a list of strings.
     """
-
-    name = "surface"
-    title = "Attention to special tokens and punctuation"
-    columns = (
-        *(Column(name, label, _UNIT, (0.0, 1.0)) for name, label in CLASSES.items()),
-        Column("sep_to_sep", "[SEP] → [SEP]", _UNIT, (0.0, 1.0)),
-        Column("other_to_sep", "other tokens → [SEP]", _UNIT, (0.0, 1.0)),
-        *(
-            Column(name + UNIFORM, f"{label}, uniform attention", _UNIT, (0.0, 1.0), role="baseline")
-            for name, label in CLASSES.items()
-        ),
-    )
-    tracked = ("cls", "sep_total", "punctuation")
 
     def __init__(
         self,
@@ -83,11 +60,45 @@ class Surface(Measure):
     def prepare(self, split: EncodedSplit) -> None:
         self._mark_ids = torch.tensor(mark_ids(split.tokenizer, self.marks), dtype=torch.int64)
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+    def token_classes(self, batch: Batch) -> Tensor:
+        """:func:`token_classes` of a batch, ``[B, 4, S]`` bool."""
         if self._mark_ids is None:
             raise ValueError("punctuation is found by the tokenizer: call prepare(split) before the first batch")
+        return token_classes(batch, self._mark_ids)
+
+
+class Surface(TokenClasses):
+    """Attention to four classes of tokens, which add up to 1.
+
+    A text's number is the mean over its L real tokens, special tokens included, of the weight that a token gives to all
+    tokens of the class together; a text without such tokens counts as 0.
+
+    Columns:
+        ``cls``: attention to the first special token; ``sep_total``: to all other special tokens together;
+            ``punctuation``: to tokens spelt like one of ``marks``; ``other``: to all other tokens. 0..1.
+        ``sep_to_sep``, ``other_to_sep``: ``sep_total`` of the separators' own rows alone, and of all other rows; texts
+            without a separator do not count.
+        ``<class>_uniform``: the same under uniform attention: the share of the L tokens that are of the class.
+
+    The paper takes about 1000 texts. For the settings see :class:`TokenClasses`.
+    """
+
+    name = "surface"
+    title = "Attention to special tokens and punctuation"
+    columns = (
+        *(Column(name, label, _UNIT, (0.0, 1.0)) for name, label in CLASSES.items()),
+        Column("sep_to_sep", "[SEP] → [SEP]", _UNIT, (0.0, 1.0)),
+        Column("other_to_sep", "other tokens → [SEP]", _UNIT, (0.0, 1.0)),
+        *(
+            Column(name + UNIFORM, f"{label}, uniform attention", _UNIT, (0.0, 1.0), role="baseline")
+            for name, label in CLASSES.items()
+        ),
+    )
+    tracked = ("cls", "sep_total", "punctuation")
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
-        token_class_BCS = token_classes(batch, self._mark_ids)
+        token_class_BCS = self.token_classes(batch)
         separator_BS = token_class_BCS[:, 1]
         class_BCS = token_class_BCS.to(attention_BHQK.dtype)
         received_BHC = attention_received(attention_BHQK, real_BS) @ class_BCS.transpose(1, 2)

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Sentence:
-    """The W words of an example: one sentence, or several of which each is a tree of its own.
+    """The W words of an example: one sentence, or several with a tree each.
 
     Args:
         position: Place of the example in its split.
@@ -30,7 +30,7 @@ class Sentence:
         control_W: The same of the control task; 0 for a word without tokens.
         present_W: Whether a word has a token.
         counts_W: Whether it is trained on: the word has a token, and so has its head.
-        scored_W: Whether it is scored: it counts and, unless punctuation is scored, is no punctuation.
+        scored_W: Whether it is scored: it counts and, unless punctuation is scored, is not punctuation.
     """
 
     position: int

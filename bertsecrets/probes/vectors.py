@@ -118,7 +118,7 @@ def _numbers(fields: Sequence[str], where: str) -> NDArray[np.float32]:
 
 
 def _table(vectors_VD: NDArray[np.float32]) -> Tensor:
-    """The vectors below a row of zeros, scaled so that one learning rate suits all sources."""
+    """The vectors, scaled to a common size so that one learning rate fits every source; row 0 is zeros."""
     scale = float(np.sqrt(np.mean(np.square(vectors_VD, dtype=np.float64)))) or 1.0
     zeros = np.zeros((1, vectors_VD.shape[1]), np.float32)
     return torch.from_numpy(np.concatenate([zeros, (vectors_VD / scale).astype(np.float32)]))

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.scores import CONTROLS, RANDOM
+from bertsecrets.pruning.scores import CONTROLS, OPPOSITE, RANDOM, SCORES
+from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.pruning import Curve, pruning_curves
+from bertsecrets.results.figures.pruning import Curve, pruning_costs, pruning_curves
+from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import Comparison, MeasureView
 
 KEPT, PLACE = "kept", "removed_at"
 
@@ -45,17 +47,23 @@ class Pruning(Experiment):
         return Section(
             cls.title,
             [guarantee_in_words(content)],
-            [_how(content), *_controls_in_words(content)],
-            [_table(content)],
+            [_how(content), *_source_in_words(content), *_controls_in_words(content)],
+            [_costs_table(content), _scores_table(content)],
             [
                 FigureBlock(
                     cls.name,
                     figure,
                     "Heads are removed from left to right, in the order of each score; random and reversed are controls.",
                     f"Line chart: change of {content['metric']} by number of heads kept.",
-                )
+                ),
+                _costs_figure(cls.name, content),
             ],
         )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """Curves over seeds, and how many heads can go in each seed."""
+        return compare_pruning(comparison)
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
@@ -81,9 +89,11 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
     chosen, total, metric = content["chosen"], content["total"], content["metric"]
-    margin, level = f"{100 * content['margin']:g} points", f"{content['confidence']:.0%}"
-    examples = f"{content['examples']:,} examples that chose neither the heads nor their order"
-    facts = f"observed change {_points(chosen['change'])}, at most {_points(chosen['bound'])} lost"
+    margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
+    examples = f"{content['examples']:,} examples"
+    if not _from_table(chosen["score"]):
+        examples += " that chose neither the heads nor their order"
+    facts = f"observed change {_points(chosen['change'])}, a loss above {_points(chosen['bound'])} ruled out"
     if chosen["asked"]:
         verdict = "is ruled out" if chosen["holds"] else "is not ruled out"
         text = (
@@ -100,6 +110,27 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
         f"No smaller model is shown to lose less than {margin} of {metric} at {level} confidence on {examples}: with "
         f"{chosen['kept']} of {total} heads, {facts}{_needed(chosen)}."
     )
+
+
+def in_points(margin: float) -> str:
+    """A margin in words, e.g. ``1 point``."""
+    return f"{100 * margin:g} point{'s' * (round(100 * margin, 6) != 1)}"
+
+
+def _from_table(score: str) -> bool:
+    name = score.removeprefix(OPPOSITE)
+    return name not in (*SCORES, *CONTROLS) and ":" not in name
+
+
+def _source_in_words(content: Mapping[str, Any]) -> list[str]:
+    names = list(dict.fromkeys(row["score"] for row in content["curves"] if _from_table(row["score"])))
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)} {'come' if len(names) > 1 else 'comes'} from a head table and {'are' if len(names) > 1 else 'is'} not "
+        "computed anew. Where a table was measured on the examples of the test, they chose the order too, and the stated "
+        "confidence does not hold for it."
+    ]
 
 
 def _needed(chosen: Mapping[str, Any]) -> str:
@@ -134,9 +165,14 @@ def _controls_in_words(content: Mapping[str, Any]) -> list[str]:
     if own is None or not random:
         return []
     return [
-        f"With {half} of {content['total']} heads, {own['score']} changes {content['metric']} by {_points(own['change'])}; "
-        f"{len(random)} random orders change it by {_points(min(random))} to {_points(max(random))}."
+        f"With {half} of {content['total']} heads, {own['score']} changes {content['metric']} by {_points(own['change'])} points, "
+        f"{len(random)} random order{'s' * (len(random) > 1)} by {_range(random)}."
     ]
+
+
+def _range(changes: Sequence[float]) -> str:
+    low, high = _points(min(changes)), _points(max(changes))
+    return low if low == high else f"{low} to {high}"
 
 
 def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
@@ -153,37 +189,112 @@ def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
     return curves
 
 
-def _table(content: Mapping[str, Any]) -> Table:
-    rows = []
-    for row in content["curves"]:
-        if row["seed"] == 0:
-            rows.append(
-                [
-                    row["score"],
-                    str(row["kept"]),
-                    f"{row['parameters'] / content['parameters']:.1%}",
-                    f"{row['flops'] / content['flops']:.1%}",
-                    _points(row["change"]),
-                    f"{_points(row['low'])} to {_points(row['high'])}",
-                    number(row["loss"]),
-                ]
-            )
+def _costs_table(content: Mapping[str, Any]) -> Table:
+    """The models of the chosen order: what they cost and how they score."""
+    score = content["chosen"]["score"]
+    own = [row for row in content["curves"] if row["score"] == score]
+    batches = list(own[0]["latency"])
+    rows = [
+        [
+            str(row["kept"]),
+            f"{row['parameters'] / content['parameters']:.1%}",
+            f"{row['flops'] / content['flops']:.1%}",
+            *(_latency(row["latency"][batch]) for batch in batches),
+            _points(row["change"]),
+            f"{_points(row['low'])} to {_points(row['high'])}",
+            number(row["loss"]),
+        ]
+        for row in own
+    ]
     header = [
-        "score",
         "heads kept",
         "parameters",
         "FLOPs",
+        *(f"ms at batch {batch}" for batch in batches),
         "change, points",
         f"{content['confidence']:.0%} interval",
         "loss",
     ]
+    threads = f" with {content['threads']} thread{'s' * (content['threads'] > 1)}" if content["device"] == "cpu" else ""
+    timed = (
+        f"; latency on {content['device']}{threads}, in parentheses the share of the whole model's" if batches else ""
+    )
     return Table(
         header,
         rows,
-        f"Parameters and FLOPs (one example of {content['length']} tokens) as shares of the whole model's "
-        f"{content['parameters']:,} and {content['flops']:,}; {content['metric']} {number(content['baseline'])}, loss "
-        f"{number(content['clean_loss'])} with all heads; p-value of the returned model's test "
+        f"Heads removed by {score}: parameters and FLOPs (one example of {content['length']} tokens) as shares of the whole "
+        f"model's {content['parameters']:,} and {content['flops']:,}{timed}; {content['metric']} {number(content['baseline'])}, "
+        f"loss {number(content['clean_loss'])} with all heads; p-value of the test of {content['chosen']['kept']} heads "
         f"{p_value(content['chosen']['p_value'])}",
+    )
+
+
+def _scores_table(content: Mapping[str, Any]) -> Table:
+    """Change of score by heads kept, a column for each score."""
+    names = sorted(dict.fromkeys(row["score"] for row in content["curves"]), key=lambda name: name in CONTROLS)
+    sizes = list(dict.fromkeys(row["kept"] for row in content["curves"]))
+    rows = []
+    for kept in sizes:
+        cells = []
+        for name in names:
+            own = [row for row in content["curves"] if row["kept"] == kept and row["score"] == name]
+            cells.append(_change_of_orders(own) if len(own) > 1 else _change_of_one(own[0]))
+        rows.append([str(kept), *cells])
+    orders = len({row["seed"] for row in content["curves"] if row["score"] == RANDOM})
+    random = f"; of random, the mean of {orders} orders and in brackets their range" if orders > 1 else ""
+    return Table(
+        ["heads kept", *names],
+        rows,
+        f"Change of {content['metric']} in points by score, in parentheses its {content['confidence']:.0%} interval{random}",
+    )
+
+
+def _change_of_one(row: Mapping[str, Any]) -> str:
+    return f"{_points(row['change'])} ({_points(row['low'])} to {_points(row['high'])})"
+
+
+def _change_of_orders(rows: Sequence[Mapping[str, Any]]) -> str:
+    changes = [row["change"] for row in rows]
+    if None in changes:
+        return MISSING
+    return f"{_points(sum(changes) / len(changes))} [{_points(min(changes))} to {_points(max(changes))}]"
+
+
+def _latency(row: Mapping[str, float]) -> str:
+    return f"{number(row['smaller'], 1)} ({row['smaller'] / row['whole']:.0%})"
+
+
+def _costs_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
+    """The chosen order's change of score against heads, parameters, FLOPs and latency."""
+    score = content["chosen"]["score"]
+    rows = [row for row in content["curves"] if row["score"] == score]
+    shares = {
+        "heads": [row["kept"] / content["total"] for row in rows],
+        "parameters": [row["parameters"] / content["parameters"] for row in rows],
+        "FLOPs": [row["flops"] / content["flops"] for row in rows],
+    }
+    for batch in rows[0]["latency"]:
+        shares[f"ms at batch {batch}"] = [
+            row["latency"][batch]["smaller"] / row["latency"][batch]["whole"] for row in rows
+        ]
+    change_V, low_V, high_V = (
+        [math.nan if row[key] is None else row[key] for row in rows] for key in ("change", "low", "high")
+    )
+    figure = pruning_costs(
+        change_V,
+        low_V,
+        high_V,
+        shares,
+        margin=content["margin"],
+        title=f"Change of {content['metric']} by cost, heads removed by {score}",
+        note=f"costs as shares of the whole model's; band: {content['confidence']:.0%} interval over examples; dashed: the loss "
+        f"that matters; {sample_size(content['examples'])}",
+    )
+    return FigureBlock(
+        f"{name}_costs",
+        figure,
+        "Parameters and FLOPs are counted, latencies measured on models whose heads are cut out of the weights.",
+        f"Line charts: change of {content['metric']} by share of heads, parameters, FLOPs and latency.",
     )
 
 

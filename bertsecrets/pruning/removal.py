@@ -108,7 +108,7 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
     """
     encoder = describe(model)
     kept = kept_heads(encoder.num_layers, encoder.num_heads, heads)
-    _check_removable(encoder)
+    check_removable(encoder)
     smaller = copy.deepcopy(encoder.model)
     _remove(describe(smaller), kept)
     return smaller
@@ -165,7 +165,7 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
             f"'{folder / HEADS}' is of {len(kept.layers)} layers of {kept.num_heads} heads, but config.json has "
             f"{encoder.num_layers} layers of {encoder.num_heads}; give the files of one model."
         )
-    _check_removable(encoder)
+    check_removable(encoder)
     _remove(encoder, kept)
     path = folder / _WEIGHTS
     try:
@@ -207,7 +207,8 @@ def _whole(number: object) -> int:
     return number
 
 
-def _check_removable(encoder: Encoder) -> None:
+def check_removable(encoder: Encoder) -> None:
+    """Raise UserError if heads of this family cannot be removed from the weights."""
     kind = encoder.model.config.model_type
     if encoder.shares_layers:
         raise UserError(

@@ -13,7 +13,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.sets import Context, HeadSet, evaluate_sets
+from bertsecrets.pruning.sets import Context, HeadSet, PartsOf, evaluate_sets
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,26 @@ class Situation:
     Args:
         model: The model, in evaluation mode, with all its heads.
         task: The task.
-        batches: The examples that may choose heads; each call starts anew.
+        batches: The examples that may choose heads, the same on every process; each call starts anew.
+        share: This process's share of them; None for all.
         removed: Heads that are already removed.
         seed: Seed of a random score.
         context: Entered around every batch, e.g. the trainer's autocast.
         rises: What :func:`exact` has computed, by removed heads; its reverse uses the same numbers.
+        parts: Where finished batches of exact sweeps are saved.
+        progress: Called with the number of newly finished pairs of a set and an example.
     """
 
     model: nn.Module
     task: Task
     batches: Callable[[], Iterable[Batch]]
+    share: Callable[[], Iterable[Batch]] | None = None
     removed: HeadSet = frozenset()
     seed: int = 0
     context: Context = nullcontext
     rises: dict[HeadSet, Tensor] = field(default_factory=dict)
+    parts: PartsOf | None = None
+    progress: Callable[[int], object] | None = None
 
 
 Score = Callable[[Situation], Tensor]
@@ -51,16 +57,17 @@ def exact(situation: Situation) -> Tensor:
     heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
     sets = [situation.removed | {place} for place in heads]
     results = evaluate_sets(
-        situation.model, [situation.removed, *sets], situation.batches(), situation.task, context=situation.context
+        situation.model,
+        [situation.removed, *sets],
+        (situation.share or situation.batches)(),
+        situation.task,
+        context=situation.context,
+        parts=situation.parts,
+        progress=situation.progress,
     )
     rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)
     situation.rises[situation.removed] = rise_LH
     return rise_LH
-
-
-def reversed_exact(situation: Situation) -> Tensor:
-    """The control that removes first what :func:`exact` keeps longest."""
-    return -exact(situation)
 
 
 def random_order(situation: Situation) -> Tensor:
@@ -72,27 +79,55 @@ def random_order(situation: Situation) -> Tensor:
 
 RANDOM, REVERSED = "random", "reversed"
 
-SCORES: dict[str, Score] = {"exact": exact, RANDOM: random_order, REVERSED: reversed_exact}
-"""The scores that have a name; any other is given as ``package.module:function`` or ``measure/column``."""
+SCORES: dict[str, Score] = {"exact": exact, RANDOM: random_order}
+"""The scores that are computed by name; any other is a column of a head table or ``package.module:function``."""
 
 CONTROLS = (RANDOM, REVERSED)
-"""Scores that no smallest model is chosen by."""
+"""Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
+
+OPPOSITE = "-"
+"""Before the name of a score: the highest goes first."""
 
 
-def find_score(name: str, columns: Mapping[str, Array]) -> Score:
-    """A score by its name, by a column of the run's head table, or by the function that computes it.
+def with_controls(names: Sequence[str]) -> list[str]:
+    """The scores without repetition, and the controls, which no curve is read without.
 
-    Args:
-        name: A name of ``SCORES``, ``measure/column``, or ``package.module:function``.
-        columns: The columns of the run's head table, ``[layers, heads]``.
+    >>> with_controls(["exact"]), with_controls(["random", "drift/cosine"])
+    (['exact', 'random', 'reversed'], ['random', 'drift/cosine', 'reversed'])
 
     Raises:
-        UserError: If there is no such score.
+        UserError: If all of them are controls.
     """
+    if all(name in CONTROLS for name in names):
+        raise UserError(
+            f"prune.scores is [{', '.join(names)}], which are controls; add a score that chooses heads, e.g. exact."
+        )
+    return list(dict.fromkeys([*names, *CONTROLS]))
+
+
+def find_score(name: str, columns: Mapping[str, Array], first: str = "exact") -> Score:
+    """A score by its name, by a column of a head table, or by the function that computes it.
+
+    Args:
+        name: A name of ``SCORES``, ``reversed``, a column as ``measure/column`` (the measure or the column alone if only one
+            fits), or ``package.module:function``; after ``-`` its opposite.
+        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``.
+        first: The score that ``reversed`` reverses.
+
+    Raises:
+        UserError: If there is no such score, or several columns have this name.
+    """
+    if name == REVERSED:
+        return _opposite(find_score(first, columns))
+    if name.startswith(OPPOSITE):
+        return _opposite(find_score(name.removeprefix(OPPOSITE), columns))
     if name in SCORES:
         return SCORES[name]
-    if name in columns:
-        score_LH = torch.from_numpy(columns[name].copy())
+    fitting = [key for key in columns if key == name] or [key for key in columns if name in key.split("/")]
+    if len(fitting) > 1:
+        raise UserError(f"The pruning score '{name}' fits several columns; choose one of {', '.join(fitting)}.")
+    if fitting:
+        score_LH = torch.from_numpy(columns[fitting[0]].copy())
         return lambda situation: score_LH
     module, _, function = name.partition(":")
     if function:
@@ -104,7 +139,14 @@ def find_score(name: str, columns: Mapping[str, Array]) -> Score:
                 f"The pruning score '{name}' cannot be imported ({error}); give package.module:function."
             ) from error
         return score
-    raise UserError(f"Unknown pruning score '{name}'; {choices(name, [*SCORES, *columns])}.")
+    raise UserError(
+        f"Unknown pruning score '{name}'; {choices(name, [*SCORES, REVERSED, *columns])}; columns of another analysis are read "
+        "from prune.tables=[<its folder>]."
+    )
+
+
+def _opposite(score: Score) -> Score:
+    return lambda situation: -score(situation)
 
 
 def removal_sets(score: Score, situation: Situation, sizes: Sequence[int], *, iterative: bool) -> list[HeadSet]:

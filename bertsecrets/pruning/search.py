@@ -1,12 +1,14 @@
 """Search for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.batch import Batch
@@ -14,12 +16,31 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.pruning.guarantee import Guarantee, guarantee
+from bertsecrets.pruning.latency import Latency
 from bertsecrets.pruning.recovery import recovered
-from bertsecrets.pruning.scores import CONTROLS, RANDOM, Situation, find_score, removal_sets, steps_of
+from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.scores import CONTROLS, RANDOM, Situation, find_score, removal_sets, steps_of, with_controls
 from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
 
 Batches = Callable[[], Iterable[Batch]]
+Bar = Callable[[int, str], AbstractContextManager[Callable[..., object]]]
+"""A progress bar by its total and its words, such as :func:`bertsecrets.results.progress.progress_over`."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a search; each call starts anew.
+
+    Args:
+        choosing: Those that choose the heads and train recovered models, the same on every process.
+        share: This process's share of them.
+        testing: This process's share of those that test the smaller models.
+    """
+
+    choosing: Batches
+    share: Batches
+    testing: Batches
 
 
 @dataclass(frozen=True)
@@ -30,16 +51,17 @@ class Order:
         score: The score's name.
         seed: Seed of a random score; else 0.
         sets: The removed heads after each step.
-        chosen_on, tested_on: Results on the examples that chose the heads, and on the others.
-        models: Recovered models, one for each step; empty without recovery.
+        tested_on: Results on the examples that did not choose the heads.
+        chosen_on: Results on those that did; None for a control.
+        models: Files of the recovered models, one for each step; empty without recovery.
     """
 
     score: str
     seed: int
     sets: tuple[HeadSet, ...]
-    chosen_on: SetResults
     tested_on: SetResults
-    models: tuple[PreTrainedModel, ...] = ()
+    chosen_on: SetResults | None = None
+    models: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,18 +79,6 @@ class Chosen:
     place: int | None
     tests: tuple[int, ...]
     outcome: Guarantee
-
-
-def check_scores(settings: PruneSettings) -> None:
-    """Raise UserError if no score chooses heads, or one is neither a known name, a function nor a table's column."""
-    if all(score in CONTROLS for score in settings.scores):
-        raise UserError(
-            f"prune.scores is [{', '.join(settings.scores)}], which are controls; add a score that chooses heads, e.g. exact."
-        )
-    for name in settings.scores:
-        # A column of the head table may be measured by the same command.
-        if "/" not in name:
-            find_score(name, {})
 
 
 def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
@@ -92,82 +102,174 @@ def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
 def search(
     model: nn.Module,
     task: Task,
-    choosing: Batches,
-    testing: Batches,
+    examples: Examples,
     settings: PruneSettings,
     columns: Mapping[str, Array],
     *,
     context: Context,
-    progress: Callable[[int], object] | None = None,
+    finished: Finished,
+    bar: Bar,
 ) -> tuple[list[Order], Chosen]:
     """Remove heads in every order, and test from the whole model downward how many can go.
 
     Args:
         model: The model, in evaluation mode.
         task: The task; its first metric is tested.
-        choosing: Examples that choose the heads, and train recovered models.
-        testing: This process's share of the examples of the tests.
+        examples: Examples that choose the heads, and those of the tests.
         settings: The settings, checked.
-        columns: Columns of the run's head table, which may serve as scores.
+        columns: Columns of head tables, which may serve as scores.
         context: Entered around every batch, e.g. the trainer's autocast.
-        progress: Called after each order.
+        finished: Where finished steps are kept, and loaded instead of running them again.
+        bar: Makes progress bars.
 
     Raises:
         UserError: If a score does not exist or does not fit.
     """
-    sizes = check_settings(settings, describe(model))
-    plans = []
-    rises: dict[HeadSet, Tensor] = {}
-    for name in dict.fromkeys(settings.scores):
-        score = find_score(name, columns)
-        for seed in range(settings.seeds if name == RANDOM else 1):
-            situation = Situation(model, task, choosing, seed=settings.seed + seed, context=context, rises=rises)
-            plans.append((name, seed, removal_sets(score, situation, sizes, iterative=settings.iterative)))
-            if progress is not None:
-                progress(1)
-    orders = [_order(model, task, choosing, testing, settings, context, *plan) for plan in plans]
+    plans = _plans(model, task, examples, settings, columns, context, finished, bar)
+    if settings.recovery_epochs:
+        with bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
+            orders = [
+                _recovered_order(model, task, examples, settings, context, finished, advance, *plan) for plan in plans
+            ]
+    else:
+        orders = _orders(model, task, examples, context, finished, bar, plans)
     return orders, choose(orders, task.metrics[0], settings)
 
 
-def _order(
+_Plan = tuple[str, int, tuple[HeadSet, ...]]
+"""A score, its seed, and the heads removed after each step."""
+
+
+def _plans(
     model: nn.Module,
     task: Task,
-    choosing: Batches,
-    testing: Batches,
+    examples: Examples,
+    settings: PruneSettings,
+    columns: Mapping[str, Array],
+    context: Context,
+    finished: Finished,
+    bar: Bar,
+) -> list[_Plan]:
+    encoder = describe(model)
+    sizes = check_settings(settings, encoder)
+    names = with_controls(settings.scores)
+    first = next(name for name in names if name not in CONTROLS)
+    rises: dict[HeadSet, Tensor] = {}
+    plans = []
+    sweeps = encoder.num_layers * encoder.num_heads * (len(sizes) if settings.iterative else 1)
+    with bar(sweeps * _count(examples.share), "scoring heads") as advance:
+        for name in names:
+            score = find_score(name, columns, first)
+            for seed in range(settings.seeds if name == RANDOM else 1):
+                situation = Situation(
+                    model,
+                    task,
+                    examples.choosing,
+                    examples.share,
+                    seed=settings.seed + seed,
+                    context=context,
+                    rises=rises,
+                    parts=finished.parts,
+                    progress=advance,
+                )
+                sets = removal_sets(score, situation, sizes, iterative=settings.iterative)
+                plans.append((name, seed, tuple(sets)))
+    return plans
+
+
+def _orders(
+    model: nn.Module,
+    task: Task,
+    examples: Examples,
+    context: Context,
+    finished: Finished,
+    bar: Bar,
+    plans: Sequence[_Plan],
+) -> list[Order]:
+    """All orders in one sweep over each set of examples."""
+    choosers = [plan for plan in plans if plan[0] not in CONTROLS]
+    results = []
+    for some, batches, what in (
+        (choosers, examples.share, "removing heads, training examples"),
+        (plans, examples.testing, "removing heads"),
+    ):
+        sets = [heads for _, _, own in some for heads in own]
+        with bar(len(set(sets)) * _count(batches), what) as advance:
+            results.append(
+                evaluate_sets(model, sets, batches(), task, context=context, parts=finished.parts, progress=advance)
+            )
+    chosen_on, tested_on = results
+    size = len(plans[0][2])
+    own_of = {plan: range(size * place, size * (place + 1)) for place, plan in enumerate(choosers)}
+    return [
+        Order(
+            *plan,
+            tested_on.part(range(size * place, size * (place + 1))),
+            chosen_on.part(own_of[plan]) if plan in own_of else None,
+        )
+        for place, plan in enumerate(plans)
+    ]
+
+
+def _recovered_order(
+    model: nn.Module,
+    task: Task,
+    examples: Examples,
     settings: PruneSettings,
     context: Context,
+    finished: Finished,
+    advance: Callable[..., object],
     name: str,
     seed: int,
-    sets: list[HeadSet],
+    sets: tuple[HeadSet, ...],
 ) -> Order:
-    whole_chosen = evaluate_sets(model, sets, choosing(), task, context=context)
-    whole_tested = evaluate_sets(model, sets, testing(), task, context=context)
-    if not settings.recovery_epochs:
-        return Order(name, seed, tuple(sets), whole_chosen, whole_tested)
-    models: list[PreTrainedModel] = []
+    """An order whose models are fine-tuned after each step, from the model of the step before."""
+    how = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
+    paths: list[Path] = []
+    tested: list[SetResults] = []
+    chosen: list[SetResults] = []
+    network = model
     for heads in sets:
-        models.append(
-            recovered(
-                models[-1] if models else model,
+        before = network
+        paths.append(finished.model_file(before, heads, how))
+        network = finished.recovered(
+            before,
+            paths[-1],
+            lambda before=before, heads=heads: recovered(  # type: ignore[misc]
+                before,
                 heads,
-                choosing,
+                examples.choosing,
                 task,
                 epochs=settings.recovery_epochs,
                 learning_rate=settings.learning_rate,
                 seed=settings.seed,
                 context=context,
-            )
+            ),
         )
-    results = []
-    for whole, batches in ((whole_chosen, choosing), (whole_tested, testing)):
-        single = [
-            evaluate_sets(network, [heads], batches(), task, context=context)
-            for network, heads in zip(models, sets, strict=True)
-        ]
-        prediction_VN = np.concatenate([part.prediction_VN for part in single])
-        loss_V = np.concatenate([part.loss_V for part in single])
-        results.append(SetResults(whole.label_N, whole.clean_N, prediction_VN, whole.clean_loss, loss_V))
-    return Order(name, seed, tuple(sets), results[0], results[1], tuple(models))
+        for results, batches in ((tested, examples.testing), (chosen, examples.share)):
+            if results is tested or name not in CONTROLS:
+                results.append(evaluate_sets(network, [heads], batches(), task, context=context, parts=finished.parts))
+        advance()
+    whole = evaluate_sets(model, sets[:1], examples.testing(), task, context=context, parts=finished.parts)
+    if name in CONTROLS:
+        return Order(name, seed, sets, _joined(whole, tested), None, tuple(paths))
+    own = evaluate_sets(model, sets[:1], examples.share(), task, context=context, parts=finished.parts)
+    return Order(name, seed, sets, _joined(whole, tested), _joined(own, chosen), tuple(paths))
+
+
+def _joined(whole: SetResults, parts: Sequence[SetResults]) -> SetResults:
+    """Results of several models, each compared with the whole one."""
+    return SetResults(
+        whole.label_N,
+        whole.clean_N,
+        np.concatenate([part.prediction_VN for part in parts]),
+        whole.clean_loss,
+        np.concatenate([part.loss_V for part in parts]),
+    )
+
+
+def _count(batches: Batches) -> int:
+    return sum(batch.size for batch in batches())
 
 
 def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
@@ -182,14 +284,15 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         order = choosers[0]
         total = max(len(heads) for heads in order.sets) + 1
         place = [len(heads) for heads in order.sets].index(total - settings.keep)
-        outcome = guarantee(_only(order.tested_on, [place]), metric, margin, settings.confidence)
+        outcome = guarantee(order.tested_on.part([place]), metric, margin, settings.confidence)
         return Chosen(order, place, (place,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     best: Chosen | None = None
     for order in choosers:
+        assert order.chosen_on is not None
         _, change_V = order.chosen_on.changes(metric)
         places = [place for place, change in enumerate(change_V) if change > -margin] or [0]
-        outcome = guarantee(_only(order.tested_on, places), metric, margin, confidence)
+        outcome = guarantee(order.tested_on.part(places), metric, margin, confidence)
         last = places[outcome.passed - 1] if outcome.passed else None
         candidate = Chosen(order, last, tuple(places), outcome)
         if best is None or (last is not None and (best.place is None or last > best.place)):
@@ -198,14 +301,25 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
     return best
 
 
-def _only(results: SetResults, places: list[int]) -> SetResults:
-    return SetResults(
-        results.label_N, results.clean_N, results.prediction_VN[places], results.clean_loss, results.loss_V[places]
-    )
+def as_extras(
+    orders: Sequence[Order],
+    chosen: Chosen,
+    metric: str,
+    settings: PruneSettings,
+    costs: Cost,
+    latencies: Mapping[int, Mapping[int, Latency]],
+    device: str,
+) -> dict[str, Any]:
+    """The results as plain values for the run's folder.
 
-
-def as_extras(orders: list[Order], chosen: Chosen, metric: str, settings: PruneSettings, costs: Cost) -> dict[str, Any]:
-    """The results as plain values for the run's folder."""
+    Args:
+        orders, chosen: From :func:`search`.
+        metric: The tested metric.
+        settings: The settings of the search.
+        costs: Parameters and FLOPs.
+        latencies: Step of the chosen order -> batch size -> latencies; empty if not measured.
+        device: Where latencies are measured.
+    """
     total = max(len(heads) for heads in orders[0].sets) + 1
     baseline, _ = orders[0].tested_on.changes(metric)
     curves = []
@@ -225,6 +339,9 @@ def as_extras(orders: list[Order], chosen: Chosen, metric: str, settings: PruneS
                     "loss": float(order.tested_on.loss_V[place]),
                     "parameters": parameters,
                     "flops": flops,
+                    "latency": {str(batch): latency.as_dict() for batch, latency in latencies.get(place, {}).items()}
+                    if order is chosen.order
+                    else {},
                 }
             )
     outcome = chosen.outcome
@@ -240,9 +357,11 @@ def as_extras(orders: list[Order], chosen: Chosen, metric: str, settings: PruneS
         "confidence": settings.confidence,
         "iterative": settings.iterative,
         "recovery_epochs": settings.recovery_epochs,
-        "choosing": len(orders[0].chosen_on.label_N),
+        "choosing": next(len(order.chosen_on.label_N) for order in orders if order.chosen_on is not None),
         "examples": outcome.examples,
         "length": costs.length,
+        "device": device,
+        "threads": torch.get_num_threads(),
         "parameters": costs.parameters,
         "flops": costs.flops,
         "curves": curves,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertsecrets.ablation.outcomes import Parts
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.sweep import sweep
@@ -22,6 +23,9 @@ from bertsecrets.pruning.removal import Head
 
 Context = Callable[[], AbstractContextManager[Any]]
 HeadSet = frozenset[Head]
+
+PartsOf = Callable[[nn.Module, Plan], Parts]
+"""Where the finished batches of a sweep over a plan with this model are saved."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class SetResults:
         change_V = np.where((self.prediction_VN == self.clean_N).all(-1), 0.0, score_V[1:] - score_V[0])
         return float(score_V[0]), change_V
 
+    def part(self, places: Sequence[int]) -> "SetResults":
+        """The results of some of the sets."""
+        index = list(places)
+        return SetResults(self.label_N, self.clean_N, self.prediction_VN[index], self.clean_loss, self.loss_V[index])
+
     def limits(self, metric: str, confidence: float) -> tuple[Array, Array]:
         """Two-sided limits of every set's change of score, paired over examples."""
         tail = np.full(len(self.prediction_VN), (1 - confidence) / 2)
@@ -62,6 +71,7 @@ def evaluate_sets(
     task: Task,
     *,
     context: Context = nullcontext,
+    parts: PartsOf | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> SetResults:
     """Disable every set of heads in one exact sweep over a data set, on all processes.
@@ -72,6 +82,7 @@ def evaluate_sets(
         batches: This process's share of the labelled examples.
         task: Decides predictions and losses.
         context: Entered around every batch, e.g. the trainer's autocast.
+        parts: Where finished batches are saved, and loaded instead of running them again.
         progress: Called with the number of newly finished pairs of a set and an example.
     """
     encoder = describe(model)
@@ -80,7 +91,8 @@ def evaluate_sets(
     computed = distinct or [frozenset({(0, 0)})]
     variants = tuple(Variant(f"set-{index:04d}", "group", tuple(sorted(heads))) for index, heads in enumerate(computed))
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
-    outcomes = sweep(model, plan, batches, context=context, progress=progress)
+    saved = None if parts is None else parts(model, plan)
+    outcomes = sweep(model, plan, batches, context=context, parts=saved, progress=progress)
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     clean_loss_N, loss_NV = outcomes.losses(task)
     places = {heads: index for index, heads in enumerate(distinct)}
@@ -120,13 +132,15 @@ def cost(model: nn.Module, length: int) -> Cost:
     """The cost of a model for one example of ``length`` tokens.
 
     A head of width d in a model of width D has 4 D d weights, 3 d biases, and 8 S D d + 4 S^2 d FLOPs for S tokens;
-    position terms (DeBERTa) are not counted.
+    position terms (DeBERTa) are not counted. Where layers
+    share their weights, a removed head saves no parameter.
     """
     encoder = describe(model)
     return Cost(
         sum(parameter.numel() for parameter in encoder.model.parameters()),
         _flops(encoder, length),
-        _head_parameters(encoder),
+        # A head of one layer is in the weights of all layers that share them.
+        0 if encoder.shares_layers else _head_parameters(encoder),
         _head_flops(encoder, length),
         length,
     )

@@ -16,15 +16,17 @@ class PruneSettings(Settings):
         max_loss: The loss of score that matters, in points (hundredths of the score).
         confidence: Confidence at which such a loss must be ruled out, and level of the intervals.
         scores: Which scores choose the heads to remove, the first one for ``keep``: names of
-            :data:`bertsecrets.pruning.scores.SCORES`, columns of the run's head table, or functions.
+            :data:`bertsecrets.pruning.scores.SCORES`, columns of head tables, or functions. The controls are always added.
+        tables: Folders of other analyses of the checkpoint, whose columns may serve as scores.
         iterative: Whether scores are computed anew after each step; else once (Michel et al. 2019).
         step: Share of all heads removed in each step.
         keep: Save the model with this many heads; None for the smallest with the guarantee.
         seeds: Number of random orders.
         examples: Number of training examples that choose heads.
-        recovery_epochs: Epochs of fine-tuning after each step, without the removed heads.
+        recovery_epochs: Epochs of fine-tuning of the smaller model after each step.
         learning_rate: Peak learning rate of that fine-tuning, which then falls linearly to 0.
         evaluation: Evaluation set of the test; None for the task's first.
+        latency_rounds: Timed passes of each smaller model of the chosen order; 0 for none.
         save: Whether to write the pruned model.
         export: Programs to write beside it.
         seed: Seed of random orders and of recovery.
@@ -37,6 +39,7 @@ class PruneSettings(Settings):
     scores: list[Annotated[str, Field(min_length=1)]] = Field(
         default=["exact", "random", "reversed"], min_length=1, description="a list of pruning scores"
     )
+    tables: list[Annotated[str, Field(min_length=1)]] = Field(default=[], description="a list of folders of analyses")
     iterative: bool = Field(default=False, description="true or false")
     step: float = Field(default=0.1, gt=0, lt=1, description="a number between 0 and 1")
     keep: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null")
@@ -45,6 +48,7 @@ class PruneSettings(Settings):
     recovery_epochs: int = Field(default=0, ge=0, description="a whole number from 0")
     learning_rate: float = Field(default=2e-5, gt=0, le=1, description="a number above 0 and up to 1")
     evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
+    latency_rounds: int = Field(default=10, ge=0, le=10_000, description="a whole number from 0")
     save: bool = Field(default=True, description="true or false")
     export: list[Literal["program", "onnx"]] = Field(default=[], description="a list of program, onnx, or both")
     seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")

@@ -407,6 +407,16 @@ def correlation_in_words(correlation: RankCorrelation) -> str:
     return f"{rho} (95 % interval {limits}, permutation p {p_value(correlation.p_value)})"
 
 
+def replicate_rows(label: str, replicates: Replicates) -> list[Mapping[str, object]]:
+    """:func:`condition_rows` of every column of a condition."""
+    rows: list[Mapping[str, object]] = []
+    for column in replicates.columns:
+        grids = replicates.grids(column.name)
+        if grids is not None:
+            rows += condition_rows(label, replicates.views[0].name, column.name, grids.value_RLH, grids.stderr_RLH)
+    return rows
+
+
 def condition_rows(
     label: str, measure: str, column: str, value_RLH: Array, stderr_RLH: Array
 ) -> list[Mapping[str, object]]:

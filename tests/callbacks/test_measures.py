@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from data.tasks import task
 from data.toy import pairs, wordpiece
-from families import CONFIGS, HEADS, LAYERS
+from families import HEADS, LAYERS
 from measures.toy import Focus
 from torch import nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from trainings import quiet_trainer, tiny_classifier
+from transformers import PreTrainedModel
 
+from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.linguistic.features import Features
@@ -69,32 +71,6 @@ class Inapplicable(Focus):
         return f"Not for {data.task.name}."
 
 
-def a_model(seed: int = 0) -> PreTrainedModel:
-    torch.manual_seed(seed)
-    config = CONFIGS["bert"]()
-    config.vocab_size, config.num_labels = len(wordpiece()), 2
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
-
-
-def a_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int = 2) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        default_root_dir=folder,
-    )
-
-
 def prepared(model: PreTrainedModel, record: dict[str, Any] | None = None) -> tuple[SequenceClassifier, TaskData]:
     source = SourceConfig(source="demo", limit_train=16, limit_eval=EXAMPLES, eval_batch_size=8)
     demo = task("demo_paraphrase")
@@ -116,13 +92,13 @@ def a_run(folder: Path, init: str = "pretrained") -> Run:
 @pytest.mark.filterwarnings("ignore")
 def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    model, before = a_model(), a_model()
+    model, before = tiny_classifier(), tiny_classifier()
     measures = [*watched(Drift), *watched(Kept, every=None), *watched(Own, Sampled, every=2)]
     watcher = MeasureHeads(
-        [*measures, *watched(Inapplicable)], run, compare_with=["initial", "random"], random=lambda: a_model(9)
+        [*measures, *watched(Inapplicable)], run, compare_with=["initial", "random"], random=lambda: tiny_classifier(9)
     )
     module, data = prepared(model)
-    a_trainer(tmp_path, [watcher], epochs=3).fit(module, datamodule=data)
+    quiet_trainer(tmp_path, [watcher], epochs=3).fit(module, datamodule=data)
     # Two steps an epoch.
     steps = {"drift": [2, 4, 6], "kept": [6], "own": [4, 6], "sampled": [4, 6]}
     table = run.table()
@@ -138,7 +114,7 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
         "sampled": data.evaluation_loader("val", max_examples=7),
         "own": data.loader_of(EncodedSplit(pairs(9), data.tokenizer, data.max_length), list(range(9))),
     }
-    models = {"training": model, "initial": before, "random": a_model(9)}
+    models = {"training": model, "initial": before, "random": tiny_classifier(9)}
     counts = {"kept": EXAMPLES, "own": 9, "sampled": 7}
     for name, loader in loaders.items():
         values = {}
@@ -168,8 +144,8 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
     assert extras["initial"]["sum"] == pytest.approx(table.grid("kept", "all", "initial", 0)[0].sum())
     assert not run.extras_path("own").exists()
 
-    module, data = prepared(a_model())
-    a_trainer(tmp_path, [], epochs=3).fit(module, datamodule=data)
+    module, data = prepared(tiny_classifier())
+    quiet_trainer(tmp_path, [], epochs=3).fit(module, datamodule=data)
     for own, other in zip(model.parameters(), module.model.parameters(), strict=True):
         assert torch.equal(own, other)
 
@@ -177,7 +153,7 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
 @pytest.mark.filterwarnings("ignore")
 def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    model, initial, random = a_model(0), a_model(1), a_model(2)
+    model, initial, random = tiny_classifier(0), tiny_classifier(1), tiny_classifier(2)
     calls: dict[str, int] = {"model": 0, "initial": 0, "random": 0}
 
     def count(name: str) -> None:
@@ -193,7 +169,7 @@ def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path:
         random=lambda: random,
     )
     module, data = prepared(model, record={"step": 77})
-    a_trainer(tmp_path, [watcher]).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(tmp_path, [watcher], epochs=2).validate(module, datamodule=data, verbose=False)
     table = run.table()
     assert table.steps("focus", "all", "checkpoint") == [77]
     assert table.steps("kept", "long", "checkpoint-random") == [77]
@@ -208,11 +184,15 @@ def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path:
 def test_a_model_that_began_with_random_weights_is_compared_with_its_beginning_alone(tmp_path: Path) -> None:
     run = a_run(tmp_path, init="random_normal")
     watcher = MeasureHeads(
-        watched(Focus), run, reference=a_model(1), compare_with=["initial", "random"], random=lambda: a_model(2)
+        watched(Focus),
+        run,
+        reference=tiny_classifier(1),
+        compare_with=["initial", "random"],
+        random=lambda: tiny_classifier(2),
     )
     assert watcher.compare_with == ("initial",)
-    module, data = prepared(a_model())
-    a_trainer(tmp_path, [watcher]).validate(module, datamodule=data, verbose=False)
+    module, data = prepared(tiny_classifier())
+    quiet_trainer(tmp_path, [watcher], epochs=2).validate(module, datamodule=data, verbose=False)
     assert set(run.table().table["stage"].to_pylist()) == {"checkpoint", "initial", "checkpoint-initial"}
 
 
@@ -222,11 +202,11 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
         (watched(Focus), ["initial"], True),
         (watched(Drift), [], True),
     ):
-        model = a_model()
+        model = tiny_classifier()
         module, data = prepared(model)
         data.setup("fit")
         watcher = MeasureHeads(measures, a_run(tmp_path), compare_with=compare_with)
-        trainer = a_trainer(tmp_path, [watcher])
+        trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
         trainer.datamodule = data  # type: ignore[attr-defined]
         watcher.setup(trainer, module, "fit")
         assert (watcher.reference is not None) == kept
@@ -249,9 +229,9 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
 def test_mistakes_are_errors_before_the_first_step(
     tmp_path: Path, measures: Sequence[Any], settings: dict[str, Any], message: str
 ) -> None:
-    module, data = prepared(a_model())
+    module, data = prepared(tiny_classifier())
     data.setup("fit")
-    trainer = a_trainer(tmp_path, [])
+    trainer = quiet_trainer(tmp_path, [], epochs=2)
     trainer.datamodule = data  # type: ignore[attr-defined]
 
     def watch() -> None:
@@ -266,11 +246,23 @@ def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: P
         def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
             return EncodedSplit(pairs(3), data.tokenizer, data.max_length)
 
-    module, data = prepared(a_model())
+    module, data = prepared(tiny_classifier())
     data.setup("fit")
     nouns = {"nouns": {"pos": ["NOUN"]}}
     watcher = MeasureHeads([Watched(lambda layers, heads: Unannotated(layers, heads, nouns))], a_run(tmp_path))
-    trainer = a_trainer(tmp_path, [watcher])
+    trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
     trainer.datamodule = data  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="Measure 'features' needs annotated words"):
         watcher.setup(trainer, module, "fit")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_means_over_training_examples_reach_the_measures_that_need_them(tmp_path: Path) -> None:
+    run, model = a_run(tmp_path), tiny_classifier()
+    module, data = prepared(model, record={"step": 7})
+    watcher = MeasureHeads([Watched(lambda layers, heads: FirstOrder(layers, heads, reference_examples=9), None)], run)
+    quiet_trainer(tmp_path, [watcher], epochs=1).validate(module, datamodule=data, verbose=False)
+    means_LHd = mean_head_outputs(model.eval(), (batch.inputs() for batch in data.training_sample(9)))
+    (alone,) = measure_pass(model, [FirstOrder(LAYERS, HEADS)], data.evaluation_loader("val"), means_LHd=means_LHd)
+    value_LH = run.table().grid("first_order", "mean", "checkpoint", 7)[0]
+    np.testing.assert_allclose(value_LH, alone.column("mean").numpy(), rtol=1e-5)

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 import torch
 from data.tasks import task
 from data.toy import wordpiece
-from families import CONFIGS, HEADS, LAYERS, tiny_model
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from families import HEADS, LAYERS, tiny_model
+from trainings import quiet_trainer, tiny_classifier
 
 import bertsecrets as bs
 from bertsecrets.attention.gates import gated
@@ -30,37 +30,12 @@ from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
+from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
 TASK = task("demo_paraphrase")
-
-
-def a_model() -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = CONFIGS["bert"]()
-    config.vocab_size, config.num_labels = len(wordpiece()), 2
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
-
-
-def a_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int = 1) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        default_root_dir=folder,
-    )
 
 
 def a_run(folder: Path) -> Run:
@@ -76,13 +51,15 @@ def some_data() -> TaskData:
 
 
 def a_module(data: TaskData, learning_rate: float = 1e-3) -> SequenceClassifier:
-    return SequenceClassifier(a_model(), TASK, OptimizerConfig(learning_rate=learning_rate), data.evaluation_names)
+    return SequenceClassifier(
+        tiny_classifier(), TASK, OptimizerConfig(learning_rate=learning_rate), data.evaluation_names
+    )
 
 
 def validate(folder: Path, callback: pl.Callback) -> SequenceClassifier:
     data = some_data()
     module = a_module(data)
-    a_trainer(folder, [callback]).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(folder, [callback], epochs=1).validate(module, datamodule=data, verbose=False)
     return module
 
 
@@ -93,12 +70,16 @@ def view_of(run: Run) -> MeasureView:
 
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"])
+    settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"], latency_rounds=2)
     module = validate(tmp_path, PruneHeads(run, settings))
     content = json.loads((tmp_path / "pruning.json").read_text())["model"]
     assert [(row["score"], row["seed"], row["kept"]) for row in content["curves"]] == [
-        (score, seed, kept) for score, seed in (("exact", 0), ("random", 0), ("random", 1)) for kept in (7, 5, 2, 1)
+        (score, seed, kept)
+        for score, seed in (("exact", 0), ("random", 0), ("random", 1), ("reversed", 0))
+        for kept in (7, 5, 2, 1)
     ]
+    assert [sorted(row["latency"]) for row in content["curves"]] == [["1", "32"]] * 4 + [[]] * 12
+    assert not (tmp_path / "pruning").exists()
     assert all(row["low"] <= row["change"] <= row["high"] for row in content["curves"])
     kept_LH = view_of(run).value("kept")
     assert kept_LH.sum() == content["chosen"]["kept"] == 5
@@ -109,9 +90,43 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
     section = Pruning.describe(view_of(run))
     assert section is not None
-    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 points or more is")
-    assert len(section.tables[0].rows) == 8
+    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
+    costs, scores = section.tables
+    assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
+    assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
+    assert scores.header == ["heads kept", "exact", "random", "reversed"]
+    assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
+
+
+@pytest.mark.slow
+def test_an_interrupted_search_goes_on_from_its_finished_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = PruneSettings(
+        step=0.5, seeds=1, examples=16, scores=["exact"], recovery_epochs=1, latency_rounds=0, save=False
+    )
+    whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
+    validate(whole, PruneHeads(a_run(whole), settings))
+    save = Finished.recovered
+    calls: list[Path] = []
+
+    def recover(self: Finished, model: Any, path: Path, make: Any) -> Any:
+        calls.append(path)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return save(self, model, path, make)
+
+    monkeypatch.setattr(Finished, "recovered", recover)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+    assert len(list((interrupted / "pruning").glob("model-*.safetensors"))) == 3
+    monkeypatch.setattr(Finished, "recovered", save)
+    with caplog.at_level("INFO"):
+        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+    assert "Resumed an interrupted search: " in caplog.text
+    assert (interrupted / "pruning.json").read_text() == (whole / "pruning.json").read_text()
+    assert not (interrupted / "pruning").exists()
 
 
 @pytest.mark.slow
@@ -172,7 +187,7 @@ def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
 def test_a_fit_finds_the_only_head_that_matters() -> None:
     # The classifier reads what one head of the last layer writes, and a penalty shuts all others.
     data = some_data()
-    model = a_model().double().eval()
+    model = tiny_classifier().double().eval()
     batches = list(data.training_sample(32))
     with torch.no_grad():
         for layer in model.bert.encoder.layer:
@@ -209,7 +224,7 @@ def fine_tuned(folder: Path, penalty: float) -> tuple[SequenceClassifier, TrainG
     data = some_data()
     module, kept = a_module(data), Checkpoints()
     gates = TrainGates(a_run(folder), penalty=penalty, learning_rate=0.5)
-    a_trainer(folder, [gates, kept], epochs=6).fit(module, datamodule=data)
+    quiet_trainer(folder, [gates, kept], epochs=6).fit(module, datamodule=data)
     return module, gates, kept.content
 
 
@@ -255,7 +270,7 @@ def test_gate_mistakes_are_errors(tmp_path: Path, family: str, others: Sequence[
     callbacks = [TrainGates(a_run(tmp_path)), *(kind(a_run(tmp_path)) for kind in others)]
     module = SequenceClassifier(tiny_model(family), TASK, OptimizerConfig(learning_rate=0.1), ("val",))
     with pytest.raises(UserError, match=message):
-        callbacks[0].setup(a_trainer(tmp_path, callbacks), module, "fit")
+        callbacks[0].setup(quiet_trainer(tmp_path, callbacks, epochs=1), module, "fit")
 
 
 def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:

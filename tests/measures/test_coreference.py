@@ -317,7 +317,7 @@ def test_the_record_is_that_of_all_processes() -> None:
     # After compute, the states are those of one process again.
     assert not torch.equal(one.seen_E, whole.seen_E)
     assert torch.equal(grids[0].value_LHC, grids[1].value_LHC)
-    assert one.extras(grids[0], torch.nn.Identity()) == whole.extras(grids[1], torch.nn.Identity())
+    assert one.record(grids[0], torch.nn.Identity()) == whole.extras(grids[1], torch.nn.Identity())
 
 
 def alone(split: EncodedSplit, documents: set[int]) -> Coreference:

@@ -19,7 +19,7 @@ from bertsecrets.papers.chapter import Chapter, PaperRuns
 from bertsecrets.papers.clark2019.attention import entropy, gradients, positions, special_tokens
 from bertsecrets.papers.clark2019.maps import heads_of_relations, typical_heads
 from bertsecrets.papers.clark2019.models import models
-from bertsecrets.papers.clark2019.page import CHAPTERS, PAGE, write_paper
+from bertsecrets.papers.clark2019.page import PAPER
 from bertsecrets.papers.clark2019.sinks_and_roles import roles, sinks
 from bertsecrets.papers.clark2019.syntax import coreference, dependency, probes
 from bertsecrets.reporting.conditions import find_conditions
@@ -167,10 +167,10 @@ def test_tables_2_and_3_are_judged_by_their_differences(tmp_path: Path, gain: fl
 def test_the_page_has_every_section_and_tells_how_to_get_what_is_missing(tmp_path: Path) -> None:
     columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
     make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
-    page = write_paper(find_runs([str(tmp_path)])[0], tmp_path / "page")
-    assert page.name == PAGE
+    page = PAPER.write(find_runs([str(tmp_path)])[0], tmp_path / "page")
+    assert page.name == PAPER.file
     text = unescape(page.read_text())
-    assert text.count("No run measured this.") == len(CHAPTERS) - 1
+    assert text.count("No run measured this.") == len(PAPER.chapters) - 1
     assert "Of 3 statements of the paper, these runs agree with 2 and disagree with 1." in text
     assert "numbers for heads and layers are left out" in text
     assert len(re.findall(r"<td[^>]*>\s*agrees\s*</td>", text)) == 2

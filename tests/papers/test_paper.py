@@ -16,7 +16,7 @@ from reporting.finished_runs import make_run
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.papers.chapter import Chapter, Claim, PaperRuns, claims_tables, held
-from bertsecrets.papers.kovaleva2019.page import write_paper
+from bertsecrets.papers.kovaleva2019.page import PAPER
 from bertsecrets.papers.kovaleva2019.patterns import patterns
 from bertsecrets.papers.kovaleva2019.relations import relations
 from bertsecrets.papers.kovaleva2019.token_to_token import token_to_token
@@ -51,7 +51,7 @@ def sweep(tmp_path: Path) -> Path:
 
 def test_claims_and_published_numbers_stand_beside_what_was_put_in(sweep: Path) -> None:
     runs, _ = find_runs([str(sweep)])
-    text = unescape(write_paper(runs, sweep / "page").read_text())
+    text = unescape(PAPER.write(runs, sweep / "page").read_text())
     verdicts = Counter(re.findall(r"<td[^>]*>\s*(agrees|does not agree|cannot be told)\s*</td>", text))
     assert (verdicts["agrees"], verdicts["does not agree"]) == (1, 3)
     assert (
@@ -78,7 +78,7 @@ def test_claims_and_published_numbers_stand_beside_what_was_put_in(sweep: Path) 
 def test_another_model_is_not_held_to_published_numbers(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path / str(seed), seed=seed, cosine_LH=np.ones((2, 2)))
-    text = write_paper(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text()
+    text = PAPER.write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text()
     assert "published numbers are left out" in text
     assert "82.3 / 68.3" not in text
     assert ".97 .93" not in text

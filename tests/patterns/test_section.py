@@ -9,7 +9,7 @@ import torch
 from reporting.finished_runs import make_run
 
 from bertsecrets.grid import HeadGrid
-from bertsecrets.papers.kovaleva2019.page import write_paper
+from bertsecrets.papers.kovaleva2019.page import PAPER
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.patterns.section import over_heads
 from bertsecrets.reporting.comparison import write_comparison
@@ -130,7 +130,7 @@ def test_a_comparison_has_a_bar_for_each_task(sweep: Path) -> None:
 
 def test_the_papers_page_has_its_figure_2_beside_ours(sweep: Path) -> None:
     runs, _ = find_runs([str(sweep)])
-    text = unescape(write_paper(runs, sweep / "paper").read_text())
+    text = unescape(PAPER.write(runs, sweep / "paper").read_text())
     assert "which patterns do the heads show?" in text
     # Theirs for MRPC: vertical 41.8, heterogeneous 27.6.
     assert "40.0 / 41.8" in text

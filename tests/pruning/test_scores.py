@@ -13,7 +13,7 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets
+from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets, with_controls
 from bertsecrets.pruning.sets import cost, evaluate_sets
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
@@ -44,7 +44,7 @@ def naive_loss(model: torch.nn.Module, heads: Iterable[tuple[int, int]]) -> floa
 
 
 def situation(removed: frozenset[tuple[int, int]] = frozenset()) -> Situation:
-    return Situation(tiny_model("bert").double(), TASK, batches, removed)
+    return Situation(tiny_model("bert").double(), TASK, batches, removed=removed)
 
 
 def test_exact_score_is_the_rise_of_the_loss() -> None:
@@ -78,8 +78,9 @@ def test_one_shot_pruning_ranks_once_and_its_reverse_is_the_control() -> None:
     )
     sizes = [3, 7, 11]
     assert removal_sets(SCORES["exact"], here, sizes, iterative=False) == [frozenset(order[:size]) for size in sizes]
-    backwards = removal_sets(SCORES["reversed"], here, sizes, iterative=False)
-    assert backwards == [frozenset(order[-size:]) for size in sizes]
+    for name in ("reversed", "-exact"):
+        backwards = removal_sets(find_score(name, {}), here, sizes, iterative=False)
+        assert backwards == [frozenset(order[-size:]) for size in sizes]
 
 
 def test_random_orders_differ_by_seed_and_nest() -> None:
@@ -98,6 +99,15 @@ def test_scores_come_from_a_table_or_a_function() -> None:
     grid_LH = np.arange(LAYERS * HEADS, dtype=np.float64).reshape(LAYERS, HEADS)
     score = find_score("drift/cosine", {"drift/cosine": grid_LH})
     assert removal_sets(score, situation(), [3], iterative=False) == [frozenset({(0, 0), (0, 1), (0, 2)})]
+    columns = {"drift/cosine": grid_LH, "drift/distance": -grid_LH, "first_order/zero": grid_LH}
+    for name in ("cosine", "first_order", "-distance"):
+        assert removal_sets(find_score(name, columns), situation(), [3], iterative=False) == [
+            frozenset({(0, 0), (0, 1), (0, 2)})
+        ]
+    last = removal_sets(find_score("reversed", columns, "cosine"), situation(), [2], iterative=False)
+    assert last == [frozenset({(2, 2), (2, 3)})]
+    with pytest.raises(UserError, match=r"'drift' fits several columns; choose one of drift/cosine, drift/distance"):
+        find_score("drift", columns)
     assert find_score("bertsecrets.pruning.scores:exact", {}) is exact
     with pytest.raises(UserError, match=r"Unknown pruning score 'exakt'; did you mean 'exact'"):
         find_score("exakt", {})
@@ -107,6 +117,12 @@ def test_scores_come_from_a_table_or_a_function() -> None:
         removal_sets(lambda _: torch.zeros(2, 2), situation(), [1], iterative=False)
     with pytest.raises(UserError, match=r"not a number for head 0 of layer 0"):
         removal_sets(lambda _: torch.full((3, 4), torch.nan), situation(), [1], iterative=False)
+
+
+def test_no_curve_is_without_controls() -> None:
+    assert with_controls(["exact", "exact"]) == ["exact", "random", "reversed"]
+    with pytest.raises(UserError, match=r"prune\.scores is \[random, reversed\], which are controls"):
+        with_controls(["random", "reversed"])
 
 
 def test_results_of_sets_are_those_of_single_passes() -> None:

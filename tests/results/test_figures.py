@@ -20,6 +20,7 @@ from bertsecrets.results.figures.gradients import gradient_against_drift, gradie
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.figures.scores import scores
+from bertsecrets.results.figures.style import scale
 from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
 from bertsecrets.results.scores import Score
 
@@ -88,6 +89,12 @@ def test_heatmap_scale_is_diverging_only_for_signed_values() -> None:
     positive = heatmap([[0.1, 0.3]], title="t", unit="u", count=1).axes[0].collections[0]
     assert positive.get_cmap().name == "viridis"
     assert positive.get_clim() == (0.1, 0.3)
+
+
+@pytest.mark.parametrize(("value", "ends"), [(0.2, (0.0, 0.2)), (-0.1, (-0.1, 0.0)), (0.0, (0.0, 1.0))])
+def test_the_scale_of_one_value_reaches_to_zero(value: float, ends: tuple[float, float]) -> None:
+    norm, _ = scale(np.full((2, 3), value), None)
+    assert (norm.vmin, norm.vmax) == ends
 
 
 def test_heatmap_obeys_limits_and_flags_what_lies_outside() -> None:

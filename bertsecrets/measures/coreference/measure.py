@@ -99,7 +99,6 @@ class Coreference(Measure):
         self._position: dict[int, int] = {}
         self._document_E: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._batch: tuple[Batch, list[tuple[Question, ...]]] | None = None
-        self._reduced: tuple[Tensor, list[float]] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         self.task = data.task.name
@@ -185,11 +184,8 @@ class Coreference(Measure):
         """Shares of mentions over all documents, reduced over all processes, with standard errors by documents."""
         if not self._asked:
             return super().compute()
-        # The states are those of all processes in here alone; ``extras`` needs them as well.
-        seen = self.seen_E.tolist()
         correct_NLHT = self.correct_NLHT.cpu().to(torch.float64)
-        self._reduced = correct_NLHT, seen
-        mentions_NT = torch.from_numpy(self._mentions(seen)[0])
+        mentions_NT = torch.from_numpy(self._mentions(self.seen_E.tolist())[0])
         total_T = mentions_NT.sum(0)
         share_LHT = correct_NLHT.sum(0) / total_T
         residual_NLHT = correct_NLHT - share_LHT * mentions_NT[:, None, None]
@@ -214,9 +210,8 @@ class Coreference(Measure):
         return mentions_NT, baseline_NBT
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Table 2 of the paper, :class:`CoreferenceRecord`, of the documents behind the grid computed last."""
-        assert self._reduced is not None
-        correct_NLHT, times_seen = self._reduced[0].numpy(), self._reduced[1]
+        """Table 2 of the paper, :class:`CoreferenceRecord`."""
+        correct_NLHT, times_seen = self.correct_NLHT.cpu().to(torch.float64).numpy(), self.seen_E.tolist()
         mentions_NT, baseline_NBT = self._mentions(times_seen)
         seen = [place for place, times in enumerate(times_seen) if times]
         counting = np.flatnonzero(mentions_NT[:, 0])
@@ -256,7 +251,7 @@ class Coreference(Measure):
     def reset(self) -> None:
         """Forget all documents."""
         super().reset()
-        self._batch = self._reduced = None
+        self._batch = None
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

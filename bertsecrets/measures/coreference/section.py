@@ -9,7 +9,7 @@ from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
 from bertsecrets.results.formatting import head_code, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import condition_rows
+from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import Comparison, MeasureView
 
 NAMES = {"all": "all mentions", "pronoun": "pronouns", "proper": "names", "nominal": "nominals"}
@@ -78,11 +78,7 @@ def coreference_comparison(comparison: Comparison) -> Section | None:
             record = CoreferenceRecord.read(view.extras)
             for score in record.kinds if record is not None else ():
                 scores.setdefault(label, {}).setdefault(score.kind, []).append(score)
-        for column in replicates.columns:
-            grids = replicates.grids(column.name)
-            if grids is not None:
-                name = replicates.views[0].name
-                rows += condition_rows(label, name, column.name, grids.value_RLH, grids.stderr_RLH)
+        rows += replicate_rows(label, replicates)
     if not scores:
         return None
     kinds = [kind for kind in NAMES if any(kind in condition for condition in scores.values())]

@@ -9,7 +9,7 @@ from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
 from bertsecrets.results.formatting import MISSING, head_code, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import condition_rows
+from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_exceeds_zero
@@ -75,11 +75,7 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
             record = DependencyRecord.read(view.extras)
             for score in record.relations if record is not None else ():
                 scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
-        for column in replicates.columns:
-            grids = replicates.grids(column.name)
-            if grids is not None:
-                name = replicates.views[0].name
-                rows += condition_rows(label, name, column.name, grids.value_RLH, grids.stderr_RLH)
+        rows += replicate_rows(label, replicates)
     if not scores:
         return None
     relations = list(dict.fromkeys(relation for condition in scores.values() for relation in condition))

@@ -1,7 +1,7 @@
 """The numbers of Clark et al. 2019; layers and heads count from 0 here and from 1 in the paper.
 
 Numbers of figures were read off the pictures of the paper and of its authors' notebook; their last digit may be wrong. Tables
-1 to 3 are those of the Wall Street Journal and of CoNLL-2012, which other texts need not give.
+1 to 3 are of the Wall Street Journal and of CoNLL-2012; other texts may give other numbers.
 """
 
 PREVIOUS = ((1, 4), (3, 5), (6, 11), (7, 4))

@@ -12,6 +12,9 @@ from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, footnote, hou
 Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]
 """Heads kept, change of the score, and its lower and upper limits."""
 
+_MARKERS = "osv^Dx*"
+_LINES = ("-", "--", ":")
+
 
 def pruning_curves(
     curves: Mapping[str, Sequence[Curve]],
@@ -21,6 +24,8 @@ def pruning_curves(
     title: str,
     count: int,
     level: float,
+    over: str = "examples",
+    bands: bool = False,
 ) -> Figure:
     """Change of the score against the number of heads kept, a line for each order of removal.
 
@@ -31,6 +36,8 @@ def pruning_curves(
         title: What the figure shows.
         count: Number of examples.
         level: Level of the interval.
+        over: What the intervals are over.
+        bands: Whether every line is drawn with its interval.
     """
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
@@ -41,19 +48,19 @@ def pruning_curves(
                 kept_V, change_V, low_V, high_V = (
                     np.asarray(values, np.float64) for values in (kept, change, low, high)
                 )
-                if place == 0 and number == 0:
+                if bands or (place == 0 and number == 0):
                     axes.fill_between(kept_V, 100 * low_V, 100 * high_V, color=colour, alpha=0.2, linewidth=0)
                 axes.plot(
                     kept_V,
                     100 * change_V,
-                    "o-",
+                    f"{_MARKERS[place % len(_MARKERS)]}{_LINES[place // len(ACCENTS) % len(_LINES)]}",
                     color=colour,
                     markersize=3,
                     alpha=1 if len(orders) == 1 else 0.6,
                     label=None if number else name if len(orders) == 1 else f"{name} ({len(orders)} orders)",
                 )
         axes.axhline(0, color="black", linewidth=0.6)
-        notes = [f"band: {level:.0%} interval over examples"]
+        notes = [f"band{'s' * bands}: {level:.0%} interval over {over}"]
         if margin is not None:
             axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
             notes.append("dashed: the loss that matters")
@@ -66,4 +73,41 @@ def pruning_curves(
         axes.grid(linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False)
         footnote(figure, "; ".join([*notes, sample_size(count)]))
+    return figure
+
+
+def pruning_costs(
+    change_V: ArrayLike,
+    low_V: ArrayLike,
+    high_V: ArrayLike,
+    shares: Mapping[str, ArrayLike],
+    *,
+    margin: float,
+    title: str,
+    note: str,
+) -> Figure:
+    """Change of the score against what is left of each cost, a panel for each cost.
+
+    Args:
+        change_V, low_V, high_V: Change of the score of V models, and its limits.
+        shares: Name of a cost -> its share of the whole model's, ``[V]``.
+        margin: The loss that matters, drawn as a line.
+        title: What the figure shows.
+        note: Written under the figure.
+    """
+    change_V, low_V, high_V = (100 * np.asarray(values, np.float64) for values in (change_V, low_V, high_V))
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 2.6, title)
+        panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]
+        for axes, (name, share_V), colour in zip(panels, shares.items(), ACCENTS, strict=False):
+            share = 100 * np.asarray(share_V, np.float64)
+            axes.fill_between(share, low_V, high_V, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(share, change_V, "o-", color=colour, markersize=3)
+            axes.axhline(0, color="black", linewidth=0.6)
+            axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
+            axes.invert_xaxis()
+            axes.set_xlabel(f"{name}, %")
+            axes.grid(linewidth=0.4, alpha=0.5)
+        panels[0].set_ylabel(POINTS)
+        footnote(figure, note)
     return figure

@@ -86,7 +86,7 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
 
     Args:
         values: The values to draw; NaN is ignored.
-        limits: Ends of the scale; None for the range of ``values``.
+        limits: Ends of the scale; None for the range of ``values``, from zero where they are all equal.
         signed: Whether zero is the middle; None: if the ends lie on both sides of zero. A signed scale is
             symmetric: equal shades mean equal sizes.
     """
@@ -98,7 +98,8 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
         reach = max(abs(low), abs(high)) or 1.0
         return Normalize(-reach, reach), DIVERGING
     if low == high:
-        high = low + (abs(low) * 1e-3 or 1e-3)
+        # One value alone has no range; zero gives it a meaning.
+        low, high = (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
     return Normalize(low, high), SEQUENTIAL
 
 

@@ -1,0 +1,38 @@
+"""Trainings of seconds: a tiny classifier of the demo task, and a trainer without logs and files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from data.toy import wordpiece
+from families import CONFIGS
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+
+def tiny_classifier(seed: int = 0) -> PreTrainedModel:
+    """A tiny BERT with two classes and the toy tokenizer's words, whose weights are large enough to matter."""
+    torch.manual_seed(seed)
+    config = CONFIGS["bert"]()
+    config.vocab_size, config.num_labels = len(wordpiece()), 2
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def quiet_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int) -> pl.Trainer:
+    """A trainer on the CPU that writes nothing but what its callbacks write."""
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
