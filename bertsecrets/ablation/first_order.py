@@ -12,6 +12,8 @@ from bertsecrets.ablation.partial_passes import mean_over_real, wide
 from bertsecrets.attention.head_outputs import output_gradients
 
 
+# Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+@torch.inference_mode(False)
 def first_order_changes(
     engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> tuple[Tensor, Tensor]:
@@ -28,6 +30,7 @@ def first_order_changes(
     """
     encoder, mode = engine.encoder, engine.plan.mode
     real_BS = inputs["attention_mask"].bool()
+    inputs = {name: value.clone() for name, value in inputs.items()}
     slopes: list[Tensor] = []
     network = encoder.model
     training = network.training

@@ -1,6 +1,7 @@
 """A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated exactly."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from scipy.stats import beta
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
@@ -20,6 +21,11 @@ from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.results.formatting import number
+
+SWEEP = "sweep"
+"""``<SWEEP>_<mode>`` is the key of a record among a run's checks."""
 
 REACH = 10.0
 """A pair is active if its estimated margin is below so many root mean squares of its variant's errors."""
@@ -79,17 +85,34 @@ class ScreeningRecord:
     bound: float
 
 
-def why_not(task: Task, plan: Plan, engine: Engine) -> str | None:
+def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
     if task.is_regression:
         return f"{task.name} is scored by predicted numbers, every one of which changes"
     if plan.mode not in MODES_OF_PAIRS:
         return f"mode '{plan.mode}' takes several passes for a pair"
-    if not engine.shares:
-        return f"model type '{engine.encoder.base.config.model_type}' cannot be started in the middle of a pass"
-    if not can_run_pairs(engine):
+    if not continues(encoder):
+        return f"model type '{encoder.base.config.model_type}' cannot be started in the middle of a pass"
+    if not can_run_pairs(encoder, plan):
         return "the plan disables heads of several layers together"
     return None
+
+
+def screened_in_words(record: Mapping[str, Any]) -> str:
+    """What a screened sweep evaluated and what it may have missed, from a record as a mapping; two sentences."""
+    share = 100 * record["evaluated"] / record["pairs"]
+    audit = (
+        f"none of {record['audited']:,} audited ones had changed"
+        if not record["missed"]
+        else f"{record['missed']:,} of {record['audited']:,} audited ones had changed, so that {record['whole']} "
+        f"variant{'s were' if record['whole'] > 1 else ' was'} evaluated on all examples"
+    )
+    return (
+        f"The sweep is screened: {number(share, 1)} % of the {record['pairs']:,} pairs of a variant and an example were evaluated "
+        f"exactly, all those whose prediction the slope of the logits does not rule out from changing. The other predictions are "
+        f"taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {math.ceil(record['bound']):,} changed "
+        f"prediction{'s are' if math.ceil(record['bound']) != 1 else ' is'} missed."
+    )
 
 
 class _Share:

@@ -1,6 +1,7 @@
 """Screened sweeps against the exact one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,13 +250,11 @@ def test_a_share_out_of_range_is_refused(share: float) -> None:
 def test_reasons_against_screening() -> None:
     model = scaled_model()
     layers = model.config.num_hidden_layers
-    engine = Engine(model, plan_of(model))
-    assert why_not(CLASSES, engine.plan, engine) is None
-    assert "predicted numbers" in str(why_not(task("stsb"), engine.plan, engine))
-    both = Engine(model, plan_of(model, variants=groups([[[0, 1], [1, 0]]])))
-    assert "several layers" in str(why_not(CLASSES, both.plan, both))
-    drawn = Engine(model, plan_of(model, "resample", every_head(layers, HEADS)))
-    assert "resample" in str(why_not(CLASSES, drawn.plan, drawn))
-    stuck = Engine(model, plan_of(model))
-    stuck.shares = False
-    assert "middle of a pass" in str(why_not(CLASSES, stuck.plan, stuck))
+    encoder = describe(model)
+    assert why_not(CLASSES, plan_of(model), encoder) is None
+    assert "predicted numbers" in str(why_not(task("stsb"), plan_of(model), encoder))
+    both = plan_of(model, variants=groups([[[0, 1], [1, 0]]]))
+    assert "several layers" in str(why_not(CLASSES, both, encoder))
+    drawn = plan_of(model, "resample", every_head(layers, HEADS))
+    assert "resample" in str(why_not(CLASSES, drawn, encoder))
+    assert "middle of a pass" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
