@@ -57,6 +57,7 @@ class Engine:
     ) -> None:
         self.encoder = describe(model)
         self.plan = plan
+        self.pass_type: type[EnginePass] = EnginePass
         self.constants_LHd = constants_LHd
         _check(self.encoder, plan, constants_LHd)
         self.device = next(self.encoder.base.parameters()).device
@@ -124,7 +125,7 @@ class Engine:
             return self._one_by_one(inputs, donors, progress)
         while True:
             try:
-                return _Pass(self, inputs, donors).run(progress)
+                return self.pass_type(self, inputs, donors).run(progress)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -234,7 +235,7 @@ class _DrawsCounted:
             self.reported = due
 
 
-class _Pass:
+class EnginePass:
     """One pass of a batch through the layers, with all variants.
 
     A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node by
@@ -314,9 +315,9 @@ class _Pass:
                 sources = [tensor[rows_R] for tensor in (hidden_RSD, output_RSD, value_RHd)]
             replaced_RSD = self._replace(layer, sources[1], sources[2], kept)
             next_RSD = self.family.after_heads(self.encoder.layers[layer], replaced_RSD, sources[0])
-            self._descend(layer + 1, next_RSD, kept)
+            self.descend(layer + 1, next_RSD, kept)
 
-    def _descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+    def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         """Compute the logits of nodes from the input of a layer."""
         last = self.encoder.num_layers - 1
         while layer <= last:
@@ -330,9 +331,9 @@ class _Pass:
             if not nodes:
                 return
             layer += 1
-        self._classify(hidden_RSD, nodes)
+        self.classify(hidden_RSD, nodes)
 
-    def _classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+    def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
         logits_NBC = self.family.classify(self.encoder.model, hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))

@@ -16,7 +16,9 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
@@ -46,6 +48,12 @@ class Reference:
         """Batches of similar length."""
         for spec in BucketedEvalSampler(self.split.lengths, size, positions=self.positions):
             yield self.split[spec]
+
+
+def training_reference(data: TaskData, max_examples: int) -> Reference:
+    """A random sample of the training split, the same on every process."""
+    split = data.encoded(TRAIN)
+    return Reference(split, tuple(sample_positions(len(split), max_examples, 0)))
 
 
 class Donors:

@@ -30,14 +30,14 @@ from bertsecrets.ablation.plan import (
     random_groups,
     read_groups,
 )
-from bertsecrets.ablation.replacements import Reference, Replacements, prepare
+from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData, sample_positions
+from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
@@ -294,16 +294,12 @@ class DisableHeads(pl.Callback):
     def _replacements(
         self, trainer: pl.Trainer, data: TaskData, model: nn.Module, plan: Plan, identity: str
     ) -> Replacements:
-        def reference() -> Reference:
-            split = data.encoded(TRAIN)
-            return Reference(split, tuple(sample_positions(len(split), self.settings.reference_examples, 0)))
-
         return prepare(
             model,
             plan,
             self.settings,
             data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)),
-            reference,
+            lambda: training_reference(data, self.settings.reference_examples),
             batch_size=data.config.eval_batch_size,
             context=trainer.precision_plugin.forward_context,
             progress=shows_progress(trainer),
