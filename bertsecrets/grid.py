@@ -22,6 +22,8 @@ class Column:
         limits: Ends of the colour scale; None for the range of the values.
         role: ``value``; ``baseline`` for numbers that any model has, such as the weight of uniform attention, and differences
             from them, which are not compared between models; ``p_value``, which is neither averaged nor compared.
+        keep: For a score that ranks heads, which of them are worth keeping: those with ``high`` or those with ``low`` numbers;
+            None if the column does not say so.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Column:
     unit: str = ""
     limits: tuple[float, float] | None = None
     role: Role = "value"
+    keep: Literal["high", "low"] | None = None
 
 
 @dataclass(frozen=True)

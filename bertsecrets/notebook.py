@@ -15,13 +15,14 @@ from bertsecrets import grid as grids
 from bertsecrets.ablation.judging import judged_grids, judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, Variant, all_but_one, every_head, every_layer
+from bertsecrets.ablation.replacements import Reference, prepare
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
-from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedEvalSampler
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -232,6 +233,8 @@ def disable(
     plans: Sequence[Literal["heads", "layers", "all_but_one"]] = ("heads",),
     *,
     metric: str | None = None,
+    reference_texts: Sequence[Text] | None = None,
+    reference_labels: Sequence[int] | Sequence[float] | None = None,
     batch_size: int = 32,
     max_length: int | None = None,
     **settings: Any,
@@ -245,6 +248,9 @@ def disable(
         labels: Their classes as numbers from 0, or their scores where the model has one output.
         plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
         metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default) or ``spearman``.
+        reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
+            ``texts``, which will not do for ``optimal``.
+        reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.
         max_length: Longest sequence in tokens; None for the most that the model has positions for.
         settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``level``, ``resamples``, ...
@@ -263,12 +269,21 @@ def disable(
     ['head']
     """
     ablation = AblationSettings.read("settings", settings)
-    if len(texts) != len(labels):
-        raise UserError(f"There are {len(texts)} texts and {len(labels)} labels; give one label for each text.")
-    # Numbers of numpy and torch count as well.
-    labels = [label.item() if hasattr(label, "item") else label for label in labels]
+    labels = _labels(texts, labels, "texts")
     task = _task(unwrap(model), _listed(texts), labels, metric)
     split = _encode(model, tokenizer, list(zip(texts, labels, strict=True)), None, max_length, task.is_regression)
+    references = split
+    if reference_texts is not None:
+        known: list[float | None] = [None] * len(_listed(reference_texts))
+        if reference_labels is not None:
+            known = list(_labels(reference_texts, reference_labels, "reference_texts"))
+            _task(unwrap(model), reference_texts, known, metric)  # type: ignore[arg-type]
+        pairs = list(zip(reference_texts, known, strict=True))
+        references = _encode(model, tokenizer, pairs, None, max_length, task.is_regression)
+    elif ablation.mode == "optimal":
+        raise UserError(
+            "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."
+        )
     encoder = describe(model)
     variants: list[Variant] = []
     for plan in plans:
@@ -281,14 +296,13 @@ def disable(
     training = encoder.model.training
     encoder.model.eval()
     try:
-        device = next(encoder.model.parameters()).device
-        means = (
-            mean_head_outputs(encoder.model, (batch.to(device).inputs() for batch in batches))
-            if ablation.mode == "mean"
-            else None
+        replacements = prepare(
+            model, chosen, ablation, split, lambda: _reference(references, ablation), batch_size=batch_size
         )
         with progress_over(len(texts) * len(variants), "disabling", unit="variant·example") as advance:
-            outcomes = sweep(model, chosen, batches, means_LHd=means, max_tokens=ablation.max_tokens, progress=advance)
+            outcomes = sweep(
+                model, chosen, batches, replacements=replacements, max_tokens=ablation.max_tokens, progress=advance
+            )
     finally:
         encoder.model.train(training)
     identity = {
@@ -301,6 +315,17 @@ def disable(
         "evaluation": "val",
     }
     return DisabledHeads(outcomes, judged_rows(outcomes, task, identity, **ablation.judging()))
+
+
+def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:
+    if len(texts) != len(labels):
+        raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
+    # Numbers of numpy and torch count as well.
+    return [label.item() if hasattr(label, "item") else label for label in labels]
+
+
+def _reference(split: EncodedSplit, ablation: AblationSettings) -> Reference:
+    return Reference(split, tuple(sample_positions(len(split), ablation.reference_examples, 0)))
 
 
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:

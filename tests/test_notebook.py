@@ -64,6 +64,21 @@ def test_disabling_equals_overriding_one_head_at_a_time(pair) -> None:  # type: 
     assert "disabled in turn (zero)" in repr(disabled)
 
 
+@pytest.mark.parametrize("mode", ["mean", "resample", "optimal"])
+def test_modes_take_their_replacements_from_other_texts(pair, mode: str) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    settings = {"mode": mode, "resamples": 100, "draws": 1, "optimal_steps": 2, "permutations": 100}
+    others = ["Birds sing.", "A stone fell on the road.", "Nobody came."]
+    first, second = (
+        bs.disable(
+            model, tokenizer, TEXTS, [0, 1, 0, 1], reference_texts=chosen, reference_labels=[0, 1, 1], **settings
+        )
+        for chosen in (others, [text.upper() + " Rain." for text in others])
+    )
+    assert f"disabled in turn ({mode})" in repr(first)
+    assert (first.outcomes.logits_NVC - second.outcomes.logits_NVC).abs().max() > 1e-5
+
+
 class WrongShape(bs.Measure):
     name, title = "wrong_shape", "Wrong shape"
     columns = (bs.Column("number", "a number"),)
@@ -89,6 +104,18 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         (lambda: bs.measure(model, None, TEXTS, "entropy"), "tokenizer is NoneType"),
         (lambda: bs.measure(decoder, tokenizer, TEXTS, "entropy"), "is a decoder"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1]), "4 texts and 2 labels"),
+        (
+            lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], mode="optimal"),
+            "give reference_texts and reference_labels",
+        ),
+        (
+            lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], reference_texts=["a"], reference_labels=[]),
+            "1 reference_texts and 0 labels",
+        ),
+        (
+            lambda: bs.disable(model, tokenizer, TEXTS[:1], [0], mode="resample"),
+            "only 0 of the 1 reference examples differ",
+        ),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 2, 7]), "is not a class of the model"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], ["hats"]), "Unknown plan 'hats'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], level=2), "settings.level is 2"),

@@ -16,9 +16,11 @@ from bertsecrets.ablation.partial_passes import (
     mean_over_real,
     mean_values,
     repeat_rows,
+    wide,
 )
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.donors import DonatedOutputs
+from bertsecrets.attention.override import MODES_OF_CONSTANTS, HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
 
@@ -41,22 +43,23 @@ class Engine:
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
         plan: A plan for a model of this size.
-        means_LHd: For mode ``mean``, from :func:`bertsecrets.attention.override.mean_head_outputs`.
+        constants_LHd: For modes ``mean`` and ``optimal``, see :func:`bertsecrets.attention.override.override`.
         max_tokens: Limit on the tokens (rows times length) in one pass through a layer; None for the device's
             default. Halved, with a warning, when memory runs out.
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
-            or ``means_LHd`` is missing or of another shape.
+            or ``constants_LHd`` is missing or of another shape.
     """
 
     def __init__(
-        self, model: nn.Module, plan: Plan, *, means_LHd: Tensor | None = None, max_tokens: int | None = None
+        self, model: nn.Module, plan: Plan, *, constants_LHd: Tensor | None = None, max_tokens: int | None = None
     ) -> None:
         self.encoder = describe(model)
         self.plan = plan
-        self.means_LHd = means_LHd
-        _check(self.encoder, plan, means_LHd)
+        self.pass_type: type[EnginePass] = EnginePass
+        self.constants_LHd = constants_LHd
+        _check(self.encoder, plan, constants_LHd)
         self.device = next(self.encoder.base.parameters()).device
         if max_tokens is None:
             max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
@@ -74,33 +77,60 @@ class Engine:
             for variant in plan.variants
         ]
 
-    @torch.no_grad()
     def run(
-        self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None = None
+        self,
+        inputs: Mapping[str, Tensor],
+        progress: Callable[[int], object] | None = None,
+        donors: Sequence[Mapping[str, Tensor]] = (),
+        gradients: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Logits of the unedited model, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
 
-        The model runs in evaluation mode and then returns to its former mode; no random number is drawn.
+        The model runs in evaluation mode and then returns to its former mode; no random number is drawn. In mode
+        ``resample`` a variant's logits are their mean over the draws.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
             progress: Called with the number of variants newly finished for the whole batch.
+            donors: For mode ``resample``: for each draw the keyword arguments of the model with one other example for each
+                example of the batch.
+            gradients: Whether gradients flow from the logits to ``constants_LHd``; activations are kept for them.
+
+        Raises:
+            UserError: If mode ``resample`` has no donors, or memory runs out on a single variant.
         """
         network = self.encoder.model
         training = network.training
+        if self.plan.mode == "resample" and not donors:
+            raise UserError(
+                "Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors."
+            )
         network.eval()
         try:
-            if not self.shares:
-                return self._one_by_one(inputs, progress)
-            while True:
-                try:
-                    return _Pass(self, inputs).run(progress)
-                except RuntimeError as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    self._halve(inputs, error)
+            with torch.set_grad_enabled(gradients):
+                if self.plan.mode != "resample":
+                    return self._draw(inputs, None, progress)
+                counted = _DrawsCounted(len(donors), progress)
+                draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
+                return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
         finally:
             network.train(training)
+
+    def _draw(
+        self,
+        inputs: Mapping[str, Tensor],
+        donors: Mapping[str, Tensor] | None,
+        progress: Callable[[int], object] | None,
+    ) -> tuple[Tensor, Tensor]:
+        if not self.shares:
+            return self._one_by_one(inputs, donors, progress)
+        while True:
+            try:
+                return self.pass_type(self, inputs, donors).run(progress)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._halve(inputs, error)
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
@@ -116,21 +146,55 @@ class Engine:
         _log.warning(f"Memory ran out; continuing with at most {self.max_tokens} tokens of variants at once.")
 
     def _one_by_one(
-        self, inputs: Mapping[str, Tensor], progress: Callable[[int], object] | None
+        self,
+        inputs: Mapping[str, Tensor],
+        donors: Mapping[str, Tensor] | None,
+        progress: Callable[[int], object] | None,
     ) -> tuple[Tensor, Tensor]:
         network = self.encoder.model
         clean_BC: Tensor = network(**inputs).logits
         logits = []
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
-            with override(network, edits, self.means_LHd):
-                logits.append(_wide(network(**inputs).logits))
+            with override(network, edits, self.constants_LHd, donors=donors):
+                logits.append(wide(network(**inputs).logits))
             if progress is not None:
                 progress(1)
-        return _wide(clean_BC), torch.stack(logits, 1)
+        return wide(clean_BC), torch.stack(logits, 1)
+
+    def replaced(
+        self,
+        layer: int,
+        output_RSD: Tensor,
+        value_RHd: Tensor,
+        edited_R1H1: Tensor,
+        donated_RSHd: Tensor | None = None,
+    ) -> Tensor:
+        """The heads' outputs ``[R, S, H * d]`` with the edited ones replaced as the plan's mode says.
+
+        Args:
+            layer: The layer of the heads.
+            output_RSD: Their outputs, concatenated.
+            value_RHd: Mean value of each head over the real tokens, for mode ``uniform``.
+            edited_R1H1: Which heads to replace, bool.
+            donated_RSHd: Outputs of the donors, for mode ``resample``.
+        """
+        output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
+        if self.plan.mode == "zero":
+            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
+            return zeroed_RSHd.flatten(2)
+        if self.plan.mode in MODES_OF_CONSTANTS:
+            assert self.constants_LHd is not None
+            new_RSHd = self.constants_LHd[layer].to(output_RSD)[None, None]
+        elif self.plan.mode == "resample":
+            assert donated_RSHd is not None
+            new_RSHd = donated_RSHd.to(output_RSD.dtype)
+        else:
+            new_RSHd = value_RHd.to(output_RSD.dtype)[:, None]
+        return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
 
 
-def _check(encoder: Encoder, plan: Plan, means_LHd: Tensor | None) -> None:
+def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
         raise UserError(
             f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has {encoder.num_layers} "
@@ -147,29 +211,36 @@ def _check(encoder: Encoder, plan: Plan, means_LHd: Tensor | None) -> None:
         "SequenceClassification"
     ):
         raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
-    if plan.mode == "mean":
-        expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
-        if means_LHd is None:
-            raise UserError("Mode 'mean' needs the heads' mean outputs; compute them with mean_head_outputs.")
-        if list(means_LHd.shape) != expected:
-            raise UserError(
-                f"The heads' mean outputs have shape {list(means_LHd.shape)}; this model needs {expected}: compute "
-                "them with this model on this task."
-            )
+    if plan.mode in MODES_OF_CONSTANTS:
+        check_constants(encoder, plan.mode, constants_LHd)
 
 
-def _wide(logits_BC: Tensor) -> Tensor:
-    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+class _DrawsCounted:
+    """Report a variant once it is finished in every draw."""
+
+    def __init__(self, draws: int, progress: Callable[[int], object] | None) -> None:
+        self.draws, self.progress = draws, progress
+        self.finished = self.reported = 0
+
+    def advance(self, variants: int) -> None:
+        """Add variants that are finished in one more draw."""
+        self.finished += variants
+        due = self.finished // self.draws
+        if self.progress is not None and due > self.reported:
+            self.progress(due - self.reported)
+            self.reported = due
 
 
-class _Pass:
+class EnginePass:
     """One pass of a batch through the layers, with all variants.
 
     A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node by
     node (R = nodes times examples).
     """
 
-    def __init__(self, engine: Engine, inputs: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, engine: Engine, inputs: Mapping[str, Tensor], donors: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.engine = engine
         self.encoder = engine.encoder
         family = engine.encoder.family
@@ -177,6 +248,10 @@ class _Pass:
         self.family = family
         self.real_BS = inputs["attention_mask"].bool()
         self.clean_BC, self.layers = clean_pass(engine.encoder, inputs)
+        self.donated_LBSD: list[Tensor] = []
+        if donors is not None:
+            donated = DonatedOutputs(engine.encoder, donors)
+            self.donated_LBSD = [donated.at(layer, self.real_BS) for layer in range(engine.encoder.num_layers)]
         self.first_only = family.first_token_decides(engine.encoder.model)
         self.logits_BVC = torch.empty(
             len(self.real_BS),
@@ -202,7 +277,7 @@ class _Pass:
                 due = len(self.engine.plan.variants) * (index + 1) // len(starts)
                 progress(due - finished)
                 finished = due
-        return _wide(self.clean_BC), self.logits_BVC
+        return wide(self.clean_BC), self.logits_BVC
 
     def _from_clean(self) -> None:
         """Branch every variant off the clean pass at the first layer in which it disables a head."""
@@ -236,9 +311,9 @@ class _Pass:
                 sources = [tensor[rows_R] for tensor in (hidden_RSD, output_RSD, value_RHd)]
             replaced_RSD = self._replace(layer, sources[1], sources[2], kept)
             next_RSD = self.family.after_heads(self.encoder.layers[layer], replaced_RSD, sources[0])
-            self._descend(layer + 1, next_RSD, kept)
+            self.descend(layer + 1, next_RSD, kept)
 
-    def _descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+    def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         """Compute the logits of nodes from the input of a layer."""
         last = self.encoder.num_layers - 1
         while layer <= last:
@@ -252,9 +327,9 @@ class _Pass:
             if not nodes:
                 return
             layer += 1
-        self._classify(hidden_RSD, nodes)
+        self.classify(hidden_RSD, nodes)
 
-    def _classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
+    def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
         logits_NBC = self.family.classify(self.encoder.model, hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
@@ -305,7 +380,9 @@ class _Pass:
         """Run the last layer for the first token only; return its output and the nodes that did not branch off."""
         heads = self.encoder.num_heads
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)
-        output_R1D = first_token_output(linears, hidden_RSD, real_RS, heads)
+        output_R1D = first_token_output(
+            linears, hidden_RSD, real_RS, heads, self.family.first_token_bias(self.layers[layer].arguments)
+        )
         first_R1D = hidden_RSD[:, :1]
         if any(edits for node in nodes for edits in self._by_edits(node, layer)):
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
@@ -331,16 +408,11 @@ class _Pass:
             edited_NH[index, list(self.engine.edits_VL[node[0]][layer])] = True
         examples = self.last - self.first
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
-        output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
-        if self.engine.plan.mode == "zero":
-            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
-            return zeroed_RSHd.flatten(2)
-        if self.engine.plan.mode == "mean":
-            assert self.engine.means_LHd is not None
-            new_R1Hd = self.engine.means_LHd[layer].to(output_RSD)[None, None]
-        else:
-            new_R1Hd = value_RHd.to(output_RSD.dtype)[:, None]
-        return torch.where(edited_R1H1, new_R1Hd, output_RSHd).flatten(2)
+        donated_RSHd = None
+        if self.donated_LBSD:
+            new_BSD = self.donated_LBSD[layer][self.first : self.last, : output_RSD.shape[1]]
+            donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
+        return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
 
     @contextmanager
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:

@@ -92,13 +92,31 @@ def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> A
     return value
 
 
+def pick_rows(value: Any, batch: int, row_R: Tensor) -> Any:
+    """A layer's argument for chosen rows of the batch."""
+    if isinstance(value, Tensor):
+        return value[row_R] if value.dim() and value.shape[0] == batch else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(pick_rows(part, batch, row_R) for part in value)
+    return value
+
+
+def wide(logits_BC: Tensor) -> Tensor:
+    """Logits in float32 or wider."""
+    return logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error means that memory ran out, on any device."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def first_token_output(
-    linears: tuple[nn.Linear, nn.Linear, nn.Linear], hidden_RSD: Tensor, real_RS: Tensor, num_heads: int
+    linears: tuple[nn.Linear, nn.Linear, nn.Linear],
+    hidden_RSD: Tensor,
+    real_RS: Tensor,
+    num_heads: int,
+    bias_1HS: Tensor | None = None,
 ) -> Tensor:
     """Output of the heads for the first token only, ``[R, 1, H * d]``.
 
@@ -111,6 +129,7 @@ def first_token_output(
         hidden_RSD: The layer's input.
         real_RS: Which tokens are real.
         num_heads: Heads of the layer.
+        bias_1HS: Added to the scores of the first token.
     """
     query, key, value = linears
     query_RHd = query(hidden_RSD[:, 0]).unflatten(-1, (num_heads, -1))
@@ -119,6 +138,8 @@ def first_token_output(
     # The bias of the keys adds the same number to all scores of a row, which does not change the softmax.
     back_RHD = torch.matmul(query_RHd.transpose(0, 1), key_HdD).transpose(0, 1)
     scores_RHS = torch.matmul(back_RHD, hidden_RSD.transpose(1, 2)) * scaling
+    if bias_1HS is not None:
+        scores_RHS = scores_RHS + bias_1HS
     scores_RHS = scores_RHS.masked_fill(~real_RS[:, None, :], torch.finfo(scores_RHS.dtype).min)
     attention_RHS = torch.softmax(scores_RHS, dim=-1)
     return (

@@ -12,7 +12,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import head_code
 
-MODES = ("uniform", "zero", "mean")
+MODES = ("uniform", "zero", "mean", "resample", "optimal")
 KINDS = ("head", "layer", "group", "group_but_one", "all_but_one", "cumulative", "random")
 
 Head = tuple[int, int]
@@ -43,8 +43,9 @@ class Plan:
     """Variants of a model of ``num_layers`` times ``num_heads`` heads, all disabled in one mode.
 
     Modes are those of :class:`bertsecrets.attention.override.HeadEdit`: ``uniform`` (every real token gets 1/L,
-    Kovaleva et al. 2019, section 4.6), ``zero`` (the head's output is zero, Michel et al. 2019) and ``mean`` (its mean
-    output over a reference set).
+    Kovaleva et al. 2019, section 4.6), ``zero`` (the head's output is zero, Michel et al. 2019), ``mean`` (its mean
+    output over a reference set), ``resample`` (its output on another example) and ``optimal`` (the vector with the least
+    loss, Li and Janson 2024).
 
     Raises:
         UserError: If the plan is empty, the mode is unknown, a head is out of range or twice in one variant, or two

@@ -19,7 +19,8 @@ class AblationSettings(Settings):
     """The ``ablation`` section of the configuration.
 
     Args:
-        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019) or ``mean``.
+        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample`` or ``optimal`` (Li
+            and Janson 2024).
         layer: Layer or layers to which plans ``heads``, ``layers`` and ``all_but_one`` are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
@@ -28,7 +29,10 @@ class AblationSettings(Settings):
         group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number of
             controls of each combination of layers: 19 are needed to call a group redundant.
         similarity_examples: Number of examples to compute the similarity of maps from.
-        reference_examples: Number of training examples to compute the means of mode ``mean`` from.
+        reference_examples: Number of training examples from which modes ``mean`` and ``optimal`` compute a head's output and
+            mode ``resample`` draws.
+        draws: Number of other examples that mode ``resample`` draws for each example.
+        optimal_steps: Steps of the fit of mode ``optimal``.
         evaluation: Evaluation set; None for the task's first.
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
@@ -37,10 +41,12 @@ class AblationSettings(Settings):
         level: Level of the confidence intervals.
         false_discovery_rate: False discovery rate of significant effects, and of dispensable variants.
         resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
-        seed: Seed of both, and of the random groups.
+        seed: Seed of both, of the random groups, of the draws and of the fit.
     """
 
-    mode: Literal["uniform", "zero", "mean"] = Field(default="uniform", description="uniform, zero or mean")
+    mode: Literal["uniform", "zero", "mean", "resample", "optimal"] = Field(
+        default="uniform", description="uniform, zero, mean, resample or optimal"
+    )
     layer: _Layer | Annotated[list[_Layer], Field(min_length=1)] | None = Field(
         default=None, description="a layer, a list of layers, or null for all"
     )
@@ -54,6 +60,8 @@ class AblationSettings(Settings):
     group_count: int = Field(default=20, ge=1, description=_COUNT)
     similarity_examples: int = Field(default=64, ge=1, description=_COUNT)
     reference_examples: int = Field(default=512, ge=1, description=_COUNT)
+    draws: int = Field(default=4, ge=1, description=_COUNT)
+    optimal_steps: int = Field(default=100, ge=1, description=_COUNT)
     evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
     max_examples: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for all")
     max_tokens: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for what suits the device")

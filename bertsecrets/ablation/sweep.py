@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 
@@ -18,7 +19,7 @@ def sweep(
     plan: Plan,
     batches: Iterable[Batch],
     *,
-    means_LHd: Tensor | None = None,
+    replacements: Replacements | None = None,
     max_tokens: int | None = None,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     parts: Parts | None = None,
@@ -30,7 +31,7 @@ def sweep(
         model: Any module that holds a transformers encoder with a sequence classification head.
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
-        means_LHd: The heads' mean outputs, for mode ``mean``.
+        replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
         max_tokens: Limit on tokens, see :class:`Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
         parts: Where finished batches are saved, and loaded instead of running them again.
@@ -39,7 +40,8 @@ def sweep(
     Raises:
         UserError: If an example has no label, or the plan and the model do not fit.
     """
-    engine = Engine(model, plan, means_LHd=means_LHd, max_tokens=max_tokens)
+    replacements = replacements or Replacements()
+    engine = Engine(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
     collected = Collected(plan).to(engine.device)
     for on_host in batches:
         batch = on_host.to(engine.device)
@@ -48,8 +50,9 @@ def sweep(
         logits = None if parts is None else parts.load(batch)
         if logits is None:
             advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
+            donors = () if replacements.donors is None else replacements.donors.of(on_host)
             with context():
-                logits = engine.run(batch.inputs(), advance)
+                logits = engine.run(batch.inputs(), advance, [donor.to(engine.device).inputs() for donor in donors])
             if parts is not None:
                 parts.save(batch, *logits)
         elif progress is not None:

@@ -12,13 +12,17 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
 
-Mode = Literal["uniform", "zero", "mean", "identity", "redirect", "cut"]
+Mode = Literal["uniform", "zero", "mean", "optimal", "resample", "identity", "redirect", "cut"]
 MODES: tuple[str, ...] = get_args(Mode)
+MODES_OF_CONSTANTS = ("mean", "optimal")
+"""The modes that put one vector in the place of a head's output at every token."""
+
 _MODES_OF_MAPS = ("redirect", "cut")
 _MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_MAPS)
 
@@ -32,6 +36,9 @@ class HeadEdit:
             et al. 2019, section 4.6).
         ``zero``: the head's output is zero (Michel et al. 2019, section 3).
         ``mean``: the head's output is its mean over the real tokens of a reference set.
+        ``optimal``: the head's output is one vector, that with the least loss (Li and Janson 2024).
+        ``resample``: the head's output is that on another example, see
+            :class:`~bertsecrets.attention.donors.DonatedOutputs`.
         ``identity``: every token attends only to itself.
         ``redirect``: nothing is attended to at the tokens of ``away_from``; the remaining weights of a row are scaled to
             sum to one. The output is zero in a row that attends to nothing else.
@@ -43,12 +50,22 @@ class HeadEdit:
     mode: Mode = "zero"
 
 
+@dataclass(frozen=True)
+class Source:
+    """What some modes take the replacements from, see :func:`override`."""
+
+    constants_LHd: Tensor | None
+    away_from: tuple[int, ...]
+    donated: DonatedOutputs | None
+
+
 @contextmanager
 def override(
     model: nn.Module,
     edits: Iterable[HeadEdit],
-    means_LHd: Tensor | None = None,
+    constants_LHd: Tensor | None = None,
     away_from: Sequence[int] = (),
+    donors: Mapping[str, Tensor] | None = None,
 ) -> Iterator[None]:
     """Replace the heads named by ``edits`` in every forward pass while open.
 
@@ -58,26 +75,41 @@ def override(
     Args:
         model: Any module that contains a transformers encoder.
         edits: At most one per head.
-        means_LHd: Mean output of every head, from :func:`mean_head_outputs`; needed by mode ``mean``.
+        constants_LHd: A vector for every head, from :func:`mean_head_outputs` or
+            :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean`` and ``optimal``.
         away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect`` and ``cut``.
+        donors: Keyword arguments of the model with one other example for each example of the batches to come; needed by
+            mode ``resample``, for which they run once, when the context opens.
 
     Raises:
-        UserError: If a layer, head or mode does not exist, a head is named twice, ``means_LHd`` is missing or has
-            the wrong shape, ``away_from`` is missing, or gradient checkpointing would recompute shared layers.
+        UserError: If a layer, head or mode does not exist, a head is named twice, ``constants_LHd`` is missing or has
+            the wrong shape, ``away_from`` or ``donors`` is missing, or gradient checkpointing would recompute shared layers.
     """
     encoder = describe(model)
-    edits_of = _by_layer(encoder, list(edits), means_LHd, away_from)
+    edits_of = _by_layer(encoder, list(edits), constants_LHd, away_from, donors)
     if not edits_of:
         yield
         return
+    resamples = any(edit.mode == "resample" for edits in edits_of.values() for edit in edits)
+    source = Source(
+        constants_LHd, tuple(away_from), DonatedOutputs(encoder, donors) if resamples and donors is not None else None
+    )
     replacing = _inside_attention if encoder.family is None else _before_projection
-    with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, means_LHd, tuple(away_from)):
+    with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, source):
         yield
 
 
-@torch.no_grad()
 def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
     """Mean over all real tokens of each head's output, ``[layers, heads, head width]`` float64, for mode ``mean``.
+
+    Args and errors as :func:`mean_and_spread`.
+    """
+    return mean_and_spread(model, batches)[0]
+
+
+@torch.no_grad()
+def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over all real tokens of each head's output, ``[layers, heads, head width]`` float64.
 
     Args:
         model: Any module that contains a transformers encoder, in evaluation mode.
@@ -91,11 +123,12 @@ def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
         raise UserError("Mean head outputs of a model in training mode would include dropout; call model.eval() first.")
     if encoder.family is None:
         raise UserError(
-            f"Mode 'mean' needs an adapter, and model type '{encoder.base.config.model_type}' has none; "
+            f"Modes 'mean' and 'optimal' need an adapter, and model type '{encoder.base.config.model_type}' has none; "
             "use another mode or add an adapter in bertsecrets/models/families."
         )
     device = next(encoder.base.parameters()).device
     total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
+    squares_LHd = torch.zeros_like(total_LHd)
     count = 0
     with follow(encoder) as forward_pass, ExitStack() as stack:
         for site in encoder.distinct_sites:
@@ -105,8 +138,9 @@ def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
                 forward_pass.finish_call(module)
                 if layer is not None:
                     output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
-                    real_BS = forward_pass.real_BS(args[0].shape[0], args[0].shape[1], args[0].device)
-                    total_LHd[layer] += output_BSHd[real_BS].sum(0)
+                    output_NHd = output_BSHd[forward_pass.real_BS(args[0].shape[0], args[0].shape[1], args[0].device)]
+                    total_LHd[layer] += output_NHd.sum(0)
+                    squares_LHd[layer] += output_NHd.square().sum(0)
 
             assert site.projection is not None
             stack.callback(site.projection.register_forward_pre_hook(add).remove)
@@ -115,12 +149,17 @@ def mean_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]])
             encoder.model(**inputs)
             count += int(inputs["attention_mask"].sum())
     if count == 0:
-        raise UserError("The reference set is empty; mode 'mean' needs at least one example.")
-    return total_LHd / count
+        raise UserError("The reference set is empty; modes 'mean' and 'optimal' need at least one example.")
+    mean_LHd = total_LHd / count
+    return mean_LHd, (squares_LHd / count - mean_LHd.square()).clamp(min=0).sqrt()
 
 
 def _by_layer(
-    encoder: Encoder, edits: Sequence[HeadEdit], means_LHd: Tensor | None, away_from: Sequence[int]
+    encoder: Encoder,
+    edits: Sequence[HeadEdit],
+    constants_LHd: Tensor | None,
+    away_from: Sequence[int],
+    donors: Mapping[str, Tensor] | None,
 ) -> dict[int, list[HeadEdit]]:
     """The edits of each layer; raises UserError for an edit that is not valid."""
     edits_of: dict[int, list[HeadEdit]] = {}
@@ -136,12 +175,11 @@ def _by_layer(
             raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit per head.")
         seen.add((edit.layer, edit.head))
         edits_of.setdefault(edit.layer, []).append(edit)
-    if any(edit.mode == "mean" for edit in edits):
-        expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
-        if means_LHd is None:
-            raise UserError("Mode 'mean' needs the heads' mean outputs; compute them with mean_head_outputs.")
-        if list(means_LHd.shape) != expected:
-            raise UserError(f"The heads' mean outputs have shape {list(means_LHd.shape)}; expected {expected}.")
+    for mode in MODES_OF_CONSTANTS:
+        if any(edit.mode == mode for edit in edits):
+            check_constants(encoder, mode, constants_LHd)
+    if any(edit.mode == "resample" for edit in edits) and donors is None:
+        raise UserError("Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors.")
     if any(edit.mode in _MODES_OF_MAPS for edit in edits) and not away_from:
         raise UserError(
             "Modes 'redirect' and 'cut' need the tokens to turn attention away from; pass their ids as away_from, e.g. "
@@ -157,12 +195,27 @@ def _by_layer(
     return edits_of
 
 
+def check_constants(encoder: Encoder, mode: str, constants_LHd: Tensor | None) -> None:
+    """Raise UserError if a mode of constants has none, or of another shape."""
+    expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
+    if constants_LHd is None:
+        raise UserError(
+            f"Mode '{mode}' needs the heads' {mode} outputs, one vector for each head; compute them with "
+            f"{mode}_head_outputs."
+        )
+    if list(constants_LHd.shape) != expected:
+        raise UserError(
+            f"The heads' {mode} outputs have shape {list(constants_LHd.shape)}; this model needs {expected}: compute them "
+            "with this model on this task."
+        )
+
+
 def _replaced(
     output_BSHd: Tensor,
     values_BSHd: Tensor | None,
     real_BS: Tensor,
     edits: Sequence[HeadEdit],
-    means_LHd: Tensor | None,
+    source: Source,
     map_of: Callable[[int], Tensor] | None = None,
     barred_BS: Tensor | None = None,
 ) -> Tensor:
@@ -172,7 +225,7 @@ def _replaced(
         output_BSHd, values_BSHd: The heads' outputs and values; values only for the modes that need them.
         real_BS: Which tokens are not padding.
         edits: Edits of one layer.
-        means_LHd: For mode ``mean``.
+        source: Where the replacements come from.
         map_of: For modes ``redirect`` and ``cut``: a head's map, ``[B, Q, K]``.
         barred_BS: For the same modes: which tokens receive no attention.
     """
@@ -180,9 +233,13 @@ def _replaced(
     for edit in edits:
         if edit.mode == "zero":
             result_BSHd[:, :, edit.head] = 0
-        elif edit.mode == "mean":
-            assert means_LHd is not None
-            result_BSHd[:, :, edit.head] = means_LHd[edit.layer, edit.head].to(output_BSHd)
+        elif edit.mode in MODES_OF_CONSTANTS:
+            assert source.constants_LHd is not None
+            result_BSHd[:, :, edit.head] = source.constants_LHd[edit.layer, edit.head].to(output_BSHd)
+        elif edit.mode == "resample":
+            assert source.donated is not None
+            donated_BSHd = source.donated.at(edit.layer, real_BS).unflatten(-1, output_BSHd.shape[2:])
+            result_BSHd[:, :, edit.head] = donated_BSHd[:, :, edit.head].to(output_BSHd.dtype)
         elif edit.mode == "identity":
             assert values_BSHd is not None
             result_BSHd[:, :, edit.head] = values_BSHd[:, :, edit.head].to(output_BSHd.dtype)
@@ -211,8 +268,7 @@ def _before_projection(
     encoder: Encoder,
     forward_pass: ForwardPass,
     edits_of: dict[int, list[HeadEdit]],
-    means_LHd: Tensor | None,
-    away_from: tuple[int, ...],
+    source: Source,
 ) -> Iterator[None]:
     family = encoder.family
     assert family is not None
@@ -249,9 +305,9 @@ def _before_projection(
                     None if projected_BSD is None else family.values(site, projected_BSD, encoder.num_heads),
                     forward_pass.real_BS(output_BSD.shape[0], output_BSD.shape[1], output_BSD.device),
                     edits_of[layer],
-                    means_LHd,
+                    source,
                     map_of,
-                    forward_pass.is_token_BS(away_from, output_BSD.device) if map_of is not None else None,
+                    forward_pass.is_token_BS(source.away_from, output_BSD.device) if map_of is not None else None,
                 )
                 return (result_BSHd.flatten(2), *args[1:])
 
@@ -294,8 +350,7 @@ def _inside_attention(
     encoder: Encoder,
     forward_pass: ForwardPass,
     edits_of: dict[int, list[HeadEdit]],
-    means_LHd: Tensor | None,
-    away_from: tuple[int, ...],
+    source: Source,
 ) -> Iterator[None]:
     """The generic path: replace heads in the output of the attention function, where they are separate."""
 
@@ -310,9 +365,9 @@ def _inside_attention(
             call.value_BHKd.transpose(1, 2),
             forward_pass.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
             edits_of[layer],
-            means_LHd,
+            source,
             partial(_map_of_head, call),
-            forward_pass.is_token_BS(away_from, output_BSHd.device) if away_from else None,
+            forward_pass.is_token_BS(source.away_from, output_BSHd.device) if source.away_from else None,
         )
 
     with listening(encoder, listen):

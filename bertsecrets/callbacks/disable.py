@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytorch_lightning as pl
 from pydantic import Field
 from pytorch_lightning.loggers import WandbLogger
-from torch import Tensor, nn
+from torch import nn
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
@@ -26,12 +26,13 @@ from bertsecrets.ablation.plan import (
     random_groups,
     read_groups,
 )
+from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
-from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
@@ -112,6 +113,8 @@ class DisableHeads(pl.Callback):
                     f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "
                     "choose a labelled task."
                 )
+            if self.settings.mode == "optimal":
+                data.labels(TRAIN)
         encoder = describe(pl_module.model)
         if "similar_groups" in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
@@ -148,18 +151,18 @@ class DisableHeads(pl.Callback):
         loader = data.evaluation_loader(
             data.check_evaluation(self.settings.evaluation), max_examples=self.settings.max_examples
         )
-        self._parts = None
+        self._parts, identity = None, ""
         if stage_of(trainer) == CHECKPOINT:
-            self._parts = Parts(
-                self.run.folder / "ablation" / "parts", fingerprint(model, plan, [trainer.precision, data.task.name])
-            )
+            identity = fingerprint(model, plan, [trainer.precision, data.task.name, *self._replacing()])
+            self._parts = Parts(self.run.folder / "ablation" / "parts", identity)
+        replacements = self._replacements(trainer, data, model, plan, identity)
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
         with progress_over(total, "disabling", visible=shows_progress(trainer), unit="variant·example") as advance:
             outcomes = sweep(
                 model,
                 plan,
                 loader,
-                means_LHd=self._means(trainer, data, model, context),
+                replacements=replacements,
                 max_tokens=self.settings.max_tokens,
                 context=context,
                 parts=self._parts,
@@ -240,21 +243,29 @@ class DisableHeads(pl.Callback):
             )
         return with_controls(similar, encoder.num_heads, self.settings.group_count, self.settings.seed)
 
-    def _means(
-        self, trainer: pl.Trainer, data: TaskData, model: nn.Module, context: Callable[[], Any]
-    ) -> Tensor | None:
-        if self.settings.mode != "mean":
-            return None
-        network = describe(model).model
-        training = network.training
-        network.eval()
-        try:
-            batches = data.training_sample(self.settings.reference_examples)
-            with context():
-                device = next(network.parameters()).device
-                return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
-        finally:
-            network.train(training)
+    def _replacements(
+        self, trainer: pl.Trainer, data: TaskData, model: nn.Module, plan: Plan, identity: str
+    ) -> Replacements:
+        return prepare(
+            model,
+            plan,
+            self.settings,
+            data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)),
+            lambda: training_reference(data, self.settings.reference_examples),
+            batch_size=data.config.eval_batch_size,
+            context=trainer.precision_plugin.forward_context,
+            progress=shows_progress(trainer),
+            # A sweep during training has another model each time.
+            saved=self.run.folder / "ablation" / "optimal.safetensors" if identity else None,
+            fingerprint=identity,
+        )
+
+    def _replacing(self) -> list[int]:
+        """The settings that the replacements of the mode depend on."""
+        names = {"resample": ["draws", "seed"], "optimal": ["optimal_steps", "seed"], "mean": []}
+        if self.settings.mode not in names:
+            return []
+        return [getattr(self.settings, name) for name in ["reference_examples", *names[self.settings.mode]]]
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}

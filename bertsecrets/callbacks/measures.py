@@ -9,21 +9,22 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
 
+from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Feed, Measure, Need
+from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.figures.heatmap import heatmap
@@ -198,7 +199,7 @@ class MeasureHeads(pl.Callback):
             Paired(measure, other)
             for other in others
             for measure in measures
-            if not measure.needs & {Need.REFERENCE, Need.GRADIENT}
+            if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES}
         ]
         grids: dict[str, HeadGrid] = {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}
@@ -215,6 +216,7 @@ class MeasureHeads(pl.Callback):
                     references=references,
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,
+                    means_LHd=self._means(trainer, model, group),
                 )
             grids.update((grid.measure, grid) for grid in taken[: len(group)])
         tables = [self.run.rows(grid, stage, step) for grid in grids.values()]
@@ -226,6 +228,23 @@ class MeasureHeads(pl.Callback):
         for measure in measures:
             self._keep_extras(measure, grids[measure.name], model, pairs)
         return [grids[measure.name] for measure in measures]
+
+    def _means(self, trainer: pl.Trainer, model: nn.Module, measures: Sequence[Measure]) -> Tensor | None:
+        """The heads' mean outputs over training examples, if a measure needs them."""
+        count = max(
+            (measure.reference_examples for measure in measures if isinstance(measure, OutputMeasure)), default=0
+        )
+        if not count:
+            return None
+        network = unwrap(model)
+        device, training = next(network.parameters()).device, network.training
+        network.eval()
+        try:
+            with trainer.precision_plugin.forward_context():
+                batches = _data(trainer).training_sample(count)
+                return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
+        finally:
+            network.train(training)
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
         own = measure.record(grid, model)

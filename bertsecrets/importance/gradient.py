@@ -56,8 +56,14 @@ class GradientImportance(TokenClasses, GradientMeasure):
     title = "Gradient importance of attention"
     reads_task = True
     columns = (
-        *(Column(GRADIENT + name, f"gradient, {label}", _GRADIENT) for name, label in _LABELS.items()),
-        *(Column(PRODUCT + name, f"attention × gradient, {label}", _PRODUCT) for name, label in _LABELS.items()),
+        *(
+            Column(GRADIENT + name, f"gradient, {label}", _GRADIENT, keep="high" if name == ALL else None)
+            for name, label in _LABELS.items()
+        ),
+        *(
+            Column(PRODUCT + name, f"attention × gradient, {label}", _PRODUCT, keep="high" if name == ALL else None)
+            for name, label in _LABELS.items()
+        ),
         *(
             Column(name + MINUS_OTHER, f"gradient, {label} minus other tokens", f"difference of {_GRADIENT}")
             for name, label in _SPECIAL.items()

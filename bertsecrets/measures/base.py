@@ -1,6 +1,7 @@
 """Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, ClassVar
@@ -32,6 +33,7 @@ class Need(Enum):
     REFERENCE = "reference"
     ANNOTATION = "annotation"
     GRADIENT = "gradient"
+    VALUES = "values"
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,11 @@ class Measure(Experiment, Metric):
             UserError: If ``per_example`` does not return one number for each example, head and averaged column.
         """
         values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK)
-        self._check(values_BHC, attention_BHQK, "per_example")
+        self._check(values_BHC, attention_BHQK.shape[:2], "per_example")
         self._add(layer, batch, values_BHC)
 
-    def _check(self, values_BHC: Tensor, attention_BHQK: Tensor, method: str) -> None:
-        expected = (*attention_BHQK.shape[:2], len(self.averaged))
+    def _check(self, values_BHC: Tensor, size: Sequence[int], method: str) -> None:
+        expected = (*size, len(self.averaged))
         if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
             shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
             raise UserError(
@@ -201,11 +203,11 @@ class Measure(Experiment, Metric):
         self.added = None
 
 
-class GradientMeasure(Measure):
-    """A measure of the maps and of the task loss's gradients with respect to them.
+class LossMeasure(Measure):
+    """A measure that needs gradients of the task loss.
 
-    A subclass implements ``per_example_gradient`` instead of ``per_example``. Tasks without labels have no loss. Such a
-    measure is not compared with other models: the task head of a model before its fine-tuning is untrained.
+    Tasks without labels have no loss. Such a measure is not compared with other models: the task head of a model before its
+    fine-tuning is untrained.
     """
 
     needs = frozenset({Need.GRADIENT})
@@ -217,6 +219,13 @@ class GradientMeasure(Measure):
             f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
         )
 
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
+
+
+class GradientMeasure(LossMeasure):
+    """A measure of the maps and of the task loss's gradients with respect to them: implement ``per_example_gradient``."""
+
     @abstractmethod
     def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
         """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
@@ -227,9 +236,6 @@ class GradientMeasure(Measure):
             batch: The batch.
         """
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
-
     def update(  # type: ignore[override]
         self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch
     ) -> None:
@@ -239,5 +245,81 @@ class GradientMeasure(Measure):
             UserError: If ``per_example_gradient`` does not return one number for each example, head and averaged column.
         """
         values_BHC = self.per_example_gradient(attention_BHQK, gradient_BHQK, batch)
-        self._check(values_BHC, attention_BHQK, "per_example_gradient")
+        self._check(values_BHC, attention_BHQK.shape[:2], "per_example_gradient")
+        self._add(layer, batch, values_BHC)
+
+
+class OutputMeasure(LossMeasure):
+    """A measure of the heads' outputs and of the task loss's gradients with respect to them.
+
+    A subclass implements ``per_example_output``, which is called for every gate of ``gates``; an example's numbers are the
+    weighted sum over the gates.
+    """
+
+    gates: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
+    """Pairs of a gate by which the pass multiplies every head's output and the weight of its numbers."""
+    reference_examples: int = 0
+    """Training examples over which the heads' mean outputs are taken; 0 if they are not needed."""
+
+    @abstractmethod
+    def per_example_output(
+        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
+    ) -> Tensor:
+        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
+
+        Args:
+            output_BSHd: The heads' outputs before the gate, also of padding.
+            gradient_BSHd: The gradient of each example's own loss with respect to the outputs after the gate.
+            value_BSHd: The values that attention averages.
+            batch: The batch.
+            mean_Hd: The heads' mean outputs; None if not given.
+        """
+
+    def add_losses(self, gate: float, loss_B: Tensor) -> None:
+        """Take note of each example's loss in the pass of one gate."""
+
+    def update(self, layer: int, values_BHC: Tensor, batch: Batch) -> None:  # type: ignore[override]
+        """Add one layer's numbers of one batch.
+
+        Raises:
+            UserError: If there is not one number for each example, head and averaged column.
+        """
+        self._check(values_BHC, (batch.size, self.total_LHC.shape[1]), "per_example_output")
+        self._add(layer, batch, values_BHC)
+
+
+class ValueMeasure(Measure):
+    """A measure of the maps and of the values that they average: implement ``per_example_values``.
+
+    Such a measure is not compared with other models.
+    """
+
+    needs = frozenset({Need.VALUES})
+
+    @abstractmethod
+    def per_example_values(
+        self, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
+    ) -> Tensor:
+        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
+
+        Args:
+            attention_BHQK: The maps.
+            value_BHKd: The values; ``attention @ value`` is a head's output.
+            weights_HDd: The columns of the output projection that belong to each head.
+            batch: The batch.
+        """
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        raise TypeError(f"{type(self).__name__} needs values; take it with measure_pass")
+
+    def update(  # type: ignore[override]
+        self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
+    ) -> None:
+        """Add one layer's maps and values of one batch, in float32 or wider.
+
+        Raises:
+            UserError: If ``per_example_values`` does not return one number for each example, head and averaged column.
+        """
+        values_BHC = self.per_example_values(attention_BHQK, value_BHKd, weights_HDd, batch)
+        self._check(values_BHC, attention_BHQK.shape[:2], "per_example_values")
         self._add(layer, batch, values_BHC)

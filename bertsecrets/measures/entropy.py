@@ -41,10 +41,10 @@ class Entropy(Measure):
     name = "entropy"
     title = "Entropy of attention"
     columns = (
-        Column("bits", "all tokens", "bits"),
+        Column("bits", "all tokens", "bits", keep="low"),
         Column("cls_bits", "from [CLS]", "bits"),
         Column("uniform", "uniform attention", "bits", role="baseline"),
-        Column("relative", "all tokens, relative to uniform attention", _SHARE, (0.0, 1.0)),
+        Column("relative", "all tokens, relative to uniform attention", _SHARE, (0.0, 1.0), keep="low"),
         Column("cls_relative", "from [CLS], relative to uniform attention", _SHARE, (0.0, 1.0)),
     )
 

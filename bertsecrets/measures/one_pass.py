@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bertsecrets.attention.gradients import attention_gradients
+from bertsecrets.attention.head_outputs import output_gradients
+from bertsecrets.attention.values import output_weights, watch_values
 from bertsecrets.attention.watch import map_stream, watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import GradientMeasure, Measure, Need
+from bertsecrets.measures.base import GradientMeasure, LossMeasure, Measure, Need, OutputMeasure, ValueMeasure
 from bertsecrets.models.encoder import describe, unwrap
 
 
@@ -78,12 +80,14 @@ def measure_pass(
     references: Mapping[str, nn.Module] | None = None,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     progress: Callable[[], object] | None = None,
+    means_LHd: Tensor | None = None,
 ) -> list[HeadGrid]:
     """Take all measures in one pass over the examples; return their grids, reduced over all processes.
 
     The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
     depend on the number of examples. All run in evaluation mode and then return to their former modes. Measures of
-    gradients take a forward and a backward pass more, in which no parameter receives a gradient.
+    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, in which no
+    parameter receives a gradient.
 
     Args:
         model: The model to measure.
@@ -93,6 +97,7 @@ def measure_pass(
             no measure needs do not run.
         context: Context manager for every forward pass, e.g. the trainer's autocast.
         progress: Called after each batch.
+        means_LHd: The heads' mean outputs, for measures with ``reference_examples``.
 
     Raises:
         UserError: If a measure's need cannot be met or the models cannot be compared.
@@ -106,7 +111,8 @@ def measure_pass(
     device = next(network.parameters()).device
     modes = [(module, module.training) for module in (network, *others.values())]
     differentiating = [measure for measure in measures if isinstance(measure, GradientMeasure)]
-    watching = [measure for measure in measures if not isinstance(measure, GradientMeasure)]
+    reading_outputs = [measure for measure in measures if isinstance(measure, OutputMeasure)]
+    watching = [measure for measure in measures if not isinstance(measure, LossMeasure)]
     for measure in measures:
         measure.reset()
         # MPS has no float64: the sums stay on the CPU.
@@ -122,6 +128,8 @@ def measure_pass(
                 _feed(network, others, watching, batch, context)
             if differentiating:
                 _feed_gradients(network, differentiating, batch, context)
+            if reading_outputs:
+                _feed_outputs(network, reading_outputs, batch, context, means_LHd)
             if progress is not None:
                 progress()
     finally:
@@ -143,15 +151,28 @@ def _feed(
             for name, other in others.items()
         }
 
+        of_values = [measure for measure in measures if isinstance(measure, ValueMeasure)]
+        of_maps = [measure for measure in measures if not isinstance(measure, ValueMeasure)]
+
         def observe(layer: int, attention_BHQK: Tensor) -> None:
             references = {name: next(stream) for name, stream in streams.items()}
             # The model's autocast is still on here: it would round a measure's products to half precision.
             with torch.autocast(attention_BHQK.device.type, enabled=False):
-                for measure in measures:
+                for measure in of_maps:
                     measure.update(layer, attention_BHQK, batch, references.get(measure.reference))
 
-        with context(), watch(network, observe):
-            network(**batch.inputs())
+        def observe_values(layer: int, attention_BHQK: Tensor, value_BHKd: Tensor) -> None:
+            weights_HDd = output_weights(network, layer).to(value_BHKd.dtype)
+            with torch.autocast(attention_BHQK.device.type, enabled=False):
+                for measure in of_values:
+                    measure.update(layer, attention_BHQK, value_BHKd, weights_HDd, batch)
+
+        stack.enter_context(context())
+        if of_maps:
+            stack.enter_context(watch(network, observe))
+        if of_values:
+            stack.enter_context(watch_values(network, observe_values))
+        network(**batch.inputs())
 
 
 def _feed_gradients(
@@ -170,6 +191,45 @@ def _feed_gradients(
     attention_gradients(
         network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context
     )
+
+
+def _feed_outputs(
+    network: nn.Module,
+    measures: Sequence[OutputMeasure],
+    batch: Batch,
+    context: Callable[[], AbstractContextManager[Any]],
+    means_LHd: Tensor | None,
+) -> None:
+    label_B = batch.label_B
+    assert label_B is not None
+    sums: dict[tuple[int, int], Tensor] = {}
+    for gate in sorted({gate for measure in measures for gate, _ in measure.gates}):
+        due = [
+            (place, dict(measure.gates)[gate]) for place, measure in enumerate(measures) if gate in dict(measure.gates)
+        ]
+
+        def observe(
+            layer: int,
+            output_BSHd: Tensor,
+            gradient_BSHd: Tensor,
+            value_BSHd: Tensor,
+            due: Sequence[tuple[int, float]] = due,
+        ) -> None:
+            mean_Hd = None if means_LHd is None else means_LHd[layer].to(output_BSHd)
+            for place, weight in due:
+                values_BHC = weight * measures[place].per_example_output(
+                    output_BSHd, gradient_BSHd, value_BSHd, batch, mean_Hd
+                )
+                key = (place, layer)
+                sums[key] = sums[key] + values_BHC if key in sums else values_BHC
+
+        logits_BC = output_gradients(
+            network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context, gate
+        )
+        for place, _ in due:
+            measures[place].add_losses(gate, task_losses(logits_BC, label_B))
+    for (place, layer), values_BHC in sums.items():
+        measures[place].update(layer, values_BHC, batch)
 
 
 def task_losses(logits_BC: Tensor, label_B: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The engine against one forward pass for each variant, and against physically removed heads."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +41,66 @@ def whole_plan(mode: str, layers: int, heads: int = HEADS) -> Plan:
     return Plan(mode, layers, heads, tuple(variants))
 
 
+def other_batches(rows: int = 3) -> list[dict[str, torch.Tensor]]:
+    """Two draws of donors, shorter and longer than the examples of ``tiny_batch``."""
+    lengths = ((5, 9, 3), (12, 3, 8))
+    draws = [tiny_batch(tuple(draw[row % 3] for row in range(rows))) for draw in lengths]
+    draws[1]["input_ids"] = torch.where(draws[1]["attention_mask"] == 1, 96 - draws[1]["input_ids"] % 80, 0)
+    return draws
+
+
 @torch.no_grad()
-def one_by_one(model: Any, plan: Plan, batch: dict[str, torch.Tensor], means_LHd: torch.Tensor) -> torch.Tensor:
+def one_by_one(
+    model: Any,
+    plan: Plan,
+    batch: dict[str, torch.Tensor],
+    means_LHd: torch.Tensor,
+    draws: Sequence[dict[str, torch.Tensor] | None] = (None,),
+) -> torch.Tensor:
     logits = []
     for variant in plan.variants:
         edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
-        with override(model, edits, means_LHd):
-            logits.append(model(**batch).logits)
+        drawn = []
+        for donors in draws:
+            with override(model, edits, means_LHd, donors=donors):
+                drawn.append(model(**batch).logits)
+        logits.append(torch.stack(drawn).mean(0))
     return torch.stack(logits, 1)
 
 
-@pytest.mark.parametrize("max_tokens", [None, pytest.param(11, marks=pytest.mark.slow), 40])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("family", FAMILIES)
+def donors_of(mode: str, rows: int = 3) -> dict[str, Any]:
+    return {"donors": other_batches(rows)} if mode == "resample" else {}
+
+
+def cases() -> list[Any]:
+    """Families, modes and limits; of the modes that take most time, or share the code of ``mean``, a few by default."""
+    slow = {"resample": ("bert", "albert-groups"), "optimal": ("bert",)}
+    return [
+        pytest.param(
+            family,
+            mode,
+            limit,
+            marks=[pytest.mark.slow] if limit == 11 or (mode in slow and (limit or family not in slow[mode])) else [],
+        )
+        for family in FAMILIES
+        for mode in MODES
+        for limit in (None, 11, 40)
+    ]
+
+
+@pytest.mark.parametrize(("family", "mode", "max_tokens"), cases())
 def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_tokens: int | None) -> None:
     model, batch = tiny_model(family), tiny_batch()
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         model = model.to(dtype)
         means_LHd = mean_head_outputs(model, [batch])
         plan = whole_plan(mode, model.config.num_hidden_layers)
-        engine = Engine(model, plan, means_LHd=means_LHd, max_tokens=max_tokens)
+        engine = Engine(model, plan, constants_LHd=means_LHd, max_tokens=max_tokens)
         assert engine.shares
-        clean_BC, logits_BVC = engine.run(batch)
+        clean_BC, logits_BVC = engine.run(batch, **donors_of(mode))
         torch.testing.assert_close(clean_BC, model(**batch).logits.detach(), atol=0, rtol=0)
-        torch.testing.assert_close(logits_BVC, one_by_one(model, plan, batch, means_LHd), atol=tolerance, rtol=0)
+        expected_BVC = one_by_one(model, plan, batch, means_LHd, *donors_of(mode).values())
+        torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -115,6 +152,10 @@ def test_a_family_that_cannot_continue_runs_variant_by_variant_and_says_so(caplo
     with caplog.at_level(logging.WARNING):
         engine = Engine(model, plan)
     assert not engine.shares
+    resampled = Plan("resample", 3, HEADS, tuple(every_head(3, HEADS)))
+    _, resampled_BVC = Engine(model, resampled).run(tiny_batch(), donors=other_batches())
+    expected_BVC = one_by_one(model, resampled, tiny_batch(), torch.empty(0), other_batches())
+    torch.testing.assert_close(resampled_BVC, expected_BVC, atol=1e-12, rtol=0)
     assert "every variant takes a whole forward pass" in caplog.text
     seen: list[int] = []
     _, logits_BVC = engine.run(tiny_batch(), seen.append)
@@ -132,9 +173,11 @@ def test_mode_and_random_state_stay_as_they_were() -> None:
 
 def test_progress_counts_every_variant_once() -> None:
     seen: list[int] = []
-    plan = whole_plan("uniform", 3)
-    Engine(tiny_model("bert"), plan, max_tokens=11).run(tiny_batch(), seen.append)
-    assert sum(seen) == len(plan.variants)
+    for mode in ("uniform", "resample"):
+        plan = whole_plan(mode, 3)
+        seen.clear()
+        Engine(tiny_model("bert"), plan, max_tokens=11).run(tiny_batch(), seen.append, **donors_of(mode))
+        assert sum(seen) == len(plan.variants)
 
 
 def test_halves_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +225,13 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="needs the heads' mean outputs"):
         Engine(model, whole_plan("mean", 3))
     with pytest.raises(UserError, match=r"shape \[2, 4, 8\]; this model needs \[3, 4, 8\]"):
-        Engine(model, whole_plan("mean", 3), means_LHd=torch.zeros(2, 4, 8))
+        Engine(model, whole_plan("mean", 3), constants_LHd=torch.zeros(2, 4, 8))
+    with pytest.raises(UserError, match="'optimal' needs the heads' optimal outputs"):
+        Engine(model, whole_plan("optimal", 3))
+    with pytest.raises(UserError, match="needs other examples to take the heads' outputs from"):
+        Engine(model, whole_plan("resample", 3)).run(tiny_batch())
+    with pytest.raises(UserError, match="There are 2 donors for a batch of 3 examples"):
+        Engine(model, whole_plan("resample", 3)).run(tiny_batch(), donors=[tiny_batch((4, 5))])
     with pytest.raises(UserError, match="no sequence classification head"):
         Engine(model.bert, whole_plan("zero", 3))
     attention: Any = model.bert.encoder.layer[1].attention
@@ -221,8 +270,8 @@ def test_the_packaged_model_on_real_sentences(glue: Path, mode: str, dtype: torc
     model, batch = packaged(glue, 4)
     model = model.to(dtype)
     means_LHd = mean_head_outputs(model, [batch])
-    _, logits_BVC = Engine(model, heads_and_layers(mode), means_LHd=means_LHd).run(batch)
-    expected_BVC = one_by_one(model, heads_and_layers(mode), batch, means_LHd)
+    _, logits_BVC = Engine(model, heads_and_layers(mode), constants_LHd=means_LHd).run(batch, **donors_of(mode, 4))
+    expected_BVC = one_by_one(model, heads_and_layers(mode), batch, means_LHd, *donors_of(mode, 4).values())
     torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
 
 

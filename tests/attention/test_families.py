@@ -55,11 +55,38 @@ def test_padding_changes_neither_logits_nor_maps(family: str, extra: int) -> Non
         assert difference.max() < 1e-5
 
 
+def heads_outputs(model: torch.nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+    """The inputs of the output projections, in the order of the layers, by hooks of this test."""
+    outputs: list[Tensor] = []
+    handles = [
+        site.projection.register_forward_pre_hook(lambda module, args: outputs.append(args[0]))
+        for site in describe(model).distinct_sites
+    ]
+    with torch.no_grad():
+        model(**batch)
+    for handle in handles:
+        handle.remove()
+    return [output.unflatten(-1, (HEADS, -1)) for output in outputs]
+
+
+def resampled(donor: Tensor, length: int, receiving: int) -> Tensor:
+    """Token by token: first from first, last from last, those between from those between, again from the start at the end."""
+    first, *between, last = donor[:length]
+    rows = [first, *((between or [last])[i % max(len(between), 1)] for i in range(receiving - 2)), last]
+    return torch.stack(rows[:receiving])
+
+
 def expected_output(
-    family: str, model: torch.nn.Module, batch: dict[str, Tensor], edit: HeadEdit, means: Tensor
+    family: str,
+    model: torch.nn.Module,
+    batch: dict[str, Tensor],
+    edit: HeadEdit,
+    means: Tensor,
+    donors: dict[str, Tensor],
 ) -> Tensor:
     """The logits when one head's slice of the projection's input is replaced by hand, with hooks of this test."""
     encoder = describe(model)
+    donated, donor_lengths = heads_outputs(model, donors), donors["attention_mask"].sum(1).tolist()
     site = encoder.sites[edit.layer]
     calls = {"value": 0, "projection": 0}
     shared = [i for i, other in enumerate(encoder.sites) if other.module is site.module]
@@ -80,8 +107,11 @@ def expected_output(
             count = int(real[row].sum())
             if edit.mode == "zero":
                 new = torch.zeros_like(heads[row, :, edit.head])
-            elif edit.mode == "mean":
+            elif edit.mode in ("mean", "optimal"):
                 new = means[edit.layer, edit.head].to(heads).expand_as(heads[row, :, edit.head])
+            elif edit.mode == "resample":
+                new = resampled(donated[edit.layer][row], donor_lengths[row], count)[:, edit.head]
+                new = torch.cat((new, torch.zeros(heads.shape[1] - count, new.shape[-1])))
             else:
                 size = heads.shape[1]
                 weights = torch.zeros(size, size)
@@ -103,18 +133,19 @@ def expected_output(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("mode", ["uniform", "zero", "mean", "identity"])
+@pytest.mark.parametrize("mode", ["uniform", "zero", "mean", "optimal", "resample", "identity"])
 def test_override_replaces_exactly_the_heads_output(family: str, mode: str) -> None:
     model = tiny_model(family)
     batch = tiny_batch(pad_id=model.config.pad_token_id)
     means = mean_head_outputs(model, [batch])
+    donors = tiny_batch((5, 9, 2), pad_id=model.config.pad_token_id)
     with torch.no_grad():
         clean = model(**batch).logits
     for layer in range(describe(model).num_layers):
         edit = HeadEdit(layer, 1, mode)
-        with torch.no_grad(), override(model, [edit], means):
+        with torch.no_grad(), override(model, [edit], means, donors=donors):
             logits = model(**batch).logits
-        assert (logits - expected_output(family, model, batch, edit, means)).abs().max() < 1e-5
+        assert (logits - expected_output(family, model, batch, edit, means, donors)).abs().max() < 1e-5
         assert (logits - clean).abs().max() > 1e-6
     with torch.no_grad():
         assert torch.equal(model(**batch).logits, clean)

@@ -17,12 +17,14 @@ from torch import nn
 from trainings import quiet_trainer, tiny_classifier
 from transformers import PreTrainedModel
 
+from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.linguistic.features import Features
@@ -252,3 +254,15 @@ def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: P
     trainer.datamodule = data  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="Measure 'features' needs annotated words"):
         watcher.setup(trainer, module, "fit")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_means_over_training_examples_reach_the_measures_that_need_them(tmp_path: Path) -> None:
+    run, model = a_run(tmp_path), tiny_classifier()
+    module, data = prepared(model, record={"step": 7})
+    watcher = MeasureHeads([Watched(lambda layers, heads: FirstOrder(layers, heads, reference_examples=9), None)], run)
+    quiet_trainer(tmp_path, [watcher], epochs=1).validate(module, datamodule=data, verbose=False)
+    means_LHd = mean_head_outputs(model.eval(), (batch.inputs() for batch in data.training_sample(9)))
+    (alone,) = measure_pass(model, [FirstOrder(LAYERS, HEADS)], data.evaluation_loader("val"), means_LHd=means_LHd)
+    value_LH = run.table().grid("first_order", "mean", "checkpoint", 7)[0]
+    np.testing.assert_allclose(value_LH, alone.column("mean").numpy(), rtol=1e-5)

@@ -17,7 +17,7 @@ from bertsecrets.sweeps.hydra_arguments import parse_arguments
     ("command", "arguments", "expected"),
     [
         ("analyze", ["checkpoint=x", "analysis=disable"], "disable · mrpc-1"),
-        ("analyze", ["checkpoint=x", "analysis=redundancy"], "disable · mrpc-1"),
+        ("analyze", ["checkpoint=x", "analysis=redundancy"], "redundancy · mrpc-1"),
         ("analyze", ["checkpoint=x", "analysis=drift"], "drift · mrpc-1"),
         # A training is called by its own name, though it has a section "checkpoint".
         ("train", ["callbacks=disable"], "mrpc-1"),

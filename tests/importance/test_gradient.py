@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from data.toy import wordpiece
-from families import HEADS, LAYERS, tiny_model
+from families import HEADS, LAYERS
+from importance.toy import TEXTS, model_of_tokens, split
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
@@ -22,20 +22,7 @@ from bertsecrets.measures.one_pass import measure_pass, task_losses
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
-TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
 KIND = {"[CLS]": 0, "[SEP]": 1, ".": 2, ",": 2}
-
-
-def split() -> EncodedSplit:
-    return EncodedSplit([Example(i, text, i % 3) for i, text in enumerate(TEXTS)], wordpiece(), 64)
-
-
-def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
-    """A tiny model, in float64, that knows the tokenizer's ids."""
-    model = tiny_model("bert", attention=attention)
-    torch.manual_seed(1)
-    model.resize_token_embeddings(len(wordpiece()))
-    return model.double()
 
 
 def naive(example: int, model: torch.nn.Module) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What an adapter says about its family of models, and what most adapters share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,11 @@ class Family(ABC):
                 setattr(site.module, name, count)
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        """Query, key and value maps, if they read the layer's input and scores are their scaled products alone."""
+        """Query, key and value maps, if they read the layer's input and scores are their scaled products plus a bias."""
+        return None
+
+    def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
+        """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for nothing."""
         return None
 
 

@@ -1,6 +1,6 @@
 """MPNet, which bypasses the library's attention interface and adds a relative position bias."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -51,6 +51,14 @@ class MPNet(Family):
 
         # All layers share one position bias, which has all heads.
         site.module.register_forward_pre_hook(select, with_kwargs=True)
+
+    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
+        attention: Any = site.module
+        return attention.q, attention.k, attention.v
+
+    def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
+        bias_BHQK: Tensor | None = arguments.get("position_bias")
+        return None if bias_BHQK is None else bias_BHQK[:1, :, 0]
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(layer.attention.attn.o(output_BSD) + hidden_BSD)

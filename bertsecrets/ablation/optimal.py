@@ -1,0 +1,116 @@
+"""Optimal ablation (Li and Janson 2024): the constant output of a head that costs the least loss."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.plan import Head, Plan, Variant
+from bertsecrets.attention.override import mean_and_spread
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.measures.one_pass import task_losses
+from bertsecrets.models.encoder import describe
+
+RATE = 0.3
+"""First step of Adam, in standard deviations of a head's output; it falls linearly to 0."""
+
+
+def optimal_head_outputs(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    heads: Sequence[Head],
+    *,
+    steps: int,
+    seed: int = 0,
+    rate: float = RATE,
+    max_tokens: int | None = None,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[int], object] | None = None,
+) -> Tensor:
+    """Fit for each head the vector that, in place of its output at every token, gives the least mean loss on some examples.
+
+    Heads are fitted one at a time: the loss of head h is that of the model in which h alone is replaced (Li and Janson
+    2024, section 3). Adam starts at the mean outputs, which it also scales by: the unit of each coordinate is its standard
+    deviation over tokens. A step takes one batch, and one engine pass with gradients for all heads of a layer; batches
+    are shuffled anew when all were used.
+
+    Args:
+        model: Any module that holds a transformers encoder with a sequence classification head; its weights are frozen
+            meanwhile.
+        batches: Labelled examples: not those that the outputs are judged on.
+        heads: The heads to fit.
+        steps: Steps of Adam.
+        seed: Seed of the order of the batches.
+        rate: First step.
+        max_tokens: See :class:`~bertsecrets.ablation.engine.Engine`.
+        context: Entered around every pass, e.g. the trainer's autocast.
+        progress: Called with 1 after each step.
+
+    Returns:
+        ``[layers, heads, head width]``, float64 on the CPU; for heads that were not fitted the mean output.
+
+    Raises:
+        UserError: If there is no batch, an example has no label, ``steps`` is below 1, or the family has no adapter.
+    """
+    if steps < 1:
+        raise UserError(f"The number of steps is {steps}; expected a whole number from 1.")
+    encoder = describe(model)
+    device = next(encoder.model.parameters()).device
+    with context():
+        mean_LHd, spread_LHd = mean_and_spread(model, (batch.to(device).inputs() for batch in batches))
+    if any(batch.label_B is None for batch in batches):
+        raise UserError("Mode 'optimal' fits outputs to labels; give labelled reference examples.")
+    layers = sorted({layer for layer, _ in heads})
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+    with torch.inference_mode(False), torch.enable_grad(), _frozen(encoder.model):
+        mean_LHd, spread_LHd = mean_LHd.clone().float(), spread_LHd.clone().float()
+        shift_LHd = torch.zeros_like(mean_LHd, requires_grad=True)
+        engines = {}
+        for layer in layers:
+            variants = [Variant(str(head), "head", ((layer, head),)) for at, head in heads if at == layer]
+            plan = Plan("optimal", encoder.num_layers, encoder.num_heads, tuple(variants))
+            engines[layer] = Engine(model, plan, constants_LHd=mean_LHd, max_tokens=max_tokens)
+        adam = torch.optim.Adam([shift_LHd], lr=rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1 - step / steps)
+        order = _shuffled(len(batches), seed)
+        for _ in range(steps):
+            batch = batches[next(order)].to(device)
+            label_B = batch.label_B
+            assert label_B is not None
+            inputs = {name: tensor.clone() for name, tensor in batch.inputs().items()}
+            adam.zero_grad()
+            for engine in engines.values():
+                engine.constants_LHd = mean_LHd + spread_LHd * shift_LHd
+                with context():
+                    _, logits_BVC = engine.run(inputs, gradients=True)
+                    label_N = label_B.clone().repeat_interleave(logits_BVC.shape[1])
+                    loss = task_losses(logits_BVC.flatten(0, 1), label_N).sum() / batch.size
+                loss.backward()
+            adam.step()
+            schedule.step()
+            if progress is not None:
+                progress(1)
+        return (mean_LHd + spread_LHd * shift_LHd).detach().double().cpu()
+
+
+def _shuffled(count: int, seed: int) -> Iterator[int]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(count, generator=generator).tolist()
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Let no weight require a gradient: the layers below a head then need no backward pass."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)

@@ -1,0 +1,133 @@
+"""Exact logits of chosen pairs of a variant and an example, for variants that edit one layer each."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.partial_passes import (
+    CleanLayer,
+    clean_pass,
+    first_of,
+    first_token_output,
+    is_out_of_memory,
+    pick_rows,
+    wide,
+)
+from bertsecrets.attention.override import MODES_OF_CONSTANTS
+from bertsecrets.errors import UserError
+
+MODES_OF_PAIRS = ("uniform", "zero", *MODES_OF_CONSTANTS)
+"""Modes in which a head's replacement comes from the example's own unedited pass, or from none."""
+
+
+class Pairs:
+    """Run chosen pairs of a variant and an example through the layers above the variant's edit.
+
+    A pair costs the rest of the edited layer and the layers above it; the layers below are those of the unedited pass, which a
+    batch runs once. If the task head reads only the first token, the last layer is computed for that token only.
+
+    Args:
+        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode of ``MODES_OF_PAIRS``.
+
+    Raises:
+        ValueError: If the engine is another.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        if not can_run_pairs(engine):
+            raise ValueError("pairs need variants of one layer, a mode of their own pass, and a model that continues")
+        self.engine = engine
+        self.layer_V = [next(layer for layer, heads in enumerate(edits) if heads) for edits in engine.edits_VL]
+        self.edited_VH = torch.zeros(len(engine.edits_VL), engine.encoder.num_heads, dtype=torch.bool)
+        for variant, (edits, layer) in enumerate(zip(engine.edits_VL, self.layer_V, strict=True)):
+            self.edited_VH[variant, list(edits[layer])] = True
+        self.edited_VH = self.edited_VH.to(engine.device)
+
+    @torch.no_grad()
+    def run(
+        self, inputs: Mapping[str, Tensor], wanted_BV: Tensor, progress: Callable[[int], object] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the unedited model, ``[B, C]``, and of the wanted pairs, ``[P, C]``, in order of example and variant.
+
+        Args:
+            inputs: Keyword arguments of the model with ``attention_mask``, on its device.
+            wanted_BV: The pairs to run, bool.
+            progress: Called with the number of newly finished pairs.
+
+        Raises:
+            UserError: If memory runs out on a single pair.
+        """
+        network = self.engine.encoder.model
+        training = network.training
+        network.eval()
+        try:
+            clean_BC, layers = clean_pass(self.engine.encoder, inputs)
+            real_BS = inputs["attention_mask"].bool()
+            row_P, variant_P = wanted_BV.to(self.engine.device).nonzero(as_tuple=True)
+            logits_PC = wide(clean_BC)[row_P]
+            layer_P = torch.tensor(self.layer_V, device=row_P.device)[variant_P]
+            for layer, clean in enumerate(layers):
+                places = (layer_P == layer).nonzero()[:, 0]
+                for part in self._parts(places, real_BS.shape[1]):
+                    logits_PC[part] = self._run(layers, layer, clean, real_BS, row_P[part], variant_P[part])
+                    if progress is not None:
+                        progress(len(part))
+            return wide(clean_BC), logits_PC
+        finally:
+            network.train(training)
+
+    def _parts(self, places: Tensor, length: int) -> Iterator[Tensor]:
+        """Parts of equal size within the limit on tokens."""
+        if len(places):
+            yield from places.tensor_split(-(-len(places) * length // max(self.engine.max_tokens, length)))
+
+    def _run(
+        self, layers: list[CleanLayer], layer: int, clean: CleanLayer, real_BS: Tensor, row_R: Tensor, variant_R: Tensor
+    ) -> Tensor:
+        try:
+            return self._through(layers, layer, clean, real_BS, row_R, variant_R)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(row_R) < 2:
+                raise UserError(
+                    f"Memory ran out on a single variant of an example of {real_BS.shape[1]} tokens; lower "
+                    "task.training.batch_size or task.training.max_length."
+                ) from error
+        halves = zip(row_R.chunk(2), variant_R.chunk(2), strict=True)
+        return torch.cat([self._run(layers, layer, clean, real_BS, *half) for half in halves])
+
+    def _through(
+        self, layers: list[CleanLayer], layer: int, clean: CleanLayer, real_BS: Tensor, row_R: Tensor, variant_R: Tensor
+    ) -> Tensor:
+        encoder, family = self.engine.encoder, self.engine.encoder.family
+        assert family is not None
+        last = encoder.num_layers - 1
+        first_only = family.first_token_decides(encoder.model)
+        tokens = slice(0, 1) if layer == last and first_only else slice(None)
+        hidden_RSD, output_RSD = clean.hidden_BSD[row_R, tokens], clean.output_BSD[row_R, tokens]
+        edited_R1H1 = self.edited_VH[variant_R][:, None, :, None]
+        replaced_RSD = self.engine.replaced(layer, output_RSD, clean.value_BHd[row_R], edited_R1H1)
+        hidden_RSD = family.after_heads(encoder.layers[layer], replaced_RSD, hidden_RSD)
+        real_RS = real_BS[row_R]
+        for above in range(layer + 1, encoder.num_layers):
+            linears = family.linear_attention_inputs(encoder.sites[above]) if above == last and first_only else None
+            if linears is not None:
+                bias_1HS = family.first_token_bias(layers[above].arguments)
+                output_R1D = first_token_output(linears, hidden_RSD, real_RS, encoder.num_heads, bias_1HS)
+                hidden_RSD = family.after_heads(encoder.layers[above], output_R1D, hidden_RSD[:, :1])
+            else:
+                arguments = {
+                    name: value if name in family.unbatched else pick_rows(value, len(real_BS), row_R)
+                    for name, value in layers[above].arguments.items()
+                }
+                hidden_RSD = first_of(encoder.layers[above](hidden_states=hidden_RSD, **arguments))
+        return wide(family.classify(encoder.model, hidden_RSD, real_RS[:, : hidden_RSD.shape[1]]))
+
+
+def can_run_pairs(engine: Engine) -> bool:
+    """Whether single pairs of the plan can be run: each variant edits one layer, in a mode of ``MODES_OF_PAIRS``."""
+    one_layer = all(sum(bool(heads) for heads in edits) == 1 for edits in engine.edits_VL)
+    return engine.shares and one_layer and engine.plan.mode in MODES_OF_PAIRS

@@ -1,0 +1,200 @@
+"""Shapley head values (Held and Yang 2023): each head's fair share of what all heads together are worth."""
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Head, Plan, cumulative
+from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.section import metric_label
+from bertsecrets.data.task import Task
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import head_label, number, p_value, with_error
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_differs_from_zero
+
+LOSS = "loss"
+_LISTED = 12
+
+
+class Shapley(Experiment):
+    """Shapley values of the heads of one model, from random orders of disabling them.
+
+    The worth of a set of heads is the score of the model in which all others are disabled; for column ``loss``, minus its
+    mean loss. A head's contribution in an order of disabling is the fall of the worth when it is disabled, and its value
+    the mean over all orders (Shapley 1953), of which a random sample is taken. Standard errors are over orders.
+
+    Columns:
+        ``loss``: value for the mean loss; positive if the head lowers it.
+        ``<metric>``: value for the task's first metric; a correlation that is undefined counts as 0.
+
+    Args:
+        metric: The task's first metric.
+    """
+
+    name = "shapley"
+    title = "Shapley values of heads"
+    reads_task = True
+
+    def __init__(self, metric: str) -> None:
+        self.columns: tuple[Column, ...] = (
+            Column(LOSS, "Shapley value, loss", "fall of the mean loss"),
+            Column(metric, f"Shapley value, {metric_label(metric)}", metric_label(metric)),
+        )
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Values of all heads, which of them differ from 0, and what they add up to."""
+        if view.step is None or not view.extras:
+            return None
+        extras, names = view.extras, [column.name for column in view.columns]
+        p_CLH = corrected(np.stack([mean_differs_from_zero(*view.grid(name)) for name in names]))
+        differs = {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(names, p_CLH, strict=True)}
+        note = f"{view.count(names[0]):,} random orders; {extras['examples']:,} examples"
+        figures = []
+        for name in names:
+            column = view.column(name)
+            figure = head_panels(
+                [HeadPanel(column.label, view.value(name), differs[name])],
+                title=f"Shapley values of heads: {name}",
+                unit=column.unit,
+                note=f"pale: may be 0 (t test over orders, false discovery rate {LEVEL:.0%}); {note}",
+                signed=True,
+            )
+            figures.append(FigureBlock(f"{cls.name}_{name}", figure, f"{column.label}.", "Heatmap of Shapley values."))
+        return Section(
+            view.title,
+            [_finding(view, name, differs[name]) for name in names],
+            [
+                f"Heads are disabled (mode {extras['mode']}) one after another in random orders; a head's value is the mean "
+                "fall of the model's worth when its turn comes, minus the mean loss or the score. The values of all heads add "
+                "up to the worth of the whole model minus that of the model without heads, in every single order. Errors "
+                "are those of sampling orders on these examples (Held and Yang 2023, who truncate; here no order is)."
+            ],
+            [_table(view, names, p_CLH)],
+            figures,
+        )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """None: values of different models are shown for one run at a time."""
+        return None
+
+
+def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple[Head, ...]]:
+    """Random orders of all heads; each depends on the seed and its number alone, so that more orders extend fewer."""
+    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    drawn = []
+    for index in range(count):
+        generator = random.Random(f"{seed}/{index}")
+        drawn.append(tuple(generator.sample(places, len(places))))
+    return drawn
+
+
+def plan_of(order: Sequence[Head], mode: str, num_layers: int, num_heads: int) -> Plan:
+    """The variants that disable the first one, two, ... heads of an order."""
+    return Plan(mode, num_layers, num_heads, tuple(cumulative(order)))
+
+
+def worths(outcomes: Outcomes, task: Task) -> Array:
+    """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the metric."""
+    clean_N, loss_NV = outcomes.losses(task)
+    label_N, prediction_N, prediction_VN = outcomes.predictions(task)
+    all_VN = np.concatenate([prediction_N[None], prediction_VN])
+    score_V = weighted_scores(task.metrics[0], label_N, all_VN, np.ones((1, len(label_N))))[0]
+    loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
+    return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
+
+
+def contributions(order: Sequence[Head], worth_KC: Array, num_layers: int, num_heads: int) -> Array:
+    """Fall of the worth when each head is disabled, ``[layers, heads, 2]``; they add up to the first worth minus the last."""
+    fall_LHC = np.full((num_layers, num_heads, worth_KC.shape[1]), math.nan)
+    for place, (layer, head) in enumerate(order):
+        fall_LHC[layer, head] = worth_KC[place] - worth_KC[place + 1]
+    return fall_LHC
+
+
+def value_grid(columns: Sequence[Column], fall_PLHC: Array) -> HeadGrid:
+    """Means over orders with their standard errors; counts are numbers of orders."""
+    fall = torch.from_numpy(fall_PLHC)
+    count_LHC = torch.full(fall.shape[1:], len(fall))
+    return HeadGrid.from_sums(Shapley.name, columns, fall.sum(0), fall.square().sum(0), count_LHC)
+
+
+class FinishedOrders:
+    """The worths of finished orders on disk, from which an interrupted analysis is resumed; unreadable files count as missing.
+
+    Args:
+        folder: Folder of the files.
+        fingerprint: Identifies model, settings and examples.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder, self.fingerprint = folder, fingerprint
+
+    def load(self, index: int) -> Array | None:
+        """Worths of an order; None if it is not finished."""
+        try:
+            with safe_open(self._path(index), "pt") as file:
+                worth_KC: Tensor = file.get_tensor("worth")
+        except (OSError, SafetensorError):
+            return None
+        return np.asarray(worth_KC.numpy())
+
+    def save(self, index: int, worth_KC: Array) -> None:
+        """Save an order's worths."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self._path(index)) as temporary:
+            save_file({"worth": torch.from_numpy(worth_KC)}, temporary)
+
+    def _path(self, index: int) -> Path:
+        return self.folder / f"{self.fingerprint[:24]}-{index:05d}.safetensors"
+
+
+def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:
+    value_LH, stderr_LH, _ = view.grid(name)
+    ends = view.extras["worth"][name]
+    up, down = (int((differs_LH & (sign * value_LH > 0)).sum()) for sign in (1, -1))
+    layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
+    what = "mean loss" if name == LOSS else metric_label(name)
+    sign = -1 if name == LOSS else 1
+    return (
+        f"The {what} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
+        f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} "
+        f"below; the highest is {with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 4)} "
+        f"({head_label(int(layer), int(head))})."
+    )
+
+
+def _table(view: MeasureView, names: Sequence[str], p_CLH: Array) -> Table:
+    grids = [view.grid(name) for name in names]
+    value_LH = grids[0][0]
+    order = np.argsort(-value_LH, axis=None, kind="stable")
+    chosen = order if order.size <= 2 * _LISTED else np.concatenate([order[:_LISTED], order[-_LISTED:]])
+    rows = []
+    for place in chosen:
+        layer, head = divmod(int(place), value_LH.shape[1])
+        cells = [head_label(layer, head)]
+        for (grid_LH, stderr_LH, _), p_LH in zip(grids, p_CLH, strict=True):
+            cells += [
+                with_error(float(grid_LH[layer, head]), float(stderr_LH[layer, head]), 4),
+                p_value(float(p_LH[layer, head])),
+            ]
+        rows.append(cells)
+    header = ["head", *(cell for name in names for cell in (name, f"{name}: p"))]
+    which = "All heads" if order.size <= 2 * _LISTED else f"The {_LISTED} heads of highest and of lowest value"
+    return Table(header, rows, f"{which}, by value for the loss (p: t test over orders, corrected)")

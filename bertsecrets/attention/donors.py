@@ -1,0 +1,87 @@
+"""Outputs of the heads on other examples, for override mode ``resample``."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.hooks import follow
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.families.base import AttentionSite
+
+
+class DonatedOutputs:
+    """Each head's outputs on a batch of donors, one donor for each row of the batch that receives them.
+
+    A receiver's first token gets the output at the donor's first token, its last one that at the donor's last ([CLS] and
+    a closing [SEP] keep their roles). Of the tokens between, the i-th from 0 gets that at the donor's (i mod n)-th, with n
+    such tokens; the last token serves a donor that has none.
+
+    Args:
+        encoder: The encoder, in evaluation mode.
+        donors: Keyword arguments of the model, on its device.
+
+    Raises:
+        UserError: If the family has no adapter.
+    """
+
+    def __init__(self, encoder: Encoder, donors: Mapping[str, Tensor]) -> None:
+        if encoder.family is None:
+            raise UserError(
+                f"Mode 'resample' needs an adapter, and model type '{encoder.base.config.model_type}' has none; "
+                "use another mode or add an adapter in bertsecrets/models/families."
+            )
+        self.real_BS = donors["attention_mask"].bool()
+        self.num_heads = encoder.num_heads
+        self._outputs_LBSD: dict[int, Tensor] = {}
+        with follow(encoder) as forward_pass, ExitStack() as stack, torch.no_grad():
+
+            def keep(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite) -> None:
+                layer = forward_pass.layer(site.module)
+                forward_pass.finish_call(site.module)
+                if layer is not None:
+                    self._outputs_LBSD[layer] = args[0].detach()
+
+            for site in encoder.distinct_sites:
+                assert site.projection is not None
+
+                def hook(module: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
+                    keep(module, args, site)
+
+                stack.callback(site.projection.register_forward_pre_hook(hook).remove)
+            inputs: dict[str, Any] = dict(donors)
+            encoder.model(**inputs)
+
+    def at(self, layer: int, real_BS: Tensor) -> Tensor:
+        """The outputs of a layer's heads, ``[B, S, H * d]``, for receivers with these real tokens.
+
+        Raises:
+            UserError: If there is not one donor for each receiver.
+        """
+        output_BTD = self._outputs_LBSD[layer]
+        if len(output_BTD) != len(real_BS):
+            raise UserError(
+                f"There are {len(output_BTD)} donors for a batch of {len(real_BS)} examples; give one for each example."
+            )
+        place_BS = donor_places(real_BS.to(self.real_BS.device), self.real_BS)
+        return output_BTD.gather(1, place_BS.unsqueeze(-1).expand(-1, -1, output_BTD.shape[-1]))
+
+
+def donor_places(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
+    """For each token of a receiver the place of a token of its donor, ``[B, S]`` int64; arbitrary at padding.
+
+    Args:
+        real_BS, donor_real_BT: Which tokens are real, bool; at least one of each donor.
+    """
+    rank_BS = real_BS.long().cumsum(1) - 1
+    last_B1 = real_BS.sum(1, keepdim=True) - 1
+    donor_last_B1 = donor_real_BT.sum(1, keepdim=True) - 1
+    inner_BS = 1 + (rank_BS - 1).clamp(min=0) % (donor_last_B1 - 1).clamp(min=1)
+    chosen_BS = torch.where(rank_BS >= last_B1, donor_last_B1, torch.minimum(inner_BS, donor_last_B1))
+    chosen_BS = chosen_BS.masked_fill(rank_BS <= 0, 0)
+    # The tokenizer may pad on the left: a token's rank is not its place.
+    order_BT = donor_real_BT.long().argsort(dim=1, descending=True, stable=True)
+    return order_BT.gather(1, chosen_BS)

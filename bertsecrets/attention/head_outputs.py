@@ -1,0 +1,106 @@
+"""Gradients of a loss with respect to every head's output, at the input of the attention output projection."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.hooks import ForwardPass, follow
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.families.base import AttentionSite
+
+OutputObserver = Callable[[int, Tensor, Tensor, Tensor], None]
+
+
+def output_gradients(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    loss: Callable[[Tensor], Tensor],
+    observer: OutputObserver,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    gate: float = 1.0,
+) -> Tensor:
+    """Run one forward and backward pass; call ``observer(layer, output_BSHd, gradient_BSHd, value_BSHd)``, last layer first.
+
+    Every head's output is multiplied by ``gate`` in the pass. The observer gets the outputs before that, the gradient of
+    the loss with respect to the outputs after it, and the values; the sum of output times gradient over tokens and width
+    is then the derivative with respect to the head's gate. No parameter receives a gradient; frozen ones do no harm.
+
+    Args:
+        model: Any module that contains a transformers encoder with a task head, in evaluation mode.
+        inputs: The model's keyword arguments, on its device.
+        loss: From logits to a scalar; the sum, not the mean, over examples gives every example its own gradient.
+        observer: Called outside autograd, with tensors of float32 or wider.
+        context: Context manager for the forward pass, e.g. the trainer's autocast.
+        gate: 1 for the model as it is, 0 for one whose heads are all disabled by mode ``zero``.
+
+    Returns:
+        The logits ``[B, C]``, without gradient.
+
+    Raises:
+        UserError: If the model's family has no adapter.
+    """
+    encoder = describe(model)
+    if encoder.family is None:
+        raise UserError(
+            f"Gradients of heads' outputs need an adapter, and model type '{encoder.base.config.model_type}' has none; add "
+            "one in bertsecrets/models/families."
+        )
+    lowest: list[Tensor] = []
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+    with torch.inference_mode(False), torch.enable_grad():
+        with follow(encoder) as forward_pass, _observing(encoder, forward_pass, observer, lowest, gate), context():
+            logits_BC: Tensor = encoder.model(**inputs).logits
+            value = loss(logits_BC)
+        torch.autograd.grad(value, lowest)
+    return logits_BC.detach()
+
+
+@contextmanager
+def _observing(
+    encoder: Encoder, forward_pass: ForwardPass, observer: OutputObserver, lowest: list[Tensor], gate: float
+) -> Iterator[None]:
+    """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first one."""
+    family = encoder.family
+    assert family is not None
+    projected: dict[int, Tensor] = {}
+    with ExitStack() as stack:
+        for site in encoder.distinct_sites:
+            assert site.projection is not None
+            assert site.value is not None
+
+            def keep(_: nn.Module, args: Any, projected_BSD: Tensor, key: int = id(site.module)) -> None:
+                projected[key] = projected_BSD.detach()
+
+            def attach(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site) -> tuple[Tensor, ...] | None:
+                layer = forward_pass.layer(site.module)
+                forward_pass.finish_call(site.module)
+                projected_BSD = projected.pop(id(site.module))
+                if layer is None:
+                    return None
+                output_BSD = args[0].detach()
+                gated_BSD = args[0] * gate
+                if not gated_BSD.requires_grad:
+                    gated_BSD = gated_BSD.detach().requires_grad_()
+                if not lowest:
+                    lowest.append(gated_BSD)
+
+                def receive(gradient_BSD: Tensor) -> None:
+                    dtype = torch.promote_types(gradient_BSD.dtype, torch.float32)
+                    with torch.no_grad(), torch.autocast(gradient_BSD.device.type, enabled=False):
+                        observer(
+                            layer,
+                            output_BSD.unflatten(-1, (encoder.num_heads, -1)).to(dtype),
+                            gradient_BSD.unflatten(-1, (encoder.num_heads, -1)).to(dtype),
+                            family.values(site, projected_BSD, encoder.num_heads).to(dtype),
+                        )
+
+                gated_BSD.register_hook(receive)
+                return (gated_BSD, *args[1:])
+
+            stack.callback(site.value.register_forward_hook(keep).remove)
+            stack.callback(site.projection.register_forward_pre_hook(attach).remove)
+        yield

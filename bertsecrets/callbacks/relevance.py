@@ -1,0 +1,54 @@
+"""Relevance of heads at the last validation."""
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
+from bertsecrets.callbacks.trainer_state import shows_progress
+from bertsecrets.importance.relevance import Relevance, head_relevance
+from bertsecrets.measures.base import MaxExamples
+from bertsecrets.models.encoder import describe
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+
+
+class RelevanceOfHeads(HeadAnalysis):
+    """Propagate the relevance of the answer's logit down to the heads: one forward and one backward pass of each example.
+
+    Any number of processes gives the relevances of one.
+
+    Args:
+        run: The run to write results to.
+        ablation: Its ``evaluation`` is used.
+        consider_attention: Whether attention weights take part, see :func:`~bertsecrets.importance.relevance.head_relevance`.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If the model has a part that relevance propagation does not know.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        ablation: AblationSettings | None = None,
+        consider_attention: bool = False,
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(run, ablation, max_examples)
+        self.consider_attention = consider_attention
+
+    def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
+        encoder = describe(model)
+        device = next(encoder.model.parameters()).device
+        measure = Relevance(encoder.num_layers, encoder.num_heads)
+        measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
+        loader = self.loader(trainer)
+        with progress_over(len(loader), "relevance", visible=shows_progress(trainer)) as advance:
+            for on_host in loader:
+                batch = on_host.to(device)
+                measure.update(batch, head_relevance(model, batch.inputs(), self.consider_attention))
+                advance()
+        extras = {"consider_attention": self.consider_attention}
+        return Result(Relevance(encoder.num_layers, encoder.num_heads), measure.compute(), extras)

@@ -1,0 +1,86 @@
+"""First-order estimate of the effect of disabling heads (attribution patching, Nanda 2023; Syed et al. 2023)."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+_UNIT = "estimated change of the loss"
+
+
+class FirstOrder(OutputMeasure):
+    """The change of the loss if a head were replaced, by the slope of the loss at the whole model.
+
+    With o the head's output at a token, r what a mode of disabling puts in its place and g the gradient of the example's loss
+    with respect to o: the sum over tokens of g . (r - o). It is the derivative at t = 0 of the loss with the head's
+    output at o + t (r - o); disabling is t = 1. Positive: the loss rises, the head is of use.
+
+    Columns:
+        ``zero``, ``uniform``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        reference_examples: Training examples for the means of ``mean``.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``reference_examples`` is below 1.
+    """
+
+    name = "first_order"
+    title = "First-order effect of disabling"
+    reads_task = True
+    columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("zero", "uniform", "mean"))
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        reference_examples: Annotated[int, Field(ge=1, description="a whole number from 1")] = 512,
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        if type(reference_examples) is not int or reference_examples < 1:
+            raise UserError(
+                f"reference_examples of the first_order measure is {reference_examples!r}; expected a whole number from 1."
+            )
+        self.reference_examples = reference_examples
+        self.feed = Feed(max_examples=max_examples)
+
+    def per_example_output(
+        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
+    ) -> Tensor:
+        weight_BS11 = batch.attention_mask_BS.to(value_BSHd.dtype)[..., None, None]
+        uniform_BHd = (value_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
+        total_BHd = gradient_BSHd.sum(1)
+        own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
+        effects = [-own_BH, (total_BHd * uniform_BHd).sum(-1) - own_BH]
+        if mean_Hd is None:
+            effects.append(torch.full_like(own_BH, torch.nan))
+        else:
+            effects.append((total_BHd * mean_Hd).sum(-1) - own_BH)
+        return torch.stack(effects, -1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Every mode by head."""
+        section = describe_columns(view)
+        if section is None:
+            return None
+        paragraph = (
+            "The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
+            "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the way: "
+            "where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and after a "
+            "layer norm that rescales what is left. analysis=disable is exact."
+        )
+        return replace(section, paragraphs=[*section.paragraphs, paragraph])

@@ -1,0 +1,157 @@
+"""Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; METHODS M1)."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+TOKEN, EXAMPLE, BATCH, SIGNED = "token", "example", "batch", "signed"
+NORMALISED = "_normalised"
+
+_UNIT = "mean |∂loss/∂gate|"
+_SHARE = "share of the layer's l2 norm"
+_LABELS = {TOKEN: "per token", EXAMPLE: "per example", BATCH: "per batch"}
+
+
+class HeadGradient(OutputMeasure):
+    """How fast the loss changes with a head's gate, which multiplies its output, at the gate 1.
+
+    With o the head's output at a token and g the gradient of the example's loss with respect to it, the gate's derivative
+    is the sum over tokens of g . o.
+
+    Columns:
+        ``token``: mean over examples of the sum over tokens of |g . o|, as in the authors' code (which also divides all
+            layers but the last by a constant, the number of tokens).
+        ``example``: mean over examples of |sum over tokens of g . o|, the formula of the paper.
+        ``batch``: mean over batches, weighted by their size, of |mean over examples of the sum of g . o|, as where the
+            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set, whatever
+            the processes that share them. Their standard error is over batches.
+        ``token_normalised``, ``example_normalised``, ``batch_normalised``: the same, divided by the l2 norm over the heads
+            of the layer.
+        ``signed``: mean over examples of the sum of g . o. Positive: opening the gate further raises the loss.
+
+    By the triangle inequality token >= example >= batch >= |signed|.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        batch_size: Examples in a batch of the column ``batch``.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``batch_size`` is below 1.
+    """
+
+    name = "head_gradient"
+    title = "Gradient importance of heads"
+    reads_task = True
+    columns = (
+        *(Column(name, label, _UNIT, keep="high") for name, label in _LABELS.items()),
+        *(
+            Column(name + NORMALISED, f"{label}, normalised by layer", _SHARE, (0.0, 1.0), keep="high")
+            for name, label in _LABELS.items()
+        ),
+        Column(SIGNED, "mean derivative", "mean ∂loss/∂gate"),
+    )
+    tracked = (EXAMPLE,)
+
+    sums_LHG: Tensor
+    members_G: Tensor
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        batch_size: Annotated[int, Field(ge=1, description="a whole number from 1")] = 32,
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        if type(batch_size) is not int or batch_size < 1:
+            raise UserError(
+                f"batch_size of the head_gradient measure is {batch_size!r}; expected a whole number from 1."
+            )
+        self.batch_size = batch_size
+        self.feed = Feed(max_examples=max_examples)
+        self._place: dict[int, int] | None = None
+
+    def prepare(self, split: EncodedSplit) -> None:
+        self._place = {example.index: position for position, example in enumerate(split.examples)}
+        layers, heads, _ = self.total_LHC.shape
+        groups = -(-len(split) // self.batch_size)
+        zeros_LHG = torch.zeros(layers, heads, groups, dtype=torch.float64, device=self.total_LHC.device)
+        self.add_state("sums_LHG", zeros_LHG, dist_reduce_fx="sum")
+        self.add_state("members_G", zeros_LHG[0, 0].clone(), dist_reduce_fx="sum")
+
+    def per_example_output(
+        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
+    ) -> Tensor:
+        slope_BSH = (output_BSHd * gradient_BSHd).sum(-1)
+        signed_BH = slope_BSH.sum(1)
+        # Numbers of more than one example, or of a whole layer, follow from the sums in ``compute``.
+        later_BH = torch.full_like(signed_BH, torch.nan)
+        numbers = {TOKEN: slope_BSH.abs().sum(1), EXAMPLE: signed_BH.abs(), SIGNED: signed_BH}
+        return torch.stack([numbers.get(column.name, later_BH) for column in self.columns], -1)
+
+    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        super()._add(layer, batch, values_BHC)
+        if self._place is None:
+            raise ValueError("batches are formed by the examples' places: call prepare(split) before the first batch")
+        assert values_BHC is not None
+        device = self.sums_LHG.device
+        places = [self._place[index] // self.batch_size for index in batch.index_B.tolist()]
+        group_B = torch.tensor(places, device=device)
+        signed_HB = values_BHC[..., -1].to(device).to(torch.float64).T
+        self.sums_LHG[layer].index_add_(1, group_B, signed_HB)
+        if layer == 0:
+            self.members_G.index_add_(0, group_B, torch.ones_like(group_B, dtype=torch.float64))
+
+    def compute(self) -> HeadGrid:
+        """Mean, standard error and count, reduced over all processes."""
+        grid = super().compute()
+        value_LHC, stderr_LHC, count_LHC = grid.value_LHC, grid.stderr_LHC, grid.count_LHC
+        places = {name: place for place, name in enumerate(grid.columns)}
+        if self._place is not None:
+            members_G = self.members_G.cpu()
+            used_G = members_G > 0
+            weight_G = members_G[used_G] / members_G.sum()
+            mean_LHG = self.sums_LHG.cpu()[..., used_G].abs() / members_G[used_G]
+            batch_LH = (mean_LHG * weight_G).sum(-1)
+            groups = len(weight_G)
+            spread_LH = (weight_G * (mean_LHG - batch_LH[..., None])).square().sum(-1)
+            value_LHC[..., places[BATCH]] = batch_LH
+            stderr_LHC[..., places[BATCH]] = (
+                (spread_LH * groups / (groups - 1)).sqrt() if groups > 1 else torch.full_like(spread_LH, torch.nan)
+            )
+            count_LHC[..., places[BATCH]] = count_LHC[..., places[SIGNED]]
+        for name in _LABELS:
+            norm_L1 = value_LHC[..., places[name]].square().sum(1, keepdim=True).sqrt()
+            # A layer without any gradient has no order of heads.
+            norm_L1 = norm_L1.masked_fill(norm_L1 == 0, torch.nan)
+            value_LHC[..., places[name + NORMALISED]] = value_LHC[..., places[name]] / norm_L1
+            stderr_LHC[..., places[name + NORMALISED]] = stderr_LHC[..., places[name]] / norm_L1
+            count_LHC[..., places[name + NORMALISED]] = count_LHC[..., places[name]]
+        return HeadGrid(self.name, grid.described, value_LHC, stderr_LHC, count_LHC)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Every column by head."""
+        section = describe_columns(view)
+        if section is None:
+            return None
+        paragraph = (
+            "The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
+            "absolute value: per token, per example or per batch before averaging, of which the paper has the second and its "
+            "code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The standard "
+            "errors of normalised numbers take the layer's norm as known."
+        )
+        return replace(section, paragraphs=[*section.paragraphs, paragraph])

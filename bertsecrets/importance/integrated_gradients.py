@@ -1,0 +1,109 @@
+"""Integrated gradients over the gates of heads (Sundararajan et al. 2017; Hao et al. 2021)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+
+class IntegratedGradients(OutputMeasure):
+    """How much of the loss that all heads together take away is due to each.
+
+    All gates, which multiply the heads' outputs, are opened together from 0 to 1; a head's share is the integral of the
+    loss's derivative with respect to its gate, here with the sign turned. The shares sum to the loss with all heads disabled
+    (mode ``zero``) minus that of the whole model; an error of the sum is that of the integration.
+
+    Columns:
+        ``share``: the head's share of the loss; positive: opening it lowers the loss.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        steps: Points of the Gauss-Legendre rule, each a forward and a backward pass; the ends take two passes more.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If ``steps`` is below 1.
+    """
+
+    name = "integrated_gradients"
+    title = "Integrated gradients over the gates of heads"
+    reads_task = True
+    columns = (Column("share", "share of the loss", "decrease of the loss", keep="high"),)
+
+    losses_2: Tensor
+    examples: Tensor
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        steps: Annotated[int, Field(ge=1, le=1000, description="a whole number from 1 to 1000")] = 20,
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads)
+        if type(steps) is not int or not 1 <= steps <= 1000:
+            raise UserError(
+                f"steps of the integrated_gradients measure is {steps!r}; expected a whole number from 1 to 1000."
+            )
+        point_N, weight_N = np.polynomial.legendre.leggauss(steps)
+        inner = [(float(point + 1) / 2, float(weight) / 2) for point, weight in zip(point_N, weight_N, strict=True)]
+        self.gates = ((0.0, 0.0), *inner, (1.0, 0.0))
+        self.feed = Feed(max_examples=max_examples)
+        self.add_state("losses_2", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("examples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def per_example_output(
+        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
+    ) -> Tensor:
+        return -(output_BSHd * gradient_BSHd).sum((1, 3))[..., None]
+
+    def add_losses(self, gate: float, loss_B: Tensor) -> None:
+        if gate in (0.0, 1.0):
+            self.losses_2[int(gate)] += loss_B.to(self.losses_2.device).to(torch.float64).sum()
+            self.examples += len(loss_B) / 2
+
+    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+        """The mean losses with all heads disabled and of the whole model, and the sum of the shares."""
+        closed, whole = (self.losses_2 / self.examples).tolist()
+        return {"loss_disabled": closed, "loss": whole, "sum": float(grid.column("share").sum())}
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """The shares by head, and whether they add up."""
+        section = describe_columns(view)
+        if section is None:
+            return None
+        paragraph = (
+            "All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
+            "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. Unlike the "
+            "derivative at the whole model it counts heads that others could stand in for; half-open models on the way are ones "
+            "that training never saw."
+        )
+        return replace(
+            section,
+            findings=[*section.findings, *_completeness(view.extras)],
+            paragraphs=[*section.paragraphs, paragraph],
+        )
+
+
+def _completeness(extras: Mapping[str, Any]) -> list[str]:
+    if not {"loss_disabled", "loss", "sum"} <= extras.keys():
+        return []
+    closed, whole, total = extras["loss_disabled"], extras["loss"], extras["sum"]
+    return [
+        f"The shares sum to {number(total)}; disabling all heads raises the loss from {number(whole)} to {number(closed)}, by "
+        f"{number(closed - whole)}."
+    ]

@@ -1,0 +1,306 @@
+"""Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4; METHODS V2)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from transformers.activations import ACT2CLS
+
+from bertsecrets.attention.hooks import follow
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Measure
+from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import MeasureView
+
+RELEVANCE, SIGNED = "relevance", "signed"
+TOLERANCE = 1e-3
+"""Largest relative error of the sum of relevances that is put down to rounding."""
+
+_ACTIVATIONS: tuple[Any, ...] = tuple(
+    kind[0] if isinstance(kind, tuple) else kind for kind in ACT2CLS.values() if kind is not None
+)
+"""Modules of one non-linear function, some of which compute it in several steps."""
+
+_POINTWISE = (functional.gelu, functional.relu, functional.silu, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu)
+_PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+_MULTIPLICATIONS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
+_SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
+
+
+class Relevance(Measure):
+    """How much of the answer's logit passes through each head, by layer-wise relevance propagation.
+
+    An output's relevance is handed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u' for a
+    linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0). Non-linearities hand it
+    down unchanged; a layer normalisation is linear, with its standard deviation held fixed. A bias keeps its share. A
+    head's relevance is the sum over its outputs at all tokens, starting from the logit of the predicted class (or the
+    score), over the sum of the absolute values of the layer's heads.
+
+    Columns:
+        ``relevance``: the share in absolute value; the heads of a layer add up to 1.
+        ``signed``: with its sign: negative if the head speaks against the answer.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+    """
+
+    name = "relevance"
+    title = "Relevance of heads"
+    reads_task = True
+    columns = (
+        Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0)),
+        Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0)),
+    )
+
+    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        raise TypeError("relevance needs a model; take it with head_relevance")
+
+    def update(self, batch: Batch, relevance_BLH: Tensor) -> None:  # type: ignore[override]
+        """Add the relevances of one batch, as :func:`head_relevance` gives them."""
+        whole_BL1 = relevance_BLH.abs().sum(-1, keepdim=True)
+        signed_BLH = torch.where(whole_BL1 > 0, relevance_BLH / whole_BL1, torch.nan)
+        for layer, signed_BH in enumerate(signed_BLH.unbind(1)):
+            self._add(layer, batch, torch.stack((signed_BH.abs(), signed_BH), -1))
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Both columns, and the most relevant head of each layer."""
+        if not view.has(RELEVANCE):
+            return None
+        value_LH, stderr_LH, count_LH = view.grid(RELEVANCE)
+        note = f"{view.count(RELEVANCE):,} examples"
+        figures = []
+        for name, signed in ((RELEVANCE, False), (SIGNED, True)):
+            column = view.column(name)
+            figure = head_panels(
+                [HeadPanel(column.label, view.value(name))],
+                title=f"Relevance of heads to the answer{', with its sign' * signed}",
+                unit=column.unit,
+                note=note,
+                signed=signed,
+            )
+            figures.append(FigureBlock(f"{cls.name}_{name}", figure, f"{column.label}.", "Heatmap of relevance."))
+        layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
+        rows = []
+        for at, values in enumerate(value_LH):
+            top = int(np.nanargmax(values))
+            rows.append(
+                [
+                    str(at),
+                    head_label(at, top),
+                    with_error(float(values[top]), float(stderr_LH[at, top]), 3),
+                    number(float(view.value(SIGNED)[at, top]), 3, signed=True),
+                ]
+            )
+        attention = view.extras.get("consider_attention", False)
+        return Section(
+            view.title,
+            [
+                f"The highest share of its layer's relevance has {head_label(int(layer), int(head))}: "
+                f"{with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 3)}, where equal shares would be "
+                f"{number(1 / value_LH.shape[1], 3)}. {like_the_highest(value_LH, stderr_LH, count_LH)}"
+            ],
+            [
+                "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the whole "
+                "encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention weights "
+                + (
+                    "get half of the relevance of a product, which goes on to queries and keys."
+                    if attention
+                    else "are held fixed: relevance goes on to the values."
+                )
+                + " Shares compare the heads of one layer, not layers."
+            ],
+            [Table(["layer", "most relevant head", "relevance", "with its sign"], rows, "The top head of each layer")],
+            figures,
+        )
+
+
+def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False) -> Tensor:
+    """Relevance of each head to the logit of the predicted class (or to the score), ``[B, layers, heads]``.
+
+    One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs, an
+    input's relevance under the z-rule is input times gradient.
+
+    Args:
+        model: Any module that holds a transformers encoder with a sequence classification head, in evaluation mode.
+        inputs: Its keyword arguments, on its device.
+        consider_attention: Whether attention weights take part: half of the relevance of a product of two inputs goes to
+            each of them, and that of a weight on to its score. Else weights are constants.
+
+    Raises:
+        UserError: If the family has no adapter, or the relevances (with those of biases) do not add up to the logit.
+    """
+    encoder = describe(model)
+    if encoder.family is None:
+        raise UserError(
+            f"Relevance needs an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
+            "bertsecrets/models/families."
+        )
+    outputs: dict[int, Tensor] = {}
+    entered: list[Tensor] = []
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+    with torch.inference_mode(False), torch.enable_grad(), _only_additive(encoder) as additive, ExitStack() as stack:
+        forward_pass = stack.enter_context(follow(encoder))
+        stack.enter_context(_recorded(encoder, forward_pass.layer, forward_pass.finish_call, outputs, entered))
+        for module in encoder.model.modules():
+            if isinstance(module, _ACTIVATIONS):
+                stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
+        arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
+        with _LocallyLinear(consider_attention):
+            logits_BC = encoder.model(**arguments).logits
+        answer_B = logits_BC.max(-1).values
+        order = sorted(outputs)
+        wanted = [*(outputs[layer] for layer in order), entered[0], *additive]
+        gradients = torch.autograd.grad(answer_B.sum(), wanted, allow_unused=True)
+    shares = [
+        torch.zeros_like(tensor) if gradient is None else (tensor * gradient).detach()
+        for tensor, gradient in zip(wanted, gradients, strict=True)
+    ]
+    heads_BLH = torch.stack(
+        [share_BSD.unflatten(-1, (encoder.num_heads, -1)).sum((1, 3)) for share_BSD in shares[: len(order)]], 1
+    )
+    _check_conserved(encoder, answer_B.detach(), shares[len(order) :])
+    return heads_BLH
+
+
+def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -> None:
+    """Raise UserError if the relevances of the first layer's input and of all biases do not add up to the answers."""
+    total = sum(share.double().sum() for share in shares)
+    error = float(abs(total - answer_B.double().sum()) / answer_B.double().abs().sum().clamp(min=1.0))
+    if not error <= TOLERANCE:
+        raise UserError(
+            f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within {error:.1e}: it has "
+            "a part that relevance propagation does not know; choose another score, such as analysis=shapley."
+        )
+
+
+class _LocallyLinear(TorchFunctionMode):
+    """Replace non-linear functions by the linear maps that they are at their inputs, of the same value."""
+
+    def __init__(self, consider_attention: bool) -> None:
+        super().__init__()
+        self.consider_attention = consider_attention
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.layer_norm:
+            return _layer_norm(*args, **kwargs)
+        if func is functional.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        if func in _SOFTMAX:
+            return self._weights(args[0], func(*args, **kwargs))
+        if func in _POINTWISE:
+            return _ratio(args[0], func(*args, **kwargs))
+        if func in _PRODUCTS or func in _MULTIPLICATIONS:
+            return _halves(func, *args)
+        return func(*args, **kwargs)
+
+    def _weights(self, score: Tensor, weight: Tensor) -> Tensor:
+        return _ratio(score, weight) if self.consider_attention else weight.detach()
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        scale = float(query.shape[-1]) ** -0.5 if scale is None else scale
+        score = _halves(torch.matmul, query, key.transpose(-1, -2)) * scale
+        if attn_mask is not None:
+            barred = ~attn_mask if attn_mask.dtype == torch.bool else attn_mask <= torch.finfo(attn_mask.dtype).min / 2
+            bias = torch.zeros_like(score) if attn_mask.dtype == torch.bool else attn_mask.masked_fill(barred, 0)
+            score = (score + bias).masked_fill(barred, torch.finfo(score.dtype).min)
+        return _halves(torch.matmul, self._weights(score, torch.softmax(score, -1)), value)
+
+
+def _ratio(argument: Tensor, value: Tensor) -> Tensor:
+    """``value`` as the argument times a constant; where the argument is 0, as a constant."""
+    value = value.detach()
+    return torch.where(argument == 0, value, argument * (value / argument).detach())
+
+
+def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
+    """A product, of whose relevance each of two factors that depend on the input gets half."""
+    first, second = args[:2]
+    if not all(isinstance(factor, Tensor) and factor.requires_grad for factor in (first, second)):
+        return func(*args)
+    return (func(first, second.detach()) + func(first.detach(), second)) / 2
+
+
+def _layer_norm(
+    argument: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    centred = argument - argument.mean(-1, keepdim=True)
+    result = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt().detach()
+    if weight is not None:
+        result = result * weight
+    return result if bias is None else result + bias
+
+
+@contextmanager
+def _recorded(
+    encoder: Encoder,
+    layer_of: Callable[[nn.Module], int | None],
+    finish_call: Callable[[nn.Module], None],
+    outputs: dict[int, Tensor],
+    entered: list[Tensor],
+) -> Iterator[None]:
+    """Keep the heads' outputs by layer, and the input of the first layer, from which gradients start."""
+
+    def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        if entered:
+            return None
+        entered.append((args[0] if args else kwargs["hidden_states"]).detach().requires_grad_())
+        return ((entered[0], *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": entered[0]})
+
+    with ExitStack() as stack:
+        stack.callback(encoder.layers[0].register_forward_pre_hook(enter, with_kwargs=True).remove)
+        for site in encoder.distinct_sites:
+
+            def keep(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site) -> None:
+                layer = layer_of(site.module)
+                finish_call(site.module)
+                if layer is not None:
+                    outputs[layer] = args[0]
+
+            assert site.projection is not None
+            stack.callback(site.projection.register_forward_pre_hook(keep).remove)
+        yield
+
+
+@contextmanager
+def _only_additive(encoder: Encoder) -> Iterator[list[nn.Parameter]]:
+    """Let only biases require gradients: they keep their share of the relevance, which the check counts."""
+    parameters = list(encoder.model.named_parameters())
+    before = [(parameter, parameter.requires_grad) for _, parameter in parameters]
+    additive = [
+        parameter for name, parameter in parameters if name.endswith(".bias") or "relative_attention_bias" in name
+    ]
+    try:
+        for parameter, _ in before:
+            parameter.requires_grad_(False)
+        for parameter in additive:
+            parameter.requires_grad_(True)
+        yield additive
+    finally:
+        for parameter, required in before:
+            parameter.requires_grad_(required)

@@ -1,0 +1,76 @@
+"""Norm-based attention: what a head adds to the residual stream, not where it looks (Kobayashi et al. 2020, section 3)."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, MaxExamples, ValueMeasure
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+_UNIT = "mean norm"
+
+
+class ValueNorm(ValueMeasure):
+    """Norms of what a head adds to the residual stream.
+
+    With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the attention
+    of token i to token j:
+
+    Columns:
+        ``output``: mean over tokens i of the norm of the sum over j of a f.
+        ``weighted``: mean over tokens i of the sum over j of the norm of a f, the paper's; at least ``output``, as
+            vectors may cancel.
+        ``value``: mean over tokens j of the norm of f.
+
+    Args:
+        num_layers, num_heads: Size of the grid.
+        max_examples: A random sample of this many examples; None for all.
+    """
+
+    name = "value_norm"
+    title = "Norms of heads' outputs"
+    columns = (
+        Column("output", "output", _UNIT, keep="high"),
+        Column("weighted", "attention × value", _UNIT, keep="high"),
+        Column("value", "value", _UNIT),
+    )
+
+    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
+        super().__init__(num_layers, num_heads)
+        self.feed = Feed(max_examples=max_examples)
+
+    def per_example_values(
+        self, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
+    ) -> Tensor:
+        real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
+        weight_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
+        gram_Hdd = weights_HDd.transpose(1, 2) @ weights_HDd
+        size_BHK = _norms(value_BHKd, gram_Hdd)
+        output_BH = (_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
+        received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
+        return torch.stack((output_BH, (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)), -1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Every column by head."""
+        section = describe_columns(view)
+        if section is None:
+            return None
+        paragraph = (
+            "The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
+            "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
+            "the scale of what they add to."
+        )
+        return replace(section, paragraphs=[*section.paragraphs, paragraph])
+
+
+def _norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
+    """Norms after the output projection, from its products with itself."""
+    square_BHS = ((vector_BHSd @ gram_Hdd) * vector_BHSd).sum(-1)
+    # Rounding may leave a square of zero slightly below it.
+    return square_BHS.clamp(min=0).sqrt()

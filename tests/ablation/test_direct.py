@@ -1,0 +1,166 @@
+"""Direct and total effects: models where they must agree, a compensating head, and a pass by hand."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ablation.analyses import CLASSES, trainer_of
+from ablation.test_replacements import model_of_tokens, split_of
+from ablation.test_shapley import three_heads
+from families import CONFIGS, HEADS, tiny_batch, tiny_model
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+
+from bertsecrets.ablation.direct import DirectEffects, DirectEngine, take_effects
+from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.callbacks.direct_effects import EffectsOfHeads
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+
+
+def effects(model: Any, mode: str = "zero") -> HeadGrid:
+    split = split_of([3, 9, 4, 4, 12, 7])
+    measure = DirectEffects(model.config.num_hidden_layers, model.config.num_attention_heads)
+    take_effects(model, [split[[0, 1, 2]], split[[3, 4, 5]]], mode, measure, context=nullcontext)
+    return measure.compute()
+
+
+def test_with_one_layer_the_direct_effect_is_the_whole() -> None:
+    grid = effects(three_heads().double())
+    torch.testing.assert_close(grid.column("undone"), torch.zeros(1, 3).double(), atol=1e-10, rtol=0)
+    assert grid.column("total").abs().min() > 1e-4
+
+
+def test_in_the_last_layer_of_any_model_too_and_below_it_not() -> None:
+    undone_LH = effects(model_of_tokens().double()).column("undone")
+    torch.testing.assert_close(undone_LH[-1], torch.zeros(HEADS).double(), atol=1e-10, rtol=0)
+    assert undone_LH[:-1].abs().min() > 1e-5
+
+
+@torch.no_grad()
+def compensating(answer: float) -> BertForSequenceClassification:
+    """Head 0 of layer 0 writes to a direction that decides the class; head 0 of layer 1 writes ``answer`` times what it reads."""
+    config = BertConfig(
+        vocab_size=100,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        num_labels=3,
+    )
+    model = BertForSequenceClassification(config).eval().double()
+    for name, parameter in model.named_parameters():
+        if "LayerNorm.weight" not in name:
+            parameter.zero_()
+    model.bert.embeddings.word_embeddings.weight[:] = torch.tensor([0, 0, 1, -1, 1, -1, 1, -1.0])
+    direction = torch.tensor([1.0, -1, 0, 0, 0, 0, 0, 0])
+    first, second = (layer.attention for layer in model.bert.encoder.layer)
+    first.self.value.bias[0] = 1
+    first.output.dense.weight[:, 0] = direction
+    second.self.value.weight[0] = direction
+    second.output.dense.weight[:, 0] = answer * direction
+    model.bert.pooler.dense.weight.copy_(torch.eye(8))
+    model.classifier.weight[0, 0] = 2
+    return model
+
+
+@pytest.mark.parametrize("answer", [-0.4, 0.4])
+def test_a_later_head_that_compensates_makes_the_total_effect_smaller(answer: float) -> None:
+    split = split_of([3, 5, 4])
+    for example in split.examples:
+        object.__setattr__(example, "label", 0)
+    measure = DirectEffects(2, 2)
+    take_effects(compensating(answer), [split[[0, 1, 2]]], "zero", measure, context=nullcontext)
+    grid = measure.compute()
+    direct, total, undone = (grid.column(name)[0, 0].item() for name in ("direct", "total", "undone"))
+    assert direct > 0.05
+    assert total > 0.05
+    assert undone == pytest.approx(direct - total)
+    # With -0.4 less than what head 0 writes is left at the end, and the later head writes nothing if it is disabled.
+    assert (undone > 0.05) if answer < 0 else (undone < -0.05)
+    assert grid.column("direct")[0, 1].item() == pytest.approx(0, abs=1e-12)
+
+
+@torch.no_grad()
+def by_hand(model: Any, batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
+    """BERT's layers above the head with the clean outputs of attention and feed-forward network, from the modules' own parts."""
+    layers = model.bert.encoder.layer
+    kept: dict[tuple[int, str], Tensor] = {}
+    handles = [
+        module.register_forward_hook(lambda m, args, output, key=(index, name): kept.__setitem__(key, output))
+        for index, block in enumerate(layers)
+        for name, module in (("attention", block.attention.output.dense), ("network", block.output.dense))
+    ]
+    model(**batch)
+    for handle in handles:
+        handle.remove()
+    outputs: list[Tensor] = []
+    handle = layers[layer].register_forward_hook(
+        lambda m, args, output: outputs.append(output[0] if isinstance(output, tuple) else output)
+    )
+    with override(model, [HeadEdit(layer, head, "uniform")]):
+        model(**batch)
+    handle.remove()
+    (stream_BSD,) = outputs
+    for index in range(layer + 1, len(layers)):
+        middle_BSD = layers[index].attention.output.LayerNorm(stream_BSD + kept[index, "attention"])
+        stream_BSD = layers[index].output.LayerNorm(middle_BSD + kept[index, "network"])
+    logits: Tensor = model.classifier(model.bert.pooler(stream_BSD))
+    return logits
+
+
+def test_direct_logits_equal_a_pass_by_hand() -> None:
+    model, batch = tiny_model("bert").double(), tiny_batch()
+    plan = Plan("uniform", 3, HEADS, tuple(every_head(3, HEADS)))
+    _, logits_BVC = DirectEngine(model, plan, max_tokens=40).run(batch)
+    for place, variant in enumerate(plan.variants):
+        expected_BC = by_hand(model, batch, *variant.heads[0])
+        torch.testing.assert_close(logits_BVC[:, place], expected_BC, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["albert", "distilbert", "mpnet", "deberta-v3", "modernbert"])
+def test_in_every_family_the_last_layers_effect_is_the_whole_and_that_of_a_lower_one_is_not(family: str) -> None:
+    model, batch = tiny_model(family).double(), tiny_batch()
+    layers = model.config.num_hidden_layers
+    plan = Plan("zero", layers, HEADS, tuple(every_head(layers, HEADS)))
+    _, logits_BVC = DirectEngine(model, plan).run(batch)
+    with torch.no_grad():
+        clean_BC = model(**batch).logits
+        with override(model, [HeadEdit(layers - 1, 2, "zero")]):
+            last_BC = model(**batch).logits
+        with override(model, [HeadEdit(0, 2, "zero")]):
+            total_BC = model(**batch).logits
+    place = (layers - 1) * HEADS + 2
+    torch.testing.assert_close(logits_BVC[:, place], last_BC, atol=1e-10, rtol=0)
+    assert (logits_BVC[:, 2] - total_BC).abs().max() > 1e-4
+    assert (logits_BVC[:, 2] - clean_BC).abs().max() > 1e-4
+
+
+def test_a_family_that_cannot_continue_is_refused() -> None:
+    config = CONFIGS["deberta-v2"]()
+    config.conv_kernel_size, config.num_labels, config.conv_act = 3, 3, "gelu"
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    with pytest.raises(UserError, match="Direct effects need an adapter that runs single layers"):
+        DirectEngine(model, Plan("zero", 3, HEADS, tuple(every_head(3, HEADS))))
+
+
+def test_the_page_tells_both_effects(tmp_path: Path) -> None:
+    model: nn.Module = model_of_tokens()
+    module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)  # type: ignore[arg-type]
+    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
+    analysis = EffectsOfHeads(run, AblationSettings(mode="zero"))
+    with torch.inference_mode():
+        analysis.on_validation_epoch_end(trainer_of(split_of([3, 9, 4, 4, 12, 7])), module)
+    (declaration,) = run.declarations()
+    section = DirectEffects.describe(MeasureView(run, declaration))
+    assert section is not None
+    assert "of 12 heads" in section.findings[0]
+    assert section.tables[0].header[1:3] == ["direct", "total"]

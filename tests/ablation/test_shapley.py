@@ -1,0 +1,161 @@
+"""Shapley values: exact enumeration on three heads, efficiency in every order, resuming, and the page."""
+
+import math
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ablation.analyses import CLASSES, trainer_of
+from ablation.test_replacements import split_of
+from data.toy import wordpiece
+from families import tiny_model
+from references import metric_value
+from torch.nn import functional
+from transformers import BertConfig, BertForSequenceClassification
+
+import bertsecrets.callbacks.shapley as callback_module
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.shapley import Shapley, contributions, orders, plan_of, value_grid, worths
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.callbacks.shapley import ShapleyHeads
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+
+
+def three_heads() -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(wordpiece()),
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=16,
+        num_labels=3,
+    )
+    model = BertForSequenceClassification(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.4)
+    return model
+
+
+@torch.no_grad()
+def worth_by_override(model: Any, batch: Batch, disabled: tuple[int, ...]) -> tuple[float, float]:
+    with override(model, [HeadEdit(0, head, "uniform") for head in disabled]):
+        logits = model(**batch.inputs()).logits
+    loss = functional.cross_entropy(logits, batch.label_B).item()
+    return -loss, metric_value("accuracy", batch.label_B.numpy(), logits.argmax(-1).numpy())
+
+
+def test_all_orders_give_the_values_of_the_formula_over_all_sets() -> None:
+    model, split = three_heads(), split_of([3, 9, 4, 4, 12, 7])
+    batch = split[[0, 1, 2, 3, 4, 5]]
+    sets = [tuple(h for h in range(3) if mask >> h & 1) for mask in range(8)]
+    worth = {active: worth_by_override(model, batch, tuple(set(range(3)) - set(active))) for active in sets}
+    expected = np.zeros((1, 3, 2))
+    for head in range(3):
+        for active in sets:
+            if head not in active:
+                weight = math.factorial(len(active)) * math.factorial(2 - len(active)) / 6
+                both = tuple(sorted((*active, head)))
+                expected[0, head] += weight * (np.array(worth[both]) - np.array(worth[active]))
+    falls = []
+    for order in permutations([(0, head) for head in range(3)]):
+        outcomes = sweep(model, plan_of(order, "uniform", 1, 3), [split[[0, 3]], split[[1, 2, 4, 5]]])
+        worth_KC = worths(outcomes, CLASSES)
+        falls.append(contributions(order, worth_KC, 1, 3))
+        whole_and_none = np.array(worth[0, 1, 2]) - np.array(worth[()])
+        np.testing.assert_allclose(falls[-1].sum((0, 1)), whole_and_none, atol=1e-6)
+    grid = value_grid(Shapley("accuracy").columns, np.stack(falls))
+    np.testing.assert_allclose(grid.value_LHC.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        grid.stderr_LHC.numpy(), np.std(np.stack(falls), axis=0, ddof=1) / math.sqrt(6), atol=1e-9
+    )
+    assert np.abs(expected).min(axis=(0, 1))[0] > 1e-4
+
+
+def test_orders_are_seeded_and_extend_each_other() -> None:
+    few, many = orders(3, 4, 5, seed=1), orders(3, 4, 9, seed=1)
+    assert many[:5] == few
+    assert all(sorted(order) == [(layer, head) for layer in range(3) for head in range(4)] for order in many)
+    assert len(set(many)) == 9
+    assert orders(3, 4, 5, seed=2) != few
+
+
+def test_an_undefined_correlation_counts_as_zero() -> None:
+    task = Task(name="score", metrics=("pearson",), texts=1, label_range=(0.0, 5.0))
+    plan = plan_of([(0, 0), (0, 1)], "zero", 1, 2)
+    logits_NV1 = torch.stack([torch.tensor([1.0, 2.0, 2.5]), torch.ones(3)], 1)[..., None]
+    clean_N1 = torch.tensor([[1.0], [2.0], [4.0]])
+    outcomes = Outcomes(plan, torch.arange(3), torch.tensor([1.0, 2.0, 4.0]), clean_N1, logits_NV1)
+    worth_KC = worths(outcomes, task)
+    correlation = metric_value("pearson", np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 2.5]))
+    np.testing.assert_allclose(worth_KC[:, 1], [1.0, correlation, 0.0], atol=1e-6)
+    np.testing.assert_allclose(worth_KC[:, 0], [0.0, -0.75, -10 / 3], atol=1e-6)
+
+
+def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("bert")
+    torch.manual_seed(1)
+    model.resize_token_embeddings(len(wordpiece()))
+    module = SequenceClassifier(model.train(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    split = split_of([3, 9, 4, 4, 12, 7])
+    sweeps: list[int] = []
+
+    def counted(*args: Any, **kwargs: Any) -> Outcomes:
+        if len(sweeps) == 2:
+            sweeps.append(-1)
+            raise KeyboardInterrupt
+        sweeps.append(1)
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(callback_module, "sweep", counted)
+
+    def analysis(folder: str) -> ShapleyHeads:
+        run = Run(tmp_path / folder, "run", "tiny", "toy", "pretrained")
+        return ShapleyHeads(run, AblationSettings(mode="zero"), permutations=4, max_examples=None)
+
+    with pytest.raises(KeyboardInterrupt):
+        analysis("a").on_validation_epoch_end(trainer_of(split), module)
+    resumed = analysis("a")
+    resumed.on_validation_epoch_end(trainer_of(split), module)
+    assert sweeps == [1, 1, -1, 1, 1]
+    whole = analysis("b")
+    whole.on_validation_epoch_end(trainer_of(split), module)
+    assert module.model.training
+    views = []
+    for run in (resumed.run, whole.run):
+        (declaration,) = run.declarations()
+        views.append(MeasureView(run, declaration))
+    np.testing.assert_allclose(views[0].value("loss"), views[1].value("loss"), atol=1e-7)
+    worth = views[0].extras["worth"]
+    for name in ("loss", "accuracy"):
+        total = worth[name]["whole"] - worth[name]["none"]
+        assert views[0].value(name).sum() == pytest.approx(total, abs=1e-6)
+    section = Shapley.describe(views[0])
+    assert section is not None
+    assert len(section.figures) == 2
+    assert "with all heads and" in section.findings[0]
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
+    with pytest.raises(UserError, match="The number of permutations is 1; expected 2 or more"):
+        ShapleyHeads(run, permutations=1)
+    bare = trainer_of(split_of([3]), Task(name="bare", metrics=(), texts=1))
+    with pytest.raises(
+        UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be scored"
+    ):
+        ShapleyHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
