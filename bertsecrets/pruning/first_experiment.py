@@ -8,7 +8,7 @@ import numpy as np
 from bertsecrets.grid import Column
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.pruning import kept_scores
+from bertsecrets.results.figures.pruning import Curve, kept_scores
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
@@ -78,14 +78,7 @@ class FirstPruned(Experiment):
             [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, cls.title)],
             [],
         )
-        curves = {
-            name: (
-                sorted(points),
-                *([getattr(points[kept], end) for kept in sorted(points)] for end in ("mean", "low", "high")),
-            )
-            for name, points in lines.items()
-            if len(points) > 1
-        }
+        curves = {name: _curve(points) for name, points in lines.items() if len(points) > 1}
         if not curves:
             return section
         figure = kept_scores(
@@ -119,6 +112,12 @@ def score_of(view: MeasureView) -> float:
     sets = json.loads(path.read_text("utf-8"))["sets"]
     value = sets.get(content["evaluation"], {}).get("model", {}).get(content["metric"])
     return float("nan") if value is None else float(value)
+
+
+def _curve(points: Mapping[int, Interval]) -> Curve:
+    kept = sorted(points)
+    own = [points[number] for number in kept]
+    return kept, [point.mean for point in own], [point.low for point in own], [point.high for point in own]
 
 
 def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:

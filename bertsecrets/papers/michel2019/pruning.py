@@ -25,7 +25,7 @@ def curves(runs: PaperRuns) -> Chapter | None:
         return None
     many, beats = Answers(), Answers()
     rows = []
-    blocks = []
+    blocks: list[FigureBlock] = []
     for name, (condition, contents) in by_name.items():
         share = published.PRUNABLE.get(condition.task, min(published.PRUNABLE.values()))
         many[name] = _without_loss(contents, share / 100)
@@ -111,7 +111,7 @@ def efficiency(runs: PaperRuns) -> Chapter | None:
 
 def pruned(runs: PaperRuns) -> dict[str, _Pruned]:
     """Conditions with pruned runs, by name, with what each run wrote."""
-    by_name = {}
+    by_name: dict[str, _Pruned] = {}
     for condition in runs.pretrained:
         replicates = condition.replicates("pruning")
         contents = [] if replicates is None else [view.extras for view in replicates.views if view.extras]

@@ -70,7 +70,7 @@ def gates(runs: PaperRuns) -> Chapter | None:
     """Section 6: how many heads gates leave open; None if no run fitted or learned gates."""
     rows: list[list[str]] = []
     few = Answers()
-    blocks = []
+    blocks: list[FigureBlock] = []
     frozen = _with(runs, "causal_gates")
     for name, (_, views) in frozen.items():
         contents = [view.extras for view in views if view.extras.get("curves")]
@@ -177,7 +177,7 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
 
 def _with(runs: PaperRuns, experiment: str) -> dict[str, tuple[Condition, Sequence[MeasureView]]]:
     """Conditions of pre-trained models with an experiment, by name, with the views of their runs."""
-    by_name = {}
+    by_name: dict[str, tuple[Condition, Sequence[MeasureView]]] = {}
     for condition in runs.pretrained:
         replicates = condition.replicates(experiment)
         if replicates is not None:
