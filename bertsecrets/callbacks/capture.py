@@ -121,6 +121,7 @@ class CaptureMaps(pl.Callback, Experiment):
                         tokens=data.tokens(batch.input_ids_BS[row][batch.attention_mask_BS[row].bool()]),
                         texts=list(dataset.examples[position].texts),
                         label=data.label_name(dataset.examples[position].label),
+                        relations=_relations(batch, row),
                     )
                     for row, position in enumerate(positions)
                 ],
@@ -180,3 +181,17 @@ class CaptureMaps(pl.Callback, Experiment):
     def compare(cls, comparison: Comparison) -> Section | None:
         """None: maps of examples are shown for one run at a time."""
         return None
+
+
+def _relations(batch: Batch, row: int) -> list[tuple[int, int, str]]:
+    """First tokens of each annotated word and of its head, and the relation; words without tokens are left out."""
+    tokens: dict[int, int] = {}
+    for place, word in enumerate(batch.word_BS[row].tolist()):
+        tokens.setdefault(word, place)
+    pairs, first = [], 0
+    for sentence in batch.annotations[row] if batch.annotations else ():
+        for i, word in enumerate(sentence.words):
+            if word.head >= 0 and first + i in tokens and first + word.head in tokens:
+                pairs.append((tokens[first + i], tokens[first + word.head], word.relation))
+        first += len(sentence.words)
+    return pairs

@@ -33,12 +33,13 @@ _NUMBER = "a whole number from 1"
 class TrainProbes(pl.Callback):
     """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
 
-    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split, both are halves of the evaluation set. Only the first process trains.
+    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split, both
+    are halves of the evaluation set. Only the first process trains.
 
     Args:
         run: The run to write results to.
         probes: The probes to train, of ``PROBES``; right-branching needs no training and is always scored.
-        control: Whether to train each probe on a control task, too.
+        control: Whether to train each probe on a control task as well.
         glove: Text file of word vectors; None for the encoder's own input embeddings.
         epochs, learning_rate, batch_size: The training.
         evaluation: Evaluation set; None for the task's first.

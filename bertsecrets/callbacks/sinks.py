@@ -35,7 +35,7 @@ _Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and up
 class InterveneOnSinks(pl.Callback):
     """Test the claim that attention to a special token is a no-op, at the last validation.
 
-    A pass over the examples finds the heads that rest on [SEP] or [CLS] and the norms of what those tokens add; a further
+    A pass over the examples finds the sink heads of [SEP] and [CLS] and the norms of what those tokens add; a further
     pass takes two runs of the model for each such head, with its attention redirected and cut. Training is not affected.
     Any number of processes gives the results of one.
 
@@ -49,7 +49,7 @@ class InterveneOnSinks(pl.Callback):
         evaluation: Evaluation set; None for the task's first.
 
     Raises:
-        UserError: If a token is unknown or the tokenizer has none such, or the task has no labels.
+        UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
     """
 
     def __init__(

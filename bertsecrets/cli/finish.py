@@ -82,7 +82,9 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *
     step = int(module.record.get("step", module.trainer.global_step))
     if not data.task.is_labelled:
         sizes = {name: len(data.examples(split)) for name, split in data.evaluation.items()}
-        return RunScores({name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds)
+        return RunScores(
+            {name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds, notes=data.notes
+        )
     constant = data.constant_prediction()
     sets = {}
     for name in module.evaluation_names:
@@ -99,7 +101,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *
         )
         sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    return RunScores(sets, answer, step, seconds, selected)
+    return RunScores(sets, answer, step, seconds, selected, data.notes)
 
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:

@@ -188,7 +188,7 @@ def claims_in_words(claims: Sequence[Claim]) -> list[str]:
     counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
     parts = [f"agree with {counts[True]}"] if counts[True] else []
     parts += [f"disagree with {counts[False]}"] if counts[False] else []
-    parts += [f"cannot tell {counts[None]}"] if counts[None] else []
+    parts += [f"leave {counts[None]} open"] if counts[None] else []
     verdicts = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
     return [
         f"Of {len(claims)} statement{'s' * (len(claims) > 1)} of the paper, these runs {verdicts}.",

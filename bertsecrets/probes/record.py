@@ -86,7 +86,7 @@ class ProbesRecord:
         words: Number of words scored.
         halves: Whether both are halves of one set.
         truncated: Sentences longer than the model or ``max_length``, left out of both.
-        vanished: Words without a token of their own in both; neither they count nor the words that depend on them.
+        vanished: Words without a token of their own in both; they do not count, nor do the words that depend on them.
         vectors: Source of the word vectors; empty without any.
         without_vector: Scored words without a vector.
         replicates: Bootstrap samples of sentences behind the intervals.

@@ -12,6 +12,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
+from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -164,6 +165,8 @@ def train_and_answer(
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=progress,
+            # Rich allows one live display, which is that of the trainer around this one.
+            callbacks=[TQDMProgressBar(leave=False)] if progress else [],
             use_distributed_sampler=False,
             default_root_dir=str(folder),
         )

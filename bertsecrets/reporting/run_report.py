@@ -123,6 +123,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     all_heads = [] if together is None else [together.section()]
     of_scores = [_scores_section(scores)] if scores.lines() else []
+    of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
     report = Report(
@@ -135,9 +136,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         ],
         links=_origin(run, config) if analysis else [],
         # An analysis leads with what was asked for.
-        sections=[*flat, *all_heads, *of_scores, _reading_section()]
+        sections=[*flat, *all_heads, *of_scores, *of_data, _reading_section()]
         if analysis
-        else [*of_scores, *flat, *all_heads, _reading_section()],
+        else [*of_scores, *flat, *all_heads, *of_data, _reading_section()],
     )
     return RunReport(report, scores, highlights, scalars, together, analysis)
 

@@ -1,7 +1,7 @@
 """Captured attention maps on disk: one safetensors file for each captured step, and the tokens."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,12 +19,21 @@ EXAMPLES = "examples.json"
 
 @dataclass(frozen=True)
 class CapturedExample:
-    """A captured example; ``tokens`` are those of its maps, in order."""
+    """A captured example.
+
+    Args:
+        index: Its number in the evaluation set.
+        tokens: The tokens of its maps, in order.
+        texts: Its texts.
+        label: Its label in words.
+        relations: Of each annotated word its first token, the first token of its syntactic head, and the relation.
+    """
 
     index: int
     tokens: list[str]
     texts: list[str]
     label: str
+    relations: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:

@@ -102,6 +102,7 @@ class RunScores:
         step: Optimiser steps of the scored model.
         seconds: Duration of the run.
         selected: Whether the weights were chosen by their score on the first set.
+        notes: Sentences on what was left out or unusual in the data.
     """
 
     sets: dict[str, SetScores]
@@ -109,6 +110,7 @@ class RunScores:
     step: int
     seconds: float
     selected: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def learned(self) -> bool | None:
@@ -141,7 +143,8 @@ class RunScores:
                 for name, entry in content["sets"].items()
             }
             selected = bool(content.get("selected", False))
-            return cls(sets, content["constant_answer"], content["step"], content["seconds"], selected)
+            notes = tuple(map(str, content.get("notes", ())))
+            return cls(sets, content["constant_answer"], content["step"], content["seconds"], selected, notes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain

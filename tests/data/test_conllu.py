@@ -212,9 +212,10 @@ def test_any_folder_of_a_treebank_is_a_task(tmp_path: Path) -> None:
         make_source(SourceConfig(), anything)
     with pytest.raises(UserError, match="holds no CoNLL-U files"):
         make_source(config, anything)
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "x-ud-test.conllu").write_text(SPELT)
-    with pytest.raises(UserError, match="holds no CoNLL-U files; give one of its folders: inner"):
+    for name in ("inner", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x-ud-test.conllu").write_text(SPELT)
+    with pytest.raises(UserError, match="holds no CoNLL-U files; give one of its folders: inner, other"):
         make_source(config, anything)
     expected = {"x-ud-train.conllu": 1, "part.conll": 2, "y-ud-test.conllu": 3, "y-ud-dev.conllu": 4}
     for name, count in expected.items():
@@ -231,3 +232,20 @@ def test_any_folder_of_a_treebank_is_a_task(tmp_path: Path) -> None:
     (tmp_path / "x-ud-train.conllu").unlink()
     with pytest.raises(UserError, match="has no file of split 'train'; add one with train in its name"):
         make_source(config, anything).examples("train")
+
+
+def test_folders_named_like_splits_or_a_single_folder_are_a_treebank(tmp_path: Path) -> None:
+    for name, count in {"only/x.conllu": 1, "two/train/x.conllu": 2, "two/dev/y.conllu": 3}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text(SPELT * count)
+    single = make_source(SourceConfig(root=str(tmp_path)), task("treebank"))
+    assert len(single.examples("validation")) == 1
+    splits = make_source(SourceConfig(root=str(tmp_path / "two")), task("treebank"))
+    assert (len(splits.examples("validation")), len(splits.examples("train"))) == (3, 2)
+
+
+def test_rows_of_another_format_are_not_read_as_roots(tmp_path: Path) -> None:
+    row = "1\tThe\tthe\tthe\tDT\tDT\t_\t_\t2\t2\tNMOD\tNMOD\t_\t_\n"
+    with pytest.raises(UserError, match=r"conllu:2: sentence 1: the row has more than 10 columns"):
+        list(read_conllu(written(tmp_path, "# a comment\n" + row)))

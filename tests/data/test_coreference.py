@@ -186,7 +186,7 @@ def test_a_bad_document_is_reported_or_left_out(tmp_path: Path, before: str, aft
     with pytest.raises(UserError, match=r"No document of .* is valid"):
         make_source(SourceConfig(**settings, skip_bad_rows=True), task("coreference")).examples("validation")
     written(tmp_path, "whole.conll", LITBANK)
-    with pytest.warns(UserWarning, match="left out 1 documents that are not valid; the first: .*" + message):
+    with pytest.warns(UserWarning, match="left out 1 document that is not valid; the first: .*" + message):
         examples = make_source(SourceConfig(**settings, skip_bad_rows=True), task("coreference")).examples("validation")
     assert [example.index for example in examples] == [0]
 

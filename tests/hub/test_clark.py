@@ -67,7 +67,7 @@ def test_gradients_of_masked_words_by_attention_to_separators() -> None:
         tokenizer = AutoTokenizer.from_pretrained(weights)
         model = AutoModelForMaskedLM.from_pretrained(weights).eval()
     except OSError as error:
-        pytest.skip(f"what this needs cannot be had here: {error}")
+        pytest.skip(f"weights or data are not available here: {error}")
     texts = [example.texts for example in generate("demo_paraphrase", "validation")[:100]]
     generator = torch.Generator().manual_seed(0)
     total_L2, count_L2 = torch.zeros(12, 2), torch.zeros(12, 2)

@@ -44,13 +44,13 @@ def measure(name: str) -> Measure:
 
 
 def grids(glue: Path, measures: list[Measure], pipeline: str | None) -> dict[str, np.ndarray]:
-    """The columns of the measures, ``[12, 12]``, on at most 1000 pairs; skips where something cannot be had."""
+    """The columns of the measures, ``[12, 12]``, on at most 1000 pairs; skips where weights or data are missing."""
     spec = ModelSpec(name="bert_base", path=os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
     try:
         tokenizer, model = load_tokenizer(spec), load_model(spec, task("qqp"), "pretrained", seed=0)
         annotator = make_annotator({"pipeline": pipeline})
     except UserError as error:
-        pytest.skip(f"what this needs cannot be had here: {error}")
+        pytest.skip(f"weights or data are not available here: {error}")
     source = SourceConfig.read("data", {"source": "tsv", "root": str(glue)})
     data = TaskData(task("qqp"), source, tokenizer, batch_size=32, max_length=200, seed=0, annotator=annotator)
     data.prepare_data()

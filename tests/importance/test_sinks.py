@@ -230,10 +230,10 @@ def test_the_section_says_what_was_found_and_what_cannot_be_told(tmp_path: Path)
     section = Sinks.describe(view)
     assert section is not None
     assert section.findings == [
-        "No head gives [SEP] 50% of its attention, so whether that is a no-op cannot be told.",
-        "Of 6 heads 3 rest on [CLS]. Redirecting one head's attention away from it changes the answers by less than 0.01 on "
+        "No head gives [SEP] 50 % of its attention, so whether that is a no-op cannot be tested.",
+        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the answers by less than 0.01 on "
         "average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 nop, 1 broadcast, 1 "
-        "content. The value norm tells the heads where cutting moves the answers from the others with an area under the ROC "
+        "content. The value norm separates the heads where cutting changes the answers from the others with an area under the ROC "
         "curve of 0.50 (95 % interval 0.08 to 0.92; 0.5 is chance).",
     ]
     assert Sinks.classes(view)["sink by norms"] == [["[CLS] nop", "–", "–"], ["[CLS] broadcast", "–", "[CLS] content"]]

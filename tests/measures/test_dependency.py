@@ -332,7 +332,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     counts = [score.count for score in record.relations[1:]]
     assert counts[0] == max(counts)
     assert [block.name for block in section.figures] == ["dependency", "dependency_heads"]
-    assert "relations, one head finds the syntactic head" in section.findings[0]
+    assert " the syntactic head of a word significantly more often" in section.findings[0]
     compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
     [relations] = compared.tables

@@ -9,16 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
+from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.papers.chapter import Chapter, PaperRuns
 from bertsecrets.papers.clark2019.attention import entropy, gradients, positions, special_tokens
+from bertsecrets.papers.clark2019.maps import heads_of_relations, typical_heads
+from bertsecrets.papers.clark2019.models import models
 from bertsecrets.papers.clark2019.page import PAPER
+from bertsecrets.papers.clark2019.sinks_and_roles import roles, sinks
 from bertsecrets.papers.clark2019.syntax import coreference, dependency, probes
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.figures.gallery import MapPanel
 from bertsecrets.results.run import Run
 
 BERT = {"name": "bert_base", "path": "model"}
@@ -165,6 +172,80 @@ def test_the_page_has_every_section_and_tells_how_to_get_what_is_missing(tmp_pat
     text = unescape(page.read_text())
     assert text.count("No run measured this.") == len(PAPER.chapters) - 1
     assert "Of 3 statements of the paper, these runs agree with 2 and disagree with 1." in text
-    assert "its numbers of attention by layer are left out" in text
+    assert "numbers for heads and layers are left out" in text
     assert len(re.findall(r"<td[^>]*>\s*agrees\s*</td>", text)) == 2
     assert [*(tmp_path / "page" / "figures").glob("paper_positions.*")]
+
+
+def sink_run(folder: Path, redirect_LH: ArrayLike) -> Chapter:
+    """The chapter on sinks of a run in which layer 1 rests on [SEP]."""
+    attention = np.array([[0.1, 0.2], [0.7, 0.8]])
+    columns = {f"sep_{name}": np.full((2, 2), 0.2) for name in ("value_ratio", "norm_share", "output_change")}
+    columns |= {"sep_attention": attention, "sep_cut": np.full((2, 2), 0.001), "sep_redirect": np.asarray(redirect_LH)}
+    columns |= {f"sep_redirect_{name}": np.full((2, 2), 0.05) for name in ("loss", "flips")}
+    path = make_run(folder, model=BERT, measured=[("checkpoint", "sinks", columns)], stderr=0.001)
+    run = Run.open(path)
+    run.write_json(run.extras_path("sinks"), {"model": {"limits": asdict(Limits())}})
+    return chapter_of(sinks, folder.parent)
+
+
+@pytest.mark.parametrize(
+    ("redirect", "holds"), [([0.002, 0.002], True), ([0.002, 0.05], False), ([0.002, 0.0095], None)]
+)
+def test_the_no_op_is_judged_on_the_heads_that_rest_on_the_separator(
+    tmp_path: Path, redirect: list[float], holds: bool | None
+) -> None:
+    chapter = sink_run(tmp_path / "run", [[0.9, 0.9], redirect])
+    assert verdicts(chapter) == [True, holds]
+    [row] = chapter.section.tables[1].rows
+    assert row[:3] == ["[SEP]", "2", "2"]
+
+
+def test_without_sinks_the_no_op_cannot_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    make_run(path, measured=[("checkpoint", "sinks", {"sep_attention": np.full((2, 2), 0.1)})])
+    run = Run.open(path)
+    run.write_json(run.extras_path("sinks"), {"model": {"limits": asdict(Limits())}})
+    assert verdicts(chapter_of(sinks, tmp_path)) == [None, None]
+
+
+@pytest.mark.parametrize(("score", "holds"), [(4.0, True), (1.0, None)])
+def test_a_role_that_no_head_is_shown_to_have_is_not_denied(tmp_path: Path, score: float, holds: bool | None) -> None:
+    columns = {"local": by_layer(score, 1.0), "delimiter": by_layer(4.0, 1.0)}
+    run = Run.open(make_run(tmp_path / "run", measured=[("initial", "roles", columns)]))
+    run.write_json(run.extras_path("roles"), {"initial": {"thresholds": {"local": 3.0, "delimiter": 3.0}}})
+    chapter = chapter_of(roles, tmp_path)
+    assert verdicts(chapter) == [True, holds]
+    counts = {row[0]: row[2] for row in chapter.section.tables[1].rows}
+    assert counts == {"local": "2" if score > 3 else "0", "delimiter": "2"}
+
+
+def test_figures_1_and_5_take_the_kept_maps_of_the_chosen_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = np.array([[0.1, 0.2], [0.9, 0.3]])
+    columns = {
+        "surface": {"sep_total": heads, "punctuation": heads.T},
+        "offsets": {"next": heads},
+        "entropy": {"relative": 1 - heads},
+    }
+    run = Run.open(
+        make_run(tmp_path / "run", model=BERT, measured=[("initial", name, of) for name, of in columns.items()])
+    )
+    maps = torch.rand(2, 2, 4, 4)
+    pairs = [(1, 2, "det")]
+    write_examples(run.captures, [CapturedExample(3, ["[CLS]", "a", "cat", "[SEP]"], ["a cat"], "none", pairs)])
+    write_maps(run.captures, step_name(0), {3: maps})
+    drawn: list[MapPanel] = []
+    monkeypatch.setattr("bertsecrets.papers.clark2019.maps.gallery", lambda panels, title: drawn.extend(panels))
+    [block] = chapter_of(typical_heads, tmp_path).section.figures
+    assert [
+        np.argwhere((maps == torch.tensor(panel.attention_QK)).all(-1).all(-1).numpy()).tolist() for panel in drawn
+    ] == [[[0, 0]], [[1, 0]], [[1, 0]], [[0, 1]]]
+    assert "next token, layer 1 · head 0: 90 % of its attention" in block.caption
+    drawn.clear()
+    paper_runs = PaperRuns(*find_conditions(find_runs([str(tmp_path)])[0]))
+    [model] = models(paper_runs, "offsets")
+    scores = [replace(relation(name, 0.9, 0.3, from_head=True), layer=1, head=1) for name in ("all", "det", "obj")]
+    assert len(heads_of_relations([(model, scores)])) == 1
+    assert [(panel.column, panel.marked) for panel in drawn] == [("det\nlayer 1 · head 1", [(2, 1)])]

@@ -12,6 +12,7 @@ from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
 from probes.treebanks import random_sentences
+from pytorch_lightning.callbacks import Callback, RichProgressBar
 
 from bertsecrets.callbacks.probes import TrainProbes
 from bertsecrets.data.module import TaskData
@@ -38,7 +39,7 @@ def treebank(folder: Path, name: str, count: int, seed: int) -> None:
     (folder / f"toy-ud-{name}.conllu").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def probed(folder: Path, root: Path, **settings: Any) -> tuple[Run, ProbesRecord]:
+def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: Any) -> tuple[Run, ProbesRecord]:
     """Train probes on a tiny random model and a treebank; return the run and its record."""
     words = task("treebank")
     run = Run(folder, "run", "tiny", words.name, "pretrained")
@@ -48,10 +49,10 @@ def probed(folder: Path, root: Path, **settings: Any) -> tuple[Run, ProbesRecord
     callback = TrainProbes(run, **{"epochs": 1, "replicates": 20, **settings})
     trainer = pl.Trainer(
         accelerator="cpu",
-        callbacks=[callback],
+        callbacks=[callback] if bar is None else [callback, bar],
         logger=False,
         enable_checkpointing=False,
-        enable_progress_bar=False,
+        enable_progress_bar=bar is not None,
         use_distributed_sampler=False,
         default_root_dir=str(folder),
     )
@@ -132,3 +133,11 @@ def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on the lines before"):
         probed(tmp_path / "run", root, glove=str(glove))
     assert not (tmp_path / "run" / "probes.json").exists()
+
+
+def test_the_training_leaves_the_live_display_around_it_alone(tmp_path: Path) -> None:
+    treebank(tmp_path / "toy", "test", 20, seed=0)
+    _, record = probed(
+        tmp_path / "run", tmp_path / "toy", RichProgressBar(), probes=["attention"], control=False, replicates=5
+    )
+    assert record.halves

@@ -64,6 +64,13 @@ def test_a_run_with_scores_alone(tmp_path: Path) -> None:
     facts = dict(report.report.facts)
     assert (facts["model"], facts["task"], facts["initialisation"]) == ("minilm", "mrpc", "pretrained")
     assert (facts["learning rate"], facts["batch size"], facts["epochs"]) == ("2e-05", "32", "3")
+    scores = json.loads(run.scores_path.read_text())
+    run.scores_path.write_text(json.dumps({**scores, "notes": ["a.conllu: left out 1 sentence"]}))
+    noted = report_run(run, heads=2).report
+    assert [section.paragraphs for section in noted.sections if "Left out" in section.title] == [
+        ("a.conllu: left out 1 sentence",)
+    ]
+    assert noted.lead == report.report.lead
     run.scores_path.unlink()
     with pytest.raises(UserError, match="cannot be read as the scores of a run"):
         report_run(run, heads=2)

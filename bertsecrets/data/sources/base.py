@@ -48,12 +48,16 @@ class SplitFiles:
         task: Named in messages.
         folder: The folder of the files.
         files: Split -> file name.
+
+    Attributes:
+        notes: Sentences on what was left out or unusual in the splits read so far.
     """
 
     def __init__(self, task: Task, folder: Path, files: Mapping[str, str]) -> None:
         self.task = task
         self.folder = folder
         self.files = files
+        self.notes: list[str] = []
 
     def path(self, split: str) -> Path:
         """The file of a split; raises UserError if the layout names none."""

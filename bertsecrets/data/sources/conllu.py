@@ -15,6 +15,7 @@ from bertsecrets.errors import UserError
 _NEGATIVE = (("Polarity", "Neg"), ("PronType", "Neg"))
 
 _SUFFIXES = (".conllu", ".conllx", ".conll")
+_COLUMNS = 10
 ESCAPED = {
     "-LRB-": "(",
     "-RRB-": ")",
@@ -31,7 +32,8 @@ ESCAPED = {
 class ConlluSource(SplitFiles):
     """A treebank with dependencies; each sentence is an example.
 
-    A layout without files takes every CoNLL file of the folder, with splits by their names (train, dev, test). Without a
+    A layout without files takes every CoNLL file of the folder, or of the folders in it if they are named like splits or there is
+    only one, with splits by their names (train, dev, test). Without a
     development file the first of the test, the unnamed and the training files stand in for it.
 
     Args:
@@ -72,7 +74,7 @@ class ConlluSource(SplitFiles):
         examples: list[Example] = []
         for path in paths:
             advice = f"data.root must hold {self.layout.folder}/{path.name}"
-            sentences = list(read_conllu(path, self.skip_bad_rows, advice))
+            sentences = list(read_conllu(path, self.skip_bad_rows, advice, self.notes))
             if not sentences:
                 raise UserError(f"File '{path}' holds no sentences; expected CoNLL-U.")
             examples += [
@@ -87,13 +89,21 @@ def _wanted(layout: ConlluLayout) -> str:
 
 
 def _files_of(folder: Path) -> dict[str, list[Path]]:
-    """The CoNLL files of a folder by split; raises UserError if there are none."""
+    """The CoNLL files of a folder by split; without any, those of its folders if these are splits or a single treebank.
+
+    Raises:
+        UserError: If there are none, or its folders are several treebanks.
+    """
     paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
-    if not paths:
-        inside = sorted({path.parent.name for suffix in _SUFFIXES for path in folder.glob(f"*/*{suffix}")})
-        hint = f"; give one of its folders: {', '.join(inside)}" if inside else f" ({', '.join(_SUFFIXES)})"
-        raise UserError(f"data.root '{folder}' holds no CoNLL-U files{hint}.")
-    return split_by_name({path: path.stem for path in paths})
+    if paths:
+        return split_by_name({path: path.stem for path in paths})
+    below = sorted(path for suffix in _SUFFIXES for path in folder.glob(f"*/*{suffix}") if path.is_file())
+    inside = sorted({path.parent.name for path in below})
+    splits = {word for words in SPLIT_WORDS.values() for word in words}
+    if inside and (len(inside) == 1 or {name.lower() for name in inside} <= splits):
+        return split_by_name({path: f"{path.parent.name} {path.stem}" for path in below})
+    hint = f"; give one of its folders: {', '.join(inside)}" if inside else f" ({', '.join(_SUFFIXES)})"
+    raise UserError(f"data.root '{folder}' holds no CoNLL-U files{hint}.")
 
 
 class _Block(NamedTuple):
@@ -104,7 +114,10 @@ class _Block(NamedTuple):
 
 
 def read_conllu(
-    path: Path, skip_bad: bool = False, advice: str = "give the path of a CoNLL-U file"
+    path: Path,
+    skip_bad: bool = False,
+    advice: str = "give the path of a CoNLL-U file",
+    notes: list[str] | None = None,
 ) -> Iterator[tuple[str, Annotation]]:
     """Each sentence's text and annotation, in file order.
 
@@ -116,6 +129,7 @@ def read_conllu(
         path: A file in CoNLL-U, or in CoNLL-X (ten columns, as the Stanford converter writes them).
         skip_bad: Leave out sentences that are not valid, with a warning that counts them.
         advice: What to do if the file is missing, as the end of a sentence.
+        notes: Receives the messages on sentences left out and on unusual ones.
 
     Raises:
         UserError: If a sentence is not valid, naming file, line and sentence, or the file is not text.
@@ -125,6 +139,7 @@ def read_conllu(
     columns: list[str] | None = None
     empty = rooted = 0
     bad: list[str] = []
+    said = [] if notes is None else notes
     for number, block in enumerate(_blocks(path, advice), start=1):
         for line in block.lines:
             if line.startswith("# global.columns ="):
@@ -136,7 +151,7 @@ def read_conllu(
             except (conllu.exceptions.ParseException, ValueError) as error:
                 reason = " ".join(str(error).split()).rstrip(".")
                 raise UserError(f"{where} is not CoNLL-U ({reason}); fix or replace the file.") from error
-            example = _sentence(sentence, path, block, number)
+            example = _sentence(sentence, path, block, number, columns)
         except UserError as error:
             if not skip_bad:
                 raise
@@ -147,9 +162,13 @@ def read_conllu(
         yield example
     if bad:
         counted = "1 sentence that is" if len(bad) == 1 else f"{len(bad):,} sentences that are"
-        rank_zero_warn(f"{path}: left out {counted} not valid; the first: {bad[0]}")
+        message = f"left out {counted} not valid; the first: {bad[0]}"
+        rank_zero_warn(f"{path}: {message}")
+        said.append(f"{path.name}: {message}")
     if empty or rooted:
-        rank_zero_info(f"{path}: {empty:,} empty nodes left out; {rooted:,} sentences have several roots")
+        message = f"{empty:,} empty nodes left out; {rooted:,} sentences have several roots."
+        rank_zero_info(f"{path}: {message}")
+        said.append(f"{path.name}: {message}")
 
 
 def _blocks(path: Path, advice: str) -> Iterator[_Block]:
@@ -172,11 +191,19 @@ def _blocks(path: Path, advice: str) -> Iterator[_Block]:
         yield _Block(first, lines)
 
 
-def _sentence(sentence: Any, path: Path, block: _Block, number: int) -> tuple[str, Annotation]:
+def _sentence(
+    sentence: Any, path: Path, block: _Block, number: int, columns: list[str] | None
+) -> tuple[str, Annotation]:
     name = f"sentence {sentence.metadata.get('sent_id', number)}"
     words: list[Mapping[str, Any]] = [token for token in sentence if isinstance(token["id"], int)]
     if not words or [word["id"] for word in words] != list(range(1, len(words) + 1)):
         raise UserError(f"{path}:{block.line}: {name} does not number its words 1, 2, 3, ...; fix or replace the file.")
+    if columns is None:
+        for place, line in enumerate(block.lines):
+            if not line.startswith("#") and len(line.split("\t")) > _COLUMNS:
+                raise UserError(
+                    f"{path}:{block.line + place}: {name}: the row has more than {_COLUMNS} columns; give CoNLL-U or CoNLL-X."
+                )
     line_of = {text.split()[0]: block.line + place for place, text in enumerate(block.lines)}
     for word in words:
         where = f"{path}:{line_of.get(str(word['id']), block.line)}: {name}, word {word['id']}"
@@ -259,7 +286,7 @@ def _spans(text: str, sentence: Any, where: str) -> dict[int, tuple[int, int]]:
         if not text.startswith(token["form"], start):
             raise UserError(
                 f"{where}: '{token['form']}' is not next in its text ('{text[start : start + 20]}'); fix the '# text' "
-                "line or the word."
+                "line or the word, or set data.skip_bad_rows=true."
             )
         end = start + len(token["form"])
         if "".join(word["form"] for word in words) == token["form"]:

@@ -54,6 +54,7 @@ class TsvSource(SplitFiles):
             texts = tuple(fields[columns[name]].strip() for name in self.layout.texts)
             examples.append(Example(len(examples), texts, label))
         if skipped:
+            self.notes.append(f"{path.name}: {skipped} rows with too few fields were left out.")
             rank_zero_warn(f"{path}: {skipped} rows with too few fields were left out.")
         if not examples:
             raise UserError(f"File '{path}' holds no examples; expected at least one row below the header.")

@@ -1,1 +1,1 @@
-"""Sink heads: do heads that rest on a special token do nothing there? Diagnosis by norms, test by intervention."""
+"""Sink heads: is the attention that heads park on a special token a no-op? Diagnosis by norms, test by intervention."""

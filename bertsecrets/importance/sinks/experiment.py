@@ -19,7 +19,7 @@ from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 
 
 class Sinks(Experiment):
-    """Heads that rest on [SEP] or [CLS]: whether they do nothing there (Clark et al. 2019, section 3.2)."""
+    """Whether the attention of sink heads to [SEP] or [CLS] is a no-op (Clark et al. 2019, section 3.2)."""
 
     name = "sinks"
     title = "Is attention to special tokens a no-op?"
@@ -46,7 +46,7 @@ class Sinks(Experiment):
             view.title,
             [_finding(name, token, limits, view.value(name + ATTENTION).size) for name, token in sinks.items()],
             [
-                f"A sink head gives a token at least {limits.attention:.0%} of its attention on average. Diagnosis compares the "
+                f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis compares the "
                 "norm of the token's value after the output projection with that of words (Kobayashi et al. 2020): nop, "
                 f"below {limits.value_ratio:g} times; broadcast, if not, and the token adds at least half of the output's norm; "
                 "content, if other tokens do. Intervention turns the attention away from the token: by redirecting it to "
@@ -67,7 +67,7 @@ class Sinks(Experiment):
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The token that a sink head rests on, with its kind by norms and by intervention; a dash for other heads."""
+        """The token of each sink head, with its kind by norms and by intervention; a dash for other heads."""
         if view.step is None or "limits" not in view.extras:
             return {}
         sinks = sinks_of(view, Limits(**view.extras["limits"]))
@@ -97,16 +97,14 @@ def _finding(name: str, token: TokenSinks, limits: Limits, size: int) -> str:
     label = TOKENS[name]
     heads = token.heads
     if not heads:
-        return (
-            f"No head gives {label} {limits.attention:.0%} of its attention, so whether that is a no-op cannot be told."
-        )
+        return f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op cannot be tested."
     harmless = sum(head.redirect < limits.change for head in heads)
     worse = sum(head.loss_changes and head.redirect_loss > 0 for head in heads)
     better = sum(head.loss_changes and head.redirect_loss < 0 for head in heads)
     kinds = Counter(head.by_intervention for head in heads)
     listing = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
     return (
-        f"Of {size} heads {len(heads)} rest on {label}. Redirecting one head's attention away from it changes the answers by "
+        f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it changes the answers by "
         f"less than {limits.change:g} on average in {harmless} of them; the loss rises significantly in {worse} and falls in "
         f"{better}. By intervention: {listing}. {_agreement(token)}"
     )
@@ -116,11 +114,11 @@ def _agreement(token: TokenSinks) -> str:
     for what, area in (("cutting", token.cut_area), ("redirecting", token.redirect_area)):
         if math.isfinite(area.value):
             return (
-                f"The value norm tells the heads where {what} moves the answers from the others with an area under the ROC "
-                f"curve of {number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is "
+                f"The value norm separates the heads where {what} changes the answers from the others with an area under the "
+                f"ROC curve of {number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is "
                 "chance)."
             )
-    return "Whether the value norm tells which interventions move the answers cannot be told: all heads are alike."
+    return "All of them respond alike to the interventions, so their agreement with the value norm cannot be measured."
 
 
 def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:
@@ -153,7 +151,7 @@ def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:
         "by norms",
         "by intervention",
     ]
-    caption = f"Heads that rest on {TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    caption = f"Sink heads of {TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
     return Table(header, rows, caption)
 
 
@@ -167,7 +165,7 @@ def _kind_table(name: str, heads: Sequence[SinkHead]) -> Table:
         for kind in KINDS
     ]
     header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
-    return Table(header, rows, f"Kinds of heads that rest on {TOKENS[name]}")
+    return Table(header, rows, f"Kinds of sink heads of {TOKENS[name]}")
 
 
 def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
@@ -184,13 +182,13 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
                     f"{number(area.low, 2)} to {number(area.high, 2)}" if known else MISSING,
                 ]
             )
-    header = ["intervention", "moves the answers", "does not", "area under the ROC curve", "95 % interval"]
-    return Table(header, rows, "Does the value norm at the token tell which heads' answers an intervention moves?")
+    header = ["intervention", "changes the answers", "does not", "area under the ROC curve", "95 % interval"]
+    return Table(header, rows, "Does the value norm at the token predict the effect of an intervention?")
 
 
 def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figure | None:
     panels = {
-        f"heads that rest on {TOKENS[name]}": [
+        f"sink heads of {TOKENS[name]}": [
             SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect, head.cut)
             for head in token.heads
         ]

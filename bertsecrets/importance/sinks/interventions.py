@@ -20,7 +20,7 @@ _EFFECT = "mean change of the answer"
 
 @dataclass(frozen=True)
 class Sink:
-    """A head that rests on a special token.
+    """A head that gives a special token much of its attention.
 
     Args:
         layer, head: The head.
@@ -33,7 +33,7 @@ class Sink:
 
 
 class SinkEffects(Measure):
-    """How the answers change when a sink head's attention to its token is turned away.
+    """How the answers change when a sink head's attention to its token is redirected or cut.
 
     An answer's change is the total variation distance between the predicted probabilities; for scores, the absolute
     change over the width of their range.

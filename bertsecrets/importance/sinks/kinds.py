@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """What tells the kinds apart.
+    """The limits between the kinds.
 
     Args:
         attention: Least mean attention to a special token of a sink head.
@@ -63,8 +63,8 @@ class TokenSinks:
 
     Args:
         heads: The heads, by layer.
-        cut_area: How well the value ratio tells the heads apart whose value moves the answer (``cut``).
-        redirect_area: The same for those where redirecting the attention moves it.
+        cut_area: How well the value ratio predicts which heads change the answers when cut.
+        redirect_area: The same for redirecting.
     """
 
     heads: tuple[SinkHead, ...]

@@ -1,7 +1,7 @@
 """Distances between all pairs of heads, of the model and of the model before fine-tuning (METHODS C8)."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -147,19 +147,31 @@ class Clusters(Measure):
         """The record of distances, points and groups, :class:`ClusterRecord`."""
         mean_RNN, moved = self.distances()
         size = mean_RNN.shape[1] // 2
-        own_NN = mean_RNN[0, :size, :size]
-        points_N2, stress = in_the_plane(own_NN, self.seed)
-        both_points_N2, both_stress = in_the_plane(mean_RNN[0], self.seed) if moved else (points_N2[:0], 0.0)
-        group_N = groups_of(own_NN, self.groups)
-        samples = [mean_RNN[r, :size, :size] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
-        within, between, p = layers_are_close(own_NN, grid.num_heads, _PERMUTATIONS, self.seed)
-        record = ClusterRecord(
+        record = self._record(mean_RNN[:, :size, :size], grid.num_heads)
+        if moved:
+            points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
+            record = replace(
+                record,
+                distances=_rounded(mean_RNN[0]),
+                points_of_both=_rounded(points_N2),
+                stress_of_both=stress,
+                before=self._record(mean_RNN[:, size:, size:], grid.num_heads),
+            )
+        return asdict(record)
+
+    def _record(self, mean_RNN: NDArray[np.float64], num_heads: int) -> ClusterRecord:
+        """The record of one model from its distances in all texts and in each sample."""
+        points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
+        group_N = groups_of(mean_RNN[0], self.groups)
+        samples = [mean_RNN[r] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
+        within, between, p = layers_are_close(mean_RNN[0], num_heads, _PERMUTATIONS, self.seed)
+        return ClusterRecord(
             rows=int(self.rows_R[0]),
-            distances=_rounded(mean_RNN[0] if moved else own_NN),
+            distances=_rounded(mean_RNN[0]),
             points=_rounded(points_N2),
             stress=stress,
-            points_of_both=_rounded(both_points_N2),
-            stress_of_both=both_stress,
+            points_of_both=[],
+            stress_of_both=0.0,
             groups=group_N.tolist(),
             stability=stability(group_N, samples),
             replicates=len(samples),
@@ -167,7 +179,6 @@ class Clusters(Measure):
             between=between,
             p=p,
         )
-        return asdict(record)
 
     def reset(self) -> None:
         """Forget all examples."""

@@ -19,6 +19,7 @@ class ClusterRecord:
         stability: Mean of the highest Jaccard index of each group over the bootstrap samples.
         replicates: Number of these samples.
         within, between, p: Mean distance within layers and between layers, and the p-value of a permutation test.
+        before: The record of the model before fine-tuning; None if the models are the same.
     """
 
     rows: int
@@ -33,8 +34,9 @@ class ClusterRecord:
     within: float
     between: float
     p: float
+    before: "ClusterRecord | None" = None
 
     @classmethod
     def read(cls, extras: Mapping[str, Any]) -> "ClusterRecord | None":
         """The record in a run's extras; None if there is none."""
-        return cls(**extras) if extras else None
+        return cls(**{**extras, "before": cls.read(extras.get("before") or {})}) if extras else None

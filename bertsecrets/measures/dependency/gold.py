@@ -23,7 +23,7 @@ class Counting:
     """Which words count, and for which relations.
 
     Args:
-        relations: Relations to count apart.
+        relations: Relations that are also counted separately.
         possessive: Whether the attention of an 's stands in for that of the possessor before it.
         punctuation: Whether punctuation counts among all words.
         root: Whether roots, whose head is no word, count (as wrong) among all words.
@@ -43,7 +43,7 @@ class Gold:
 
     Args:
         head_BW: Index of each word's head; -1 for roots and where there is no word.
-        asks_BW: The word whose attention tells a word's head: the word itself, but for the possessive rule.
+        asks_BW: The word whose attention is read for a word's head: the word itself, except under the possessive rule.
         counts_BWR: Whether a word counts for all words (R = 0) and for each relation.
         candidate_BWW: Whether one word may be the head of another: two words with tokens, of one sentence.
         last_B: Index of the last word.

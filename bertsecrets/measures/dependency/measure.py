@@ -315,6 +315,7 @@ class Dependency(Measure):
                 "punctuation": self.punctuation,
                 "root": self.root,
                 "offsets": list(self.offsets),
+                "min_count": None if self.relations is not None else self.min_count,
             },
             relations=sorted(shown, key=lambda score: (score.relation != ALL, -frequency[score.relation])),
         )

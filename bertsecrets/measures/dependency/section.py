@@ -21,8 +21,17 @@ _UNIT = "share of words whose head is found"
 def dependency_section(view: MeasureView) -> Section | None:
     """The section on dependency heads; None without a record of them."""
     record = DependencyRecord.read(view.extras)
-    if record is None or not record.relations:
+    if record is None:
         return None
+    if not record.relations:
+        counted = "1 sentence" if record.sentences == 1 else f"{record.sentences:,} sentences"
+        return Section(
+            view.title,
+            [
+                f"Heads are chosen on one half of the sentences and scored on the other; of {counted} no half has words to "
+                "score, so that there is no table. More sentences are needed."
+            ],
+        )
     everything = [score for score in record.relations if score.relation == "all"]
     relations = [score for score in record.relations if score.relation != "all"]
     scores = [*everything, *relations]
@@ -136,9 +145,17 @@ def _findings(record: DependencyRecord, everything: list[RelationScore], relatio
     findings = []
     if relations:
         above = [score for score in relations if score.gain_low > 0]
+        counted = "1 relation" if len(relations) == 1 else f"{len(relations)} relations"
         findings.append(
-            f"For {len(above)} of {len(relations)} relations, one head finds the syntactic head of a word significantly more "
-            f"often than the best fixed offset, on sentences of {record.task} that neither was chosen on."
+            (f"For {len(above)} of {counted}, one head finds" if above else f"For none of {counted} does one head find")
+            + " the syntactic head of a word significantly more often than the best fixed offset, on sentences of "
+            f"{record.task} that neither was chosen on."
+        )
+    else:
+        least = record.settings.get("min_count")
+        findings.append(
+            "No relation is scored on its own: none has words in both halves of the sentences"
+            + ("." if least is None else f" and {least} words in all; measure.dependency.min_count lowers the limit.")
         )
     if any(score.gain_low > 0 for score in relations):
         best = max(relations, key=lambda score: score.gain_low)

@@ -18,8 +18,9 @@ from bertsecrets.papers.chapter import (
 from bertsecrets.papers.clark2019 import published
 from bertsecrets.papers.clark2019.models import (
     Model,
+    claim,
     layers_above,
-    model_table,
+    model_tables,
     models,
     most_heads_below,
     not_measured,
@@ -57,15 +58,15 @@ def positions(runs: PaperRuns) -> Chapter:
         answers = Answers(
             {model.name: some_heads_above(model, column, _HALF) for model in before if model.view.has(column)}
         )
-        claims += _claim(
+        claims += claim(
             f"Some heads give most of their attention to the {name} token.",
-            f"A head gives it significantly more than half: {answers}.",
+            "A head gives it significantly more than half",
             answers,
         )
     answers = Answers({model.name: most_heads_below(model, same, _LITTLE) for model in before if model.view.has(same)})
-    claims += _claim(
+    claims += claim(
         "Most heads put little attention on the current token.",
-        f"More than half of the heads give it significantly less than a tenth: {answers}.",
+        "More than half of the heads give it significantly less than a tenth",
         answers,
     )
     rows = [
@@ -81,7 +82,7 @@ def positions(runs: PaperRuns) -> Chapter:
         if model.view.has(column)
     ]
     header = ["attention to the", "model", "highest head", "heads above one half", "paper"]
-    table = model_table(header, rows, "Heads that attend to neighbours")
+    tables = model_tables(header, rows, "Heads that attend to neighbours")
     lines = {
         label: [LayerLine(label, model.view.value(column))]
         for column, label in ((previous, "previous token"), (same, "current token"), (following, "next token"))
@@ -89,7 +90,7 @@ def positions(runs: PaperRuns) -> Chapter:
         if model.view.has(column)
     }
     figures = _figure("paper_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer")
-    return _chapter(title, claims, [table], figures)
+    return _chapter(title, claims, tables, figures)
 
 
 def special_tokens(runs: PaperRuns) -> Chapter:
@@ -109,25 +110,24 @@ def special_tokens(runs: PaperRuns) -> Chapter:
             if grids is not None:
                 answers[model.name] = highest_in_half(grids, model.layer_means(column), late=upper)
     claims = [
-        *_claim(
+        *claim(
             "In some middle layers over half of all attention goes to [SEP].",
-            f"The mean over a layer's heads is significantly above one half in some layer: {most}.",
+            "A layer's mean over its heads is significantly above one half",
             most,
         ),
-        *_claim(
+        *claim(
             "In those layers [SEP] attends almost entirely (over 90 %) to [SEP].",
-            f"There, attention from [SEP] to [SEP] is significantly above 0.9 in every layer: {itself} (cannot be told "
-            "without such layers).",
+            "In each layer that is above one half, attention from [SEP] to [SEP] is significantly above 0.9",
             itself,
         ),
-        *_claim(
+        *claim(
             "[CLS] is attended to in the earlier layers.",
-            f"Its highest layer lies in the lower half, significantly above the other half: {early}.",
+            "Its highest layer lies in the lower half of the model, significantly above every layer of the upper half",
             early,
         ),
-        *_claim(
+        *claim(
             "Periods and commas are attended to in the last layers.",
-            f"Their highest layer lies in the upper half, significantly above the other half: {late}.",
+            "Their highest layer lies in the upper half of the model, significantly above every layer of the lower half",
             late,
         ),
     ]
@@ -144,7 +144,7 @@ def special_tokens(runs: PaperRuns) -> Chapter:
         for model in measured
         if model.view.has(column)
     ]
-    table = model_table(
+    tables = model_tables(
         ["attention", "model", "mean by layer", "paper (figure)"], rows, "Mean over heads, from layer 0"
     )
     first = measured[0]
@@ -158,7 +158,7 @@ def special_tokens(runs: PaperRuns) -> Chapter:
         ],
     }
     figures = _figure("paper_figure2", lines, first, "cls", "Figure 2: special tokens and punctuation")
-    return _chapter(title, claims, [table], figures)
+    return _chapter(title, claims, tables, figures)
 
 
 def gradients(runs: PaperRuns) -> Chapter:
@@ -168,10 +168,10 @@ def gradients(runs: PaperRuns) -> Chapter:
     if not measured:
         return not_measured(title, "Add measure=[gradient_importance], or analyze.py analysis=gradient_importance.")
     answers = Answers({model.name: _separator_matters_less(model) for model in measured})
-    claims = _claim(
+    claims = claim(
         "From the fifth layer on, changing attention to [SEP] does little to the loss: much less than to other tokens.",
-        "From the layer at a third of the depth on, the gradient with respect to attention to [SEP] is significantly below "
-        f"that to other tokens in every layer: {answers}.",
+        "From a third of the depth on, the gradient with respect to attention to [SEP] is in every layer significantly below "
+        "that to other tokens",
         answers,
     )
     rows = [
@@ -183,14 +183,14 @@ def gradients(runs: PaperRuns) -> Chapter:
         for model in measured
     ]
     header = ["model", "gradient of [SEP] / of any token, by layer", "paper (figure, masked language modelling)"]
-    table = model_table(header, rows, "How much the loss depends on attention to [SEP], from layer 0")
+    tables = model_tables(header, rows, "How much the loss depends on attention to [SEP], from layer 0")
     first = measured[0]
     lines = {
         label: [LayerLine(label, first.view.value(column))]
         for column, label in ((_SEPARATOR, "[SEP]"), (_OTHER, "other tokens"))
     }
     figures = _figure("paper_figure3", lines, first, _SEPARATOR, "Figure 3: gradient of the loss", "gradient", None)
-    return _chapter(title, claims, [table], figures)
+    return _chapter(title, claims, tables, figures)
 
 
 def entropy(runs: PaperRuns) -> Chapter:
@@ -203,14 +203,14 @@ def entropy(runs: PaperRuns) -> Chapter:
     broad = Answers({model.name: _broad_below(model) for model in before})
     last = Answers({model.name: _last_is_highest(model) for model in before})
     claims = [
-        *_claim(
+        *claim(
             "Some heads in the lower layers attend very broadly.",
-            f"A head of the lower half has significantly more than {_BROAD} of the entropy of uniform attention: {broad}.",
+            f"A head of the lower half has significantly more than {_BROAD} of the entropy of uniform attention",
             broad,
         ),
-        *_claim(
+        *claim(
             "The last layer has a high entropy of attention from [CLS], which attends broadly there.",
-            f"The last layer's mean is significantly above that of every other layer: {last}.",
+            "The last layer's mean is significantly above that of every other layer",
             last,
         ),
     ]
@@ -227,17 +227,13 @@ def entropy(runs: PaperRuns) -> Chapter:
         for model in measured
     ]
     header = ["rows", "model", "bits, mean by layer", "uniform", "paper (figure)"]
-    table = model_table(
+    tables = model_tables(
         header, rows, "Entropy of attention, from layer 0; texts of the paper are longer than most sentences"
     )
     first = measured[0]
     lines = {label: [LayerLine(label, first.view.value(column))] for column, (label, _) in nats.items()}
     figures = _figure("paper_figure4", lines, first, "bits", "Figure 4: entropy of attention", "bits", None)
-    return _chapter(title, claims, [table], figures)
-
-
-def _claim(statement: str, here: str, answers: Answers) -> list[Claim]:
-    return [Claim(statement, here, answers.everywhere)] if answers else []
+    return _chapter(title, claims, tables, figures)
 
 
 def _chapter(title: str, claims: Sequence[Claim], tables: Sequence[Table], figures: Sequence[FigureBlock]) -> Chapter:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.papers.chapter import MODEL, Chapter, PaperRuns, by_layer
+from bertsecrets.papers.chapter import MODEL, Answers, Chapter, Claim, PaperRuns, by_layer
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section, Table
@@ -15,6 +15,9 @@ from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import Grids, MeasureView
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.student import mean_exceeds_zero
+
+BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
+"""The states of a model, the ends of its name."""
 
 Array = NDArray[np.float64]
 
@@ -64,9 +67,9 @@ def _models(name: str, runs: Sequence[FinishedRun], experiment: str) -> Iterator
     # Before fine-tuning, the models of all seeds are the same.
     first = [(run, initial) for run, view in measured if (initial := view.at(INITIAL)) is not None]
     for run, view in (own or first)[:1]:
-        yield Model(f"{name}, before fine-tuning", view, True, run.config["model"]["name"] == MODEL)
+        yield Model(f"{name}, {BEFORE}", view, True, run.config["model"]["name"] == MODEL)
     for _, view in [(run, view) for run, view in measured if run.source != INITIAL and view.step is not None][:1]:
-        yield Model(f"{name}, fine-tuned", view, False, False)
+        yield Model(f"{name}, {FINE_TUNED}", view, False, False)
 
 
 def some_heads_above(model: Model, column: str, level: float, layers: range | None = None) -> bool | None:
@@ -84,6 +87,22 @@ def some_heads_above(model: Model, column: str, level: float, layers: range | No
     if (holm(above_N) <= LEVEL).any():
         return True
     return False if (below_N <= LEVEL).all() else None
+
+
+def all_below(model: Model, column: str, level: float, chosen_LH: NDArray[np.bool_]) -> bool | None:
+    """Whether each of some heads is significantly below a level; False if one is significantly above; None without heads.
+
+    Over examples, by Student's t; that one is above is corrected over the heads (Holm), that all are below needs each of their
+    tests.
+    """
+    if not chosen_LH.any():
+        return None
+    value_N, error_N, count_N = (grid_LH[chosen_LH] for grid_LH in model.view.grid(column))
+    above_N = np.nan_to_num(mean_exceeds_zero(value_N - level, error_N, count_N), nan=1.0)
+    below_N = np.nan_to_num(mean_exceeds_zero(level - value_N, error_N, count_N), nan=1.0)
+    if (holm(above_N) <= LEVEL).any():
+        return False
+    return True if (below_N <= LEVEL).all() else None
 
 
 def most_heads_below(model: Model, column: str, level: float) -> bool | None:
@@ -119,14 +138,55 @@ def layers_above(model: Model, column: str, level: float) -> tuple[list[int], bo
     return layers, bool((below_L <= LEVEL).all())
 
 
-def model_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
-    """A table with a column ``model``, which goes into the caption if there is only one."""
+def model_tables(
+    header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False
+) -> list[Table]:
+    """Rows of several models as a table, without the columns that are empty.
+
+    Args:
+        header: The columns, one of which is ``model``.
+        rows: The rows.
+        caption: What the table shows; the name of a table's only model is added.
+        apart: Whether each model gets a table of its own.
+    """
     place = list(header).index("model")
-    names = {row[place] for row in rows}
-    if len(names) > 1:
-        return Table(header, rows, caption)
-    shorter = [[cell for column, cell in enumerate(row) if column != place] for row in rows]
-    return Table([name for name in header if name != "model"], shorter, f"{caption} ({', '.join(names)})")
+    names = list(dict.fromkeys(row[place] for row in rows))
+    if apart or len(names) == 1:
+        parts = [(f"{caption} ({name})", [row for row in rows if row[place] == name], {place}) for name in names]
+    else:
+        parts = [(caption, list(rows), set[int]())]
+    tables = []
+    for title, part, left_out in parts:
+        kept = [
+            column
+            for column in range(len(header))
+            if column not in left_out and any(row[column] != MISSING for row in part)
+        ]
+        tables.append(
+            Table([header[column] for column in kept], [[row[column] for column in kept] for row in part], title)
+        )
+    return tables
+
+
+def claim(statement: str, test: str, answers: Answers) -> list[Claim]:
+    """A statement of the paper with its test and the test's outcome in each model; none without models.
+
+    Args:
+        statement: The statement.
+        test: What has to be shown, without a full stop.
+        answers: Whether it was shown, by model; False if its opposite was.
+    """
+    if not answers:
+        return []
+    words = {True: "yes", False: "no", None: "cannot be told"}
+    groups: dict[str, list[str]] = {}
+    for name, answer in answers.items():
+        groups.setdefault(words[answer], []).append(name)
+    if len(groups) == 1:
+        outcome = next(iter(groups)) + (f" (all {len(answers)} models)" if len(answers) > 1 else "")
+    else:
+        outcome = "; ".join(f"{word} for {', '.join(names)}" for word, names in groups.items())
+    return [Claim(statement, f"{test}: {outcome}.", answers.everywhere)]
 
 
 def not_measured(title: str, sentence: str) -> Chapter:

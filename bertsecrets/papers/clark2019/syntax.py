@@ -8,7 +8,8 @@ from scipy import stats
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables
 from bertsecrets.papers.clark2019 import published
-from bertsecrets.papers.clark2019.models import Model, model_table, models, not_measured
+from bertsecrets.papers.clark2019.maps import heads_of_relations
+from bertsecrets.papers.clark2019.models import Model, claim, model_tables, models, not_measured
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
 from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.report.content import FigureBlock, Section
@@ -42,7 +43,7 @@ _PROBES = {
 
 def dependency(runs: PaperRuns) -> Chapter:
     """Section 4.2, table 1: the best head of each relation."""
-    title = "Section 4.2, table 1: dependency heads"
+    title = "Section 4.2, table 1 and figure 5: dependency heads"
     records = [
         (model, record)
         for model in models(runs, "dependency")
@@ -73,31 +74,30 @@ def dependency(runs: PaperRuns) -> Chapter:
             )
         downward[model.name] = _to_heads(relations)
     claims = [
-        *_claim(
+        *claim(
             "No single head finds the heads of all words.",
-            f"The best head's share of all words is below one half with its whole interval: {whole}.",
+            "The best head's share of all words is below one half with its whole interval",
             whole,
         ),
-        *_claim(
+        *claim(
             "For single relations there are heads that are better than any fixed offset.",
-            "For most relations, the interval of the difference between the best head and the best offset is above 0: "
-            f"{single}.",
+            "For most relations, the interval of the difference between the best head and the best offset is above 0",
             single,
         ),
-        *_claim(
+        *claim(
             f"Heads find {', '.join(_CLEAR_RELATIONS)} (labels of Stanford Dependencies) with over 75 % accuracy.",
-            f"Above 75 % with the whole interval for each of these that the treebank has: {clear}.",
+            "Above 75 % with the whole interval for each of these that the treebank has",
             clear,
         ),
-        *_claim(
+        *claim(
             "Heads point from dependents to their heads rather than the other way.",
-            f"The best head does so for significantly more than half of the relations (sign test): {downward}.",
+            "The best head does so for significantly more than half of the relations (sign test)",
             downward,
         ),
     ]
     rows = [_relation_row(model, score) for model, record in records for score in record.relations]
     header = ["model", "relation", "words", "head", "accuracy, % [95 %]", "offset: baseline, %", "difference [95 %]"]
-    header += ["paper: head, baseline", "paper's head"]
+    header += ["paper, %", "paper's head"]
     model, record = records[0]
     scores = [
         ScoreRow(
@@ -117,6 +117,8 @@ def dependency(runs: PaperRuns) -> Chapter:
         note=f"{model.name}; bars: 95 % intervals over sentences; {record.sentences:,} sentences",
     )
     caption = f"Table 1 as a figure ({model.name})."
+    figures = [FigureBlock("paper_table1", figure, caption, "Dots with intervals, one row a relation.")]
+    figures += heads_of_relations([(model, record.relations) for model, record in records])
     return Chapter(
         Section(
             title,
@@ -126,8 +128,16 @@ def dependency(runs: PaperRuns) -> Chapter:
                 "Universal Dependencies has the same relation under another name, the paper's number stands beside it. "
                 "Intervals are not corrected for the number of relations."
             ],
-            tables=[*claims_tables(claims), model_table(header, rows, "Table 1: the best head of each relation")],
-            figures=[FigureBlock("paper_table1", figure, caption, "Dots with intervals, one row a relation.")],
+            tables=[
+                *claims_tables(claims),
+                *model_tables(
+                    header,
+                    rows,
+                    "Table 1: the best head of each relation; paper: its best head and best offset",
+                    apart=True,
+                ),
+            ],
+            figures=figures,
         ),
         claims,
     )
@@ -154,19 +164,19 @@ def coreference(runs: PaperRuns) -> Chapter:
             low, high = (gains["rule_based"][limit] + _CLOSE for limit in ("gain_low", "gain_high"))
             near_rules[model.name] = _sign(low, high)
     claims = [
-        *_claim(
+        *claim(
             "One head finds antecedents better than the nearest mention.",
-            f"The difference is above 0 with its whole interval: {above_nearest}.",
+            "The difference is above 0 with its whole interval",
             above_nearest,
         ),
-        *_claim(
+        *claim(
             "It finds them better than the nearest mention with the same head word.",
-            f"The difference is above 0 with its whole interval: {above_match}.",
+            "The difference is above 0 with its whole interval",
             above_match,
         ),
-        *_claim(
+        *claim(
             "It comes close to a system of rules.",
-            f"It is at most {_percent(_CLOSE)} points below with its whole interval: {near_rules}.",
+            f"It is at most {_percent(_CLOSE)} points below with its whole interval",
             near_rules,
         ),
     ]
@@ -179,7 +189,7 @@ def coreference(runs: PaperRuns) -> Chapter:
                 "The head is chosen on one half of the documents and scored on the other; the paper does not say how its "
                 "head 4-3 (from 0) was chosen."
             ],
-            tables=[*claims_tables(claims), model_table(header, rows, "Table 2: antecedents found")],
+            tables=[*claims_tables(claims), *model_tables(header, rows, "Table 2: antecedents found", apart=True)],
         ),
         claims,
     )
@@ -209,8 +219,8 @@ def probes(runs: PaperRuns) -> Chapter:
             for difference in model.view.extras["differences"]:
                 if (difference["first"], difference["second"]) == (first, second) and model.pretrained:
                     answers[model.name] = _sign(difference["uas"]["low"], difference["uas"]["high"])
-        here = f"The difference on the same sentences is above 0 with its whole interval: {answers}."
-        claims += _claim(statement, here, answers)
+        here = "The difference on the same sentences is above 0 with its whole interval"
+        claims += claim(statement, here, answers)
     rows = [
         [
             model.name,
@@ -226,14 +236,14 @@ def probes(runs: PaperRuns) -> Chapter:
     header = ["model", "probe", "heads right, % [95 %]", "with relation, % [95 %]", "selectivity", "paper (WSJ)"]
     return Chapter(
         Section(
-            title, tables=[*claims_tables(claims), model_table(header, rows, "Table 3: words with the right head")]
+            title,
+            tables=[
+                *claims_tables(claims),
+                *model_tables(header, rows, "Table 3: words with the right head", apart=True),
+            ],
         ),
         claims,
     )
-
-
-def _claim(statement: str, here: str, answers: Answers) -> list[Claim]:
-    return [Claim(statement, here, answers.everywhere)] if answers else []
 
 
 def _most(above: Sequence[bool], below: Sequence[bool]) -> bool | None:

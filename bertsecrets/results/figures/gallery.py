@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.style import footnote, house_style, new_figure, sample_size, scale
@@ -29,6 +30,7 @@ class MapPanel:
         attention_QK: Weights in 0..1, ``[T, T]``; a difference of weights where ``signed``.
         tokens: The T tokens.
         signed: Whether this is a difference, drawn on a scale with zero in the middle.
+        marked: Rows and columns of the cells that get a frame.
 
     Raises:
         ValueError: If the map is not square with one row for each token.
@@ -39,6 +41,7 @@ class MapPanel:
     attention_QK: ArrayLike
     tokens: Sequence[str]
     signed: bool = False
+    marked: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         shape = np.shape(self.attention_QK)
@@ -92,6 +95,8 @@ def _draw(axes: Axes, panel: MapPanel | None, below: MapPanel | None, left: MapP
         axes.set_yticks([])
         return
     axes.imshow(np.asarray(panel.attention_QK, np.float64), interpolation="nearest", aspect="equal")
+    for query, key in panel.marked:
+        axes.add_patch(Rectangle((key - 0.5, query - 0.5), 1, 1, fill=False, edgecolor="#d55e00", linewidth=1.2))
     for spine in axes.spines.values():
         spine.set_visible(True)
     shown = labelled_positions(panel.tokens)

@@ -71,7 +71,9 @@ class CoreferenceSource(SplitFiles):
             if len(examples) + len(bad) == before:
                 raise UserError(f"File '{path}' holds no documents; expected CoNLL-2012, or GAP with a header.")
         if bad:
-            rank_zero_warn(f"{self.folder}: left out {len(bad):,} documents that are not valid; the first: {bad[0]}")
+            counted = "1 document that is" if len(bad) == 1 else f"{len(bad):,} documents that are"
+            self.notes.append(f"Split {split}: left out {counted} not valid; the first: {bad[0]}")
+            rank_zero_warn(f"{self.folder}: left out {counted} not valid; the first: {bad[0]}")
         if not examples:
             raise UserError(f"No document of '{self.folder}' is valid; the first: {bad[0]}")
         return examples
