@@ -114,7 +114,8 @@ def pruned(runs: PaperRuns) -> dict[str, _Pruned]:
     by_name: dict[str, _Pruned] = {}
     for condition in runs.pretrained:
         replicates = condition.replicates("pruning")
-        contents = [] if replicates is None else [view.extras for view in replicates.views if view.extras]
+        views = () if replicates is None else replicates.views
+        contents: list[Mapping[str, Any]] = [view.extras for view in views if view.extras]
         if contents:
             by_name[runs.name(condition)] = (condition, contents)
     return by_name
