@@ -8,8 +8,9 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError, choices
-from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.grid import Column
+from bertsecrets.measures.base import Feed, MaxExamples
+from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
@@ -21,7 +22,7 @@ _UNIT = "mean of the largest weight of a row"
 _CONFIDENT = 0.8
 
 
-class Confidence(Measure):
+class Confidence(RatioMeasure):
     """Mean over tokens of the largest attention weight.
 
     Columns:
@@ -48,12 +49,6 @@ class Confidence(Measure):
         Column("to_any", "to any token", _UNIT, (0.0, 1.0), keep="high"),
     )
 
-    weighted_LHC: Tensor
-    weight_LHC: Tensor
-    products_LHC: Tensor
-    weight_squares_LHC: Tensor
-    weighted_squares_LHC: Tensor
-
     def __init__(
         self,
         num_layers: int,
@@ -68,8 +63,6 @@ class Confidence(Measure):
                 raise UserError(f"Unknown {key} '{value}' of the confidence measure; {choices(str(value), valid)}.")
         self.mean_over, self.rows = mean_over, rows
         self.feed = Feed(max_examples=max_examples)
-        for name in ("weighted", "weight", "products", "weight_squares", "weighted_squares"):
-            self.add_state(f"{name}_LHC", torch.zeros_like(self.total_LHC), dist_reduce_fx="sum")
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
@@ -88,33 +81,9 @@ class Confidence(Measure):
         real_BS = batch.attention_mask_BS.bool()
         return real_BS & ~batch.special_BS if self.rows == "words" else real_BS
 
-    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
-        super()._add(layer, batch, values_BHC)
-        assert values_BHC is not None
-        value_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
-        rows_B = self._rows_BS(batch).sum(-1).to(value_BHC)
-        known_BHC = value_BHC.isfinite()
-        weight_BHC = rows_B[:, None, None] * known_BHC
-        weighted_BHC = weight_BHC * value_BHC.nan_to_num()
-        self.weighted_LHC[layer] += weighted_BHC.sum(0)
-        self.weight_LHC[layer] += weight_BHC.sum(0)
-        self.products_LHC[layer] += (weight_BHC * weighted_BHC).sum(0)
-        self.weight_squares_LHC[layer] += weight_BHC.square().sum(0)
-        self.weighted_squares_LHC[layer] += weighted_BHC.square().sum(0)
-
-    def compute(self) -> HeadGrid:
-        """Mean, standard error and count, reduced over all processes."""
-        if self.mean_over == "examples":
-            return super().compute()
-        mean_LHC = self.weighted_LHC / self.weight_LHC
-        # Ratio estimator: the spread of each text's sum about the mean times its number of tokens.
-        spread_LHC = (
-            self.weighted_squares_LHC - 2 * mean_LHC * self.products_LHC + mean_LHC.square() * self.weight_squares_LHC
-        ).clamp(min=0)
-        few_LHC = self.count_LHC < 2
-        scale_LHC = self.count_LHC / (self.count_LHC - 1).clamp(min=1)
-        stderr_LHC = (spread_LHC * scale_LHC).sqrt() / self.weight_LHC
-        return HeadGrid(self.name, self.averaged, mean_LHC, stderr_LHC.masked_fill(few_LHC, torch.nan), self.count_LHC)
+    def weights(self, batch: Batch) -> Tensor:
+        rows_B1 = self._rows_BS(batch).sum(-1, keepdim=True)
+        return rows_B1 if self.mean_over == "tokens" else torch.ones_like(rows_B1)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
@@ -123,8 +92,9 @@ class Confidence(Measure):
         if section is None or not view.has("confidence"):
             return section
         value_LH = view.value("confidence")
+        count = int((value_LH > _CONFIDENT).sum())
         sentence = (
-            f"{int((value_LH > _CONFIDENT).sum())} of {value_LH.size} heads have a confidence above {_CONFIDENT:g}, the level of "
+            f"{count} of {value_LH.size} heads {'has' if count == 1 else 'have'} a confidence above {_CONFIDENT:g}, the level of "
             "positional heads in the paper."
         )
         paragraph = (

@@ -50,7 +50,7 @@ class IntegratedGradients(OutputMeasure):
         self,
         num_layers: int,
         num_heads: int,
-        steps: Annotated[int, Field(ge=1, le=1000, description="a whole number from 1 to 1000")] = 20,
+        steps: Annotated[int, Field(ge=1, le=1000, description="a whole number from 1 to 1000")] = 10,
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads)

@@ -149,6 +149,11 @@ class Measure(Experiment, Metric):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         """The numbers ``[B, H, C]`` of one layer, for the averaged columns; NaN where an example does not count."""
 
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Forward and backward passes over each example that the measure takes alone."""
+        return 1, 0
+
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """Results that do not fit a grid, as plain values saved next to the head table; called in every process.
 
@@ -212,6 +217,10 @@ class LossMeasure(Measure):
 
     needs = frozenset({Need.GRADIENT})
 
+    @property
+    def passes(self) -> tuple[int, int]:
+        return 1, 1
+
     def inapplicable(self, data: TaskData) -> str | None:
         if data.task.is_labelled:
             return None
@@ -260,6 +269,10 @@ class OutputMeasure(LossMeasure):
     """Pairs of a gate by which the pass multiplies every head's output and the weight of its numbers."""
     reference_examples: int = 0
     """Training examples over which the heads' mean outputs are taken; 0 if they are not needed."""
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        return len(self.gates), len(self.gates)
 
     @abstractmethod
     def per_example_output(

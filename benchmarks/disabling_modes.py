@@ -1,0 +1,79 @@
+"""How verdicts change with the mode of disabling: the table in ``docs/ablation.md``.
+
+    python benchmarks/disabling_modes.py <run folder> --out <folder> --layers 4 5
+
+Every head of the layers (all by default) is disabled in every mode, one analysis each, ``<out>/<mode>``. A finished analysis is
+not run again. The table is printed in Markdown; ``--modes`` runs some modes only.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+from scipy.stats import spearmanr
+
+from bertsecrets.ablation.plan import MODES
+from bertsecrets.ablation.verdicts import VERDICTS
+from bertsecrets.results.ablation_table import AblationTable
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def make(run: Path, out: Path, mode: str, layers: list[int]) -> None:
+    """Disable the heads in one mode, unless that is done."""
+    if not (out / mode / "finished.json").is_file():
+        arguments = [f"checkpoint={run}", "analysis=disable_heads", f"ablation.mode={mode}", "logger=none"]
+        arguments += [
+            "progress=false",
+            f"hydra.run.dir={out / mode}",
+            *([f"ablation.layer={layers}"] if layers else []),
+        ]
+        subprocess.run([sys.executable, "analyze.py", *arguments], cwd=ROOT, check=True)
+
+
+def verdicts(folder: Path) -> list[str]:
+    """Verdicts of the heads by the first metric, in order of layer and head."""
+    rows = AblationTable.read(folder / "ablation.parquet").rows()
+    own = [row for row in rows if row["metric"] == rows[0]["metric"]]
+    return [row["verdict"] for row in sorted(own, key=lambda row: row["variant"])]
+
+
+def loss_rises(folder: Path, mode: str) -> np.ndarray:
+    """Mean rise of the loss by head, in the same order."""
+    (path,) = (folder / "ablation").glob(f"*-{mode}.safetensors")
+    with safe_open(path, "np") as file:
+        rise_V: np.ndarray = (file.get_tensor("loss") - file.get_tensor("clean_loss")[:, None]).mean(0)
+    return rise_V
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--layers", type=int, nargs="*", default=[])
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
+    options = parser.parse_args()
+    for mode in options.modes:
+        make(options.run.resolve(), options.out.resolve(), mode, options.layers)
+    present = [mode for mode in MODES if (options.out / mode / "finished.json").is_file()]
+    judged = {mode: verdicts(options.out / mode) for mode in present}
+    rises = {mode: loss_rises(options.out / mode, mode) for mode in present}
+    first = present[0]
+    header = ["mode", *VERDICTS, f"verdict other than {first}", "mean rise of the loss", "largest"]
+    header += [f"rank correlation with {mode}" for mode in present]
+    print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
+    for mode in present:
+        counts = Counter(judged[mode])
+        changed = sum(own != other for own, other in zip(judged[mode], judged[first], strict=True))
+        cells = [f"`{mode}`", *(str(counts[verdict]) for verdict in VERDICTS), str(changed)]
+        cells += [f"{rises[mode].mean():.4f}", f"{rises[mode].max():.3f}"]
+        cells += [f"{spearmanr(rises[mode], rises[other]).statistic:.2f}" for other in present]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

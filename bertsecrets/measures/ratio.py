@@ -1,0 +1,64 @@
+"""Means over tokens, words or pairs of all examples, with standard errors over examples."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Measure
+
+
+class RatioMeasure(Measure):
+    """A measure whose mean weighs the things counted in examples, such as tokens, equally instead of the examples.
+
+    ``per_example`` returns each example's own mean and ``weights`` the number of things in it; the grid has their weighted
+    mean. Standard errors are those of a ratio estimator, which allows for the things in an example being alike. Paired
+    comparisons with other models weigh examples equally.
+    """
+
+    weighted_LHC: Tensor
+    weight_LHC: Tensor
+    products_LHC: Tensor
+    weight_squares_LHC: Tensor
+    weighted_squares_LHC: Tensor
+
+    def __init__(self, num_layers: int, num_heads: int) -> None:
+        super().__init__(num_layers, num_heads)
+        for name in ("weighted", "weight", "products", "weight_squares", "weighted_squares"):
+            self.add_state(f"{name}_LHC", torch.zeros_like(self.total_LHC), dist_reduce_fx="sum")
+
+    @abstractmethod
+    def weights(self, batch: Batch) -> Tensor:
+        """The number of things in each example's mean, ``[B, C]`` or ``[B, 1]``."""
+
+    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        super()._add(layer, batch, values_BHC)
+        if values_BHC is None:
+            return
+        value_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
+        weight_BHC = self.weights(batch)[:, None].to(value_BHC) * value_BHC.isfinite()
+        weighted_BHC = weight_BHC * value_BHC.nan_to_num()
+        self.weighted_LHC[layer] += weighted_BHC.sum(0)
+        self.weight_LHC[layer] += weight_BHC.sum(0)
+        self.products_LHC[layer] += (weight_BHC * weighted_BHC).sum(0)
+        self.weight_squares_LHC[layer] += weight_BHC.square().sum(0)
+        self.weighted_squares_LHC[layer] += weighted_BHC.square().sum(0)
+
+    def compute(self) -> HeadGrid:
+        """Mean, standard error and number of examples, reduced over all processes."""
+        mean_LHC = self.weighted_LHC / self.weight_LHC
+        # The spread of each example's sum about the mean times its number of things.
+        spread_LHC = (
+            self.weighted_squares_LHC - 2 * mean_LHC * self.products_LHC + mean_LHC.square() * self.weight_squares_LHC
+        ).clamp(min=0)
+        scale_LHC = self.count_LHC / (self.count_LHC - 1).clamp(min=1)
+        stderr_LHC = (spread_LHC * scale_LHC).sqrt() / self.weight_LHC
+        return HeadGrid(
+            self.name,
+            self.averaged,
+            mean_LHC,
+            stderr_LHC.masked_fill(self.count_LHC < 2, torch.nan),
+            self.count_LHC,
+        )

@@ -1,0 +1,195 @@
+"""Shares of largest weights against a naive loop over tokens, the roles they give, and the section."""
+
+import math
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from measures.naive import bert_tokenizer, maps, plain
+from torch import nn
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.voita_roles import VoitaRoles, roles_of
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import OWN, MeasureView
+
+RELATIONS = ("nsubj", "amod")
+FREQUENT = 12
+
+
+@cache
+def demo() -> tuple[Example, ...]:
+    return tuple(make_source(SourceConfig(), task("demo_paraphrase")).examples("validation")[:8])
+
+
+def naive(example: Example, counts: Counter[str], to: list[list[float]]) -> dict[str, list[bool]]:
+    """For each column whether each token or pair hits."""
+    known = plain(example, bert_tokenizer(), 64)
+    size = len(known.tokens)
+    special = [place for place in range(size) if known.sentences[place] is None]
+    ends = special[1:]
+    words = [place for place in range(size) if place not in special]
+    most = [max((j for j in range(size) if j not in ends), key=lambda j, i=i: to[i][j]) for i in range(size)]
+    hits: dict[str, list[bool]] = {
+        "previous": [most[i] == i - 1 for i in words if i - 1 not in ends],
+        "next": [most[i] == i + 1 for i in words if i + 1 not in ends],
+    }
+    for relation in RELATIONS:
+        forth, back = [], []
+        for sentence, annotation in enumerate(example.annotations):
+            tokens = [[p for p in range(size) if known.words[p] == (sentence, n)] for n in range(len(annotation.words))]
+
+            def most_of(number: int, tokens: list[list[int]] = tokens) -> int:
+                weights = [np.mean([sum(to[i][j] for j in keys) for i in tokens[number]]) for keys in tokens]
+                return int(np.argmax(weights))
+
+            for number, word in enumerate(annotation.words):
+                if word.relation == relation and word.head >= 0:
+                    forth.append(most_of(number) == word.head)
+                    back.append(most_of(word.head) == number)
+        hits[relation], hits[relation + "_from_head"] = forth, back
+    ordered = sorted(counts[known.tokens[place]] for place in words)
+    frequent = {token for token, _ in counts.most_common(FREQUENT)}
+    rarest = [place for place in words if counts[known.tokens[place]] == ordered[0]]
+    if all(known.tokens[place] in frequent for place in rarest):
+        hits["rarest"], hits["two_rarest"] = [], []
+    else:
+        two = [place for place in words if counts[known.tokens[place]] <= ordered[1]]
+        hits["rarest"], hits["two_rarest"] = [most[i] in rarest for i in words], [most[i] in two for i in words]
+    return hits
+
+
+def test_every_share_equals_a_naive_loop() -> None:
+    examples, tokenizer = demo(), bert_tokenizer()
+    split = EncodedSplit(examples, tokenizer, 64)
+    counts: Counter[str] = Counter()
+    for example in examples:
+        known = plain(example, tokenizer, 64)
+        counts.update(t for t, sentence in zip(known.tokens, known.sentences, strict=True) if sentence is not None)
+    measure = VoitaRoles(1, 2, relations=RELATIONS, frequent=FREQUENT)
+    measure.prepare(split)
+    expected: list[dict[str, list[list[bool]]]] = [{}, {}]
+    for part in ([0, 3, 5], [1, 2, 4, 6, 7]):
+        batch = split[part]
+        attention = maps(batch, 2, seed=part[0], sharpness=3.0)
+        measure.update(0, attention, batch)
+        for row, index in enumerate(part):
+            length = int(batch.lengths_B[row])
+            for head in range(2):
+                to = attention[row, head, :length, :length].tolist()
+                for name, hits in naive(examples[index], counts, to).items():
+                    expected[head].setdefault(name, []).append(hits)
+    grid = measure.compute()
+    assert list(grid.columns) == [
+        "previous", "next", "nsubj", "amod", "nsubj_from_head", "amod_from_head", "rarest", "two_rarest"
+    ]  # fmt: skip
+    for head in range(2):
+        for place, name in enumerate(grid.columns):
+            texts = [hits for hits in expected[head][name] if hits]
+            things, successes = np.array([len(hits) for hits in texts]), np.array([sum(hits) for hits in texts])
+            share = successes.sum() / things.sum()
+            assert grid.value_LHC[0, head, place].item() == pytest.approx(share), name
+            assert grid.count_LHC[0, head, place] == len(texts)
+            error = math.sqrt(((successes - share * things) ** 2).sum() * len(texts) / (len(texts) - 1)) / things.sum()
+            assert grid.stderr_LHC[0, head, place].item() == pytest.approx(error, rel=1e-6), name
+    assert grid.column("rarest").isfinite().all()
+
+
+def test_texts_without_annotation_have_no_syntactic_role() -> None:
+    split = EncodedSplit(
+        [Example(0, ("the cat sat on a mat",), None), Example(1, ("dogs",), None)], bert_tokenizer(), 16
+    )
+    measure = VoitaRoles(1, 1, frequent=1)
+    measure.prepare(split)
+    batch = split[[0, 1]]
+    measure.update(0, maps(batch, 1, seed=0), batch)
+    grid = measure.compute()
+    assert grid.column("nsubj").isnan().all()
+    assert grid.column("previous").isfinite().all()
+    assert measure.extras(grid, nn.Identity())["baselines"] == {}
+
+
+def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: Path) -> None:
+    split = EncodedSplit(demo(), bert_tokenizer(), 64)
+    measure = VoitaRoles(1, 3, relations=RELATIONS, min_count=1, frequent=FREQUENT)
+    measure.prepare(split)
+    batch = split[list(range(8))]
+    size = batch.input_ids_BS.shape[1]
+    shape = (8, 1, size, size)
+    previous = torch.diag(torch.ones(size - 1), -1).double().expand(shape)
+    first = torch.zeros(shape).double()
+    first[..., 0] = 1.0
+    # Each dependent's first head word by distance: an oracle of nsubj.
+    oracle = torch.zeros(shape).double()
+    for row, example in enumerate(demo()):
+        offset = 0
+        for sentence in example.annotations:
+            for number, word in enumerate(sentence.words):
+                if word.relation == "nsubj":
+                    own, head = (batch.word_BS[row] == offset + at for at in (number, word.head))
+                    oracle[row, 0][own[:, None] & head[None]] = 1.0
+            offset += len(sentence.words)
+    measure.update(0, torch.cat((previous, first, oracle), 1), batch)
+    grid = measure.compute()
+    assert grid.column("previous")[0].tolist()[:1] == [1.0]
+    assert grid.column("nsubj")[0, 2] == 1.0
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    run.write_json(run.extras_path(measure.name), {OWN: measure.extras(grid, nn.Identity())})
+    view = MeasureView(run, measure.declaration())
+    roles = roles_of(view)
+    assert roles["positional"].tolist() == [[True, False, False]]
+    assert roles["syntactic"][0, 2]
+    assert not roles["rare words"].any()
+    section = VoitaRoles.describe(view)
+    assert section is not None
+    assert section.findings[0].startswith("Of 3 heads, by the thresholds of Voita et al. (2019): 1 positional, ")
+    assert section.findings[0].endswith(" syntactic, 0 rare words.")
+    texts = VoitaRoles.classes(view)["role (Voita)"][0]
+    assert texts[0].startswith("positional")
+    assert texts[2] == "syntactic"
+    assert VoitaRoles.scalars(view)["heads/positional"] == 1.0
+    table = section.tables[0]
+    assert [row[0] for row in table.rows][:3] == ["to the previous token", "to the next token", "nsubj, to the head"]
+
+
+def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
+    measure = VoitaRoles(1, 1, relations=["nsubj"])
+    value_LHC = torch.full((1, 1, 6), 1.0, dtype=torch.float64)
+    grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 10, torch.full((1, 1, 6), 9))
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    extras = {
+        "thresholds": measure.thresholds,
+        "min_count": 100,
+        "baselines": {"nsubj": {"count": 99, "share": 0.2}},
+    }
+    run.write_json(run.extras_path(measure.name), {OWN: extras})
+    section = VoitaRoles.describe(MeasureView(run, measure.declaration()))
+    assert section is not None
+    assert section.findings[0].endswith("1 positional, 1 rare words. The syntactic role could not be judged here.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"relations": "nsubj"}, "relations of the voita_roles measure is 'nsubj'"),
+        ({"relations": ["nsubj", "nsubj"]}, "relations of the voita_roles measure is"),
+        ({"gain": 0.0}, "gain of the voita_roles measure is 0.0"),
+        ({"min_count": 0}, "min_count of the voita_roles measure is 0"),
+    ],
+)
+def test_wrong_settings_are_reported(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        VoitaRoles(1, 1, **settings)
