@@ -64,8 +64,7 @@ class Engine:
         if max_tokens is None:
             max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
         self.max_tokens = max_tokens
-        family = self.encoder.family
-        self.shares = family is not None and family.continues(self.encoder.model)
+        self.shares = continues(self.encoder)
         if not self.shares:
             _log.warning(
                 f"Model type '{self.encoder.base.config.model_type}' cannot be started in the middle of a pass: every "
@@ -192,6 +191,11 @@ class Engine:
         else:
             new_RSHd = value_RHd.to(output_RSD.dtype)[:, None]
         return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
+
+
+def continues(encoder: Encoder) -> bool:
+    """Whether a forward pass can start at any layer, so that variants can share the layers below their edits."""
+    return encoder.family is not None and encoder.family.continues(encoder.model)
 
 
 def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:

@@ -64,6 +64,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                         **numbers,
                         "margin": verdicts.margin,
                         "verdict": verdicts.verdict[place],
+                        **_evaluated(outcomes, index),
                     }
                 )
         if not judged:
@@ -72,6 +73,13 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
         groups = redundancy(judged, metric, label_N, clean_N, prediction_of, **{name: settings[name] for name in names})
         rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
     return rows
+
+
+def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:
+    """The columns of a row that say how its predictions came about."""
+    if outcomes.weight_NV is None:
+        return {"sweep": "exact", "evaluated": 1.0}
+    return {"sweep": "screened", "evaluated": float((outcomes.weight_NV[:, index] > 0).double().mean())}
 
 
 def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:

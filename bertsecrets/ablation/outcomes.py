@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
 
 _TENSORS = ("index", "label", "clean", "logits")
+_SCREENED = ("weight", "estimate")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class Outcomes:
         index_N: Index of each example in its split, int64.
         label_N: Class indices or scores, float32.
         clean_NC: Logits of the unedited model, float32.
-        logits_NVC: Logits of each variant, float32.
+        logits_NVC: Logits of each variant, float32; estimated where ``weight_NV`` is 0.
+        weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the inverse of
+            the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
+        estimate_NVC: In a screened sweep, the estimated logits of every pair.
     """
 
     plan: Plan
@@ -40,18 +44,26 @@ class Outcomes:
     label_N: Tensor
     clean_NC: Tensor
     logits_NVC: Tensor
+    weight_NV: Tensor | None = None
+    estimate_NVC: Tensor | None = None
+
+    @property
+    def is_screened(self) -> bool:
+        """Whether some logits are estimates."""
+        return self.weight_NV is not None
 
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error."""
-        if task.is_regression:
-            squared_NV = (self.logits_NVC[..., 0] - self.label_N[:, None]).square()
-            return (self.clean_NC[:, 0] - self.label_N).square(), squared_NV
-        label_N = self.label_N.long()
-        clean_N = nn.functional.cross_entropy(self.clean_NC, label_N, reduction="none")
-        loss_NV = nn.functional.cross_entropy(
-            self.logits_NVC.flatten(0, 1), label_N.repeat_interleave(self.logits_NVC.shape[1]), reduction="none"
-        )
-        return clean_N, loss_NV.unflatten(0, self.logits_NVC.shape[:2])
+        """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
+
+        In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits and w the
+        weight: their mean is an unbiased estimate of the mean loss, with the estimate as control variate, where the audit
+        found no miss.
+        """
+        clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
+        if self.weight_NV is not None and self.estimate_NVC is not None:
+            _, estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)
+            loss_NV = estimate_NV + self.weight_NV * (loss_NV - estimate_NV)
+        return clean_N, loss_NV
 
     def predictions(self, task: Task) -> tuple[Array, Array, Array]:
         """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64."""
@@ -70,6 +82,8 @@ class Outcomes:
             "clean_loss": clean_N,
             "loss": loss_NV,
         }
+        if self.weight_NV is not None and self.estimate_NVC is not None:
+            tensors |= {"weight": self.weight_NV, "estimate": self.estimate_NVC.contiguous()}
         _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
 
     @classmethod
@@ -78,7 +92,8 @@ class Outcomes:
         try:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
-                outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS))
+                names = [*_TENSORS, *(name for name in _SCREENED if name in set(file.keys()))]
+                outcomes = cls(plan, *(file.get_tensor(name) for name in names))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
                 f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
@@ -91,6 +106,17 @@ class Outcomes:
                 "not fit each other; run that sweep again."
             )
         return outcomes
+
+
+def _losses(label_N: Tensor, clean_NC: Tensor, logits_NVC: Tensor, task: Task) -> tuple[Tensor, Tensor]:
+    if task.is_regression:
+        return (clean_NC[:, 0] - label_N).square(), (logits_NVC[..., 0] - label_N[:, None]).square()
+    label_N = label_N.long()
+    clean_N = nn.functional.cross_entropy(clean_NC, label_N, reduction="none")
+    loss_NV = nn.functional.cross_entropy(
+        logits_NVC.flatten(0, 1), label_N.repeat_interleave(logits_NVC.shape[1]), reduction="none"
+    )
+    return clean_N, loss_NV.unflatten(0, logits_NVC.shape[:2])
 
 
 def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
@@ -108,6 +134,7 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     for other_name, other in others:
         for what, left, right in (
             ("disabling mode", first.plan.mode, other.plan.mode),
+            ("kind of sweep", _kind(first), _kind(other)),
             ("numbers of layers and heads", _size(first.plan), _size(other.plan)),
             ("examples", first.index_N.tolist(), other.index_N.tolist()),
             ("labels", first.label_N.tolist(), other.label_N.tolist()),
@@ -129,13 +156,17 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
                     f"'{owners[variant.name]}' and '{name}' both disable {variant.name}; leave one of them out."
                 )
             owners[variant.name] = name
-    placed = [
-        (variant, part.logits_NVC[:, i]) for part in parts.values() for i, variant in enumerate(part.plan.variants)
-    ]
-    placed.sort(key=lambda pair: (pair[0].kind, pair[0].name))
-    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variant for variant, _ in placed))
-    logits_NVC = torch.stack([logits_NC for _, logits_NC in placed], 1)
-    return Outcomes(plan, first.index_N, first.label_N, first.clean_NC, logits_NVC)
+    variants = [variant for part in parts.values() for variant in part.plan.variants]
+    order = sorted(range(len(variants)), key=lambda place: (variants[place].kind, variants[place].name))
+    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variants[place] for place in order))
+
+    def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        known = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(known, 1)[:, order] if known else None
+
+    logits_NVC = torch.cat([part.logits_NVC for part in parts.values()], 1)[:, order]
+    screened = [joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")]
+    return Outcomes(plan, first.index_N, first.label_N, first.clean_NC, logits_NVC, *screened)
 
 
 class Collected(Metric):
@@ -146,37 +177,42 @@ class Collected(Metric):
     label: list[Tensor]
     clean: list[Tensor]
     logits: list[Tensor]
+    weight: list[Tensor]
+    estimate: list[Tensor]
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, screened: bool = False) -> None:
         super().__init__()
         self.plan = plan
-        for name in _TENSORS:
+        self.names = (*_TENSORS, *(_SCREENED if screened else ()))
+        for name in self.names:
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, index_B: Tensor, label_B: Tensor, clean_BC: Tensor, logits_BVC: Tensor) -> None:
-        """Adds a batch."""
-        for name, value in zip(_TENSORS, (index_B, label_B.float(), clean_BC.float(), logits_BVC.float()), strict=True):
+    def update(self, index_B: Tensor, *values: Tensor) -> None:
+        """Add a batch: index, labels, clean logits and variants' logits; in a screened sweep also weights and estimates."""
+        for name, value in zip(self.names, (index_B, *(value.float() for value in values)), strict=True):
             getattr(self, name).append(value)
 
-    def compute(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def compute(self) -> tuple[Tensor, ...]:
         """The tensors of :class:`Outcomes`, in order of index, on the CPU."""
-        states = (self.index, self.label, self.clean, self.logits)
+        states = (getattr(self, name) for name in self.names)
         whole = [torch.cat(value) if isinstance(value, list) else value for value in states]
-        order_N = whole[0].argsort()
-        index_N, label_N, clean_NC, logits_NVC = (tensor[order_N].cpu() for tensor in whole)
-        return index_N, label_N, clean_NC, logits_NVC
+        # torchmetrics removes the dimensions of a tensor with one element.
+        order_N = whole[0].flatten().argsort()
+        return tuple(tensor.view(len(order_N), -1)[order_N].cpu() for tensor in whole)
 
     def outcomes(self) -> Outcomes:
         """All outcomes, from all processes."""
-        index_N, label_N, clean_NC, logits_NVC = self.compute()
-        # torchmetrics removes the dimensions of a tensor with one element.
-        count, variants = index_N.numel(), len(self.plan.variants)
+        index_N1, label_N1, clean_NC, logits_NX, *screened = self.compute()
+        shape = (len(index_N1), len(self.plan.variants), -1)
+        weight_NV, estimate_NX = screened or (None, None)
         return Outcomes(
             self.plan,
-            index_N.view(count),
-            label_N.view(count),
-            clean_NC.view(count, -1),
-            logits_NVC.view(count, variants, -1),
+            index_N1[:, 0],
+            label_N1[:, 0],
+            clean_NC,
+            logits_NX.view(shape),
+            weight_NV,
+            None if estimate_NX is None else estimate_NX.view(shape),
         )
 
 
@@ -196,20 +232,20 @@ class Parts:
         self.fingerprint = fingerprint
         self.loaded = 0
 
-    def load(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Unedited and variants' logits of a finished batch; None if it is not finished."""
+    def load(self, batch: Batch) -> dict[str, Tensor] | None:
+        """What was saved of a batch; None if nothing was."""
         try:
             with safe_open(self._path(batch), "pt") as file:
-                outcome = (file.get_tensor("clean"), file.get_tensor("logits"))
+                tensors = {name: file.get_tensor(name) for name in set(file.keys())}
         except (OSError, SafetensorError):
             return None
         self.loaded += 1
-        return outcome
+        return tensors
 
-    def save(self, batch: Batch, clean_BC: Tensor, logits_BVC: Tensor) -> None:
-        """Save a finished batch."""
+    def save(self, batch: Batch, tensors: Mapping[str, Tensor]) -> None:
+        """Save what is known of a batch, in place of what was."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _save(self._path(batch), {"clean": clean_BC.cpu(), "logits": logits_BVC.cpu().contiguous()}, {})
+        _save(self._path(batch), {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, {})
 
     def clear(self) -> None:
         """Remove all files, once the whole sweep is written."""
@@ -233,6 +269,10 @@ def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -
         content.update(name.encode())
         content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return content.hexdigest()
+
+
+def _kind(outcomes: Outcomes) -> str:
+    return "screened" if outcomes.is_screened else "exact"
 
 
 def _size(plan: Plan) -> tuple[int, int]:

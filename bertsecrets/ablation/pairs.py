@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.partial_passes import (
     CleanLayer,
     clean_pass,
@@ -15,8 +15,10 @@ from bertsecrets.ablation.partial_passes import (
     pick_rows,
     wide,
 )
+from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.override import MODES_OF_CONSTANTS
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder
 
 MODES_OF_PAIRS = ("uniform", "zero", *MODES_OF_CONSTANTS)
 """Modes in which a head's replacement comes from the example's own unedited pass, or from none."""
@@ -36,7 +38,7 @@ class Pairs:
     """
 
     def __init__(self, engine: Engine) -> None:
-        if not can_run_pairs(engine):
+        if not can_run_pairs(engine.encoder, engine.plan):
             raise ValueError("pairs need variants of one layer, a mode of their own pass, and a model that continues")
         self.engine = engine
         self.layer_V = [next(layer for layer, heads in enumerate(edits) if heads) for edits in engine.edits_VL]
@@ -127,7 +129,7 @@ class Pairs:
         return wide(family.classify(encoder.model, hidden_RSD, real_RS[:, : hidden_RSD.shape[1]]))
 
 
-def can_run_pairs(engine: Engine) -> bool:
+def can_run_pairs(encoder: Encoder, plan: Plan) -> bool:
     """Whether single pairs of the plan can be run: each variant edits one layer, in a mode of ``MODES_OF_PAIRS``."""
-    one_layer = all(sum(bool(heads) for heads in edits) == 1 for edits in engine.edits_VL)
-    return engine.shares and one_layer and engine.plan.mode in MODES_OF_PAIRS
+    one_layer = all(len({layer for layer, _ in variant.heads}) == 1 for variant in plan.variants)
+    return continues(encoder) and one_layer and plan.mode in MODES_OF_PAIRS

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
+from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
@@ -93,6 +94,9 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
         section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None)
+        screening = checks.get(f"{SWEEP}_{mode}")
+        if main and screening is not None and {row["sweep"] for row in chosen} == {"screened"}:
+            section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
         if place > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:

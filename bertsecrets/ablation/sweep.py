@@ -47,16 +47,18 @@ def sweep(
         batch = on_host.to(engine.device)
         if batch.label_B is None:
             raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-        logits = None if parts is None else parts.load(batch)
-        if logits is None:
+        saved = None if parts is None else parts.load(batch)
+        if saved is None:
             advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
             donors = () if replacements.donors is None else replacements.donors.of(on_host)
             with context():
-                logits = engine.run(batch.inputs(), advance, [donor.to(engine.device).inputs() for donor in donors])
+                inputs = [donor.to(engine.device).inputs() for donor in donors]
+                clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
             if parts is not None:
-                parts.save(batch, *logits)
-        elif progress is not None:
-            progress(batch.size * len(plan.variants))
-        clean_BC, logits_BVC = (tensor.to(engine.device) for tensor in logits)
+                parts.save(batch, {"clean": clean_BC, "logits": logits_BVC})
+        else:
+            clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
+            if progress is not None:
+                progress(batch.size * len(plan.variants))
         collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
     return collected.outcomes()

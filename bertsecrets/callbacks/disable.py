@@ -1,8 +1,10 @@
 """Disable heads and layers at validation time and judge the effects."""
 
+import json
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +12,10 @@ import pytorch_lightning as pl
 from pydantic import Field
 from pytorch_lightning.loggers import WandbLogger
 from torch import nn
+from torch.utils.data import DataLoader
 
 from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.forecast import Decision, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import (
@@ -27,10 +31,12 @@ from bertsecrets.ablation.plan import (
     read_groups,
 )
 from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
+from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
@@ -101,6 +107,7 @@ class DisableHeads(pl.Callback):
             raise UserError("Plan 'cumulative' needs ablation.ranking, the heads in the order to disable them.")
         self._validations = 0
         self._parts: Parts | None = None
+        self._screened: ScreeningRecord | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -134,12 +141,12 @@ class DisableHeads(pl.Callback):
         assert isinstance(pl_module, SequenceClassifier)
         started = time.monotonic()
         outcomes = self.take(trainer, pl_module.model)
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and outcomes is not None:
             self._keep(trainer, pl_module, outcomes)
         self.seconds = time.monotonic() - started
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> Outcomes:
-        """Run the sweep over the evaluation set, on all processes."""
+    def take(self, trainer: pl.Trainer, model: nn.Module) -> Outcomes | None:
+        """Run the sweep over the evaluation set, on all processes; None if only its plan is wanted."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         encoder = describe(model)
@@ -148,29 +155,71 @@ class DisableHeads(pl.Callback):
         if "similar_groups" in self.plans:
             variants = _unique([*variants, *self._similar(trainer, data, encoder)])
         plan = Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
-        loader = data.evaluation_loader(
-            data.check_evaluation(self.settings.evaluation), max_examples=self.settings.max_examples
-        )
-        self._parts, identity = None, ""
+        evaluation = data.check_evaluation(self.settings.evaluation)
+        loader = data.evaluation_loader(evaluation, max_examples=self.settings.max_examples)
+        self._parts, self._screened, identity = None, None, ""
         if stage_of(trainer) == CHECKPOINT:
             identity = fingerprint(model, plan, [trainer.precision, data.task.name, *self._replacing()])
-            self._parts = Parts(self.run.folder / "ablation" / "parts", identity)
-        replacements = self._replacements(trainer, data, model, plan, identity)
+        decision = self._decide(trainer, data, model, plan, loader, identity)
+        if self.settings.plan_only:
+            return None
+        loader = data.evaluation_loader(evaluation, max_examples=decision.examples)
+        if identity:
+            kept = identity if decision.kind == "exact" else f"{identity} screened {self._screening()}"
+            self._parts = Parts(self.run.folder / "ablation" / "parts", kept)
+        settings: dict[str, Any] = {
+            "replacements": self._replacements(trainer, data, model, plan, identity),
+            "max_tokens": self.settings.max_tokens,
+            "context": context,
+            "parts": self._parts,
+        }
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
         with progress_over(total, "disabling", visible=shows_progress(trainer), unit="variant·example") as advance:
-            outcomes = sweep(
-                model,
-                plan,
-                loader,
-                replacements=replacements,
-                max_tokens=self.settings.max_tokens,
-                context=context,
-                parts=self._parts,
-                progress=advance,
-            )
+            if decision.kind == "exact":
+                outcomes = sweep(model, plan, loader, progress=advance, **settings)
+            else:
+                outcomes, self._screened = screened_sweep(
+                    model, plan, loader, self._screening(), progress=advance, **settings
+                )
         if self._parts is not None and self._parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {self._parts.loaded} batches were already finished.")
         return outcomes
+
+    def _screening(self) -> Screening:
+        return Screening(audit=self.settings.audit, seed=self.settings.seed)
+
+    def _decide(
+        self,
+        trainer: pl.Trainer,
+        data: TaskData,
+        model: nn.Module,
+        plan: Plan,
+        loader: DataLoader[Batch],
+        identity: str,
+    ) -> Decision:
+        """How to sweep, said in one line; a resumed sweep goes on as it began."""
+        dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
+        predicted = forecast(
+            describe(model),
+            plan,
+            loader,
+            sum(len(spec.positions) * max(dataset.lengths[at] for at in spec.positions) for spec in loader.sampler),
+            min(len(dataset), self.settings.max_examples or len(dataset)),
+            data.task.metrics[0],
+            why_not(data.task, plan, describe(model)),
+            trainer.precision_plugin.forward_context,
+        )
+        wish, path = [self.settings.sweep, self.settings.budget], self.run.folder / "ablation" / "decision.json"
+        begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
+        if (begun.get("fingerprint"), begun.get("wish")) == (identity, wish):
+            decision = Decision(begun["kind"], begun["examples"])
+        else:
+            budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
+            decision = predicted.decide(self.settings.sweep, budget)
+            if identity and trainer.is_global_zero:
+                self.run.write_json(path, {"fingerprint": identity, "wish": wish, **asdict(decision)})
+        _log.info(predicted.in_words(decision, self.settings.sweep))
+        return decision
 
     def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, outcomes: Outcomes) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]
@@ -189,6 +238,8 @@ class DisableHeads(pl.Callback):
         table = self.run.ablation_table().append(AblationTable.from_rows(rows))
         table.write(self.run.ablation_path)
         self.run.add_checks(selection_checks(outcomes, data.task, rows, self.settings.seed))
+        if self._screened is not None:
+            self.run.add_checks({f"{SWEEP}_{self.settings.mode}": asdict(self._screened)})
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.settings.mode}.safetensors", data.task)
         if self._parts is not None:
             self._parts.clear()

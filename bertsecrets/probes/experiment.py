@@ -109,7 +109,7 @@ def _findings(record: ProbesRecord) -> list[str]:
             beside = [f"{LABELS[other]} {_percent(known[other].value)} %" for other in others if other in known]
             findings.append(
                 f"A probe on {LABELS[name]} finds the syntactic heads of {_percent(known[name].value)} % of the words of "
-                f"{record.task} ({_limits(known[name])}); {', '.join(beside)}."
+                f"{record.task} ({_limits(known[name])}){'; ' if beside else ''}{', '.join(beside)}."
             )
     return findings
 

@@ -75,6 +75,10 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
                         "each line, separated by spaces, as in GloVe's files."
                     )
                 width = size
+            if size > width and not any(_is_number(field) for field in fields[1 : size - width + 1]):
+                # Some of GloVe's files have words with spaces in them, such as ". . .".
+                fields = [" ".join(fields[: size - width + 1]), *fields[size - width + 1 :]]
+                size = width
             if size != width:
                 raise UserError(
                     f"{path}:{number}: {size} numbers after the word {shown(fields[0])}, but {width} on the lines before; "
@@ -102,6 +106,14 @@ def own_vectors(model: nn.Module, sentences: Sequence[Sentence]) -> WordVectors:
     means = torch.stack([weight_VD[list(tokens)].float().mean(0) for tokens in kinds]).cpu()
     row_of: dict[Hashable, int] = {tokens: row for row, tokens in enumerate(kinds, start=1)}
     return WordVectors("the encoder's own input embeddings", row_of, _table(means.numpy()), by_form=False)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(fields: Sequence[str], where: str) -> NDArray[np.float32]:

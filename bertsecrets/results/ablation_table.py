@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
         pa.field("verdict", pa.string(), nullable=False),
         *(pa.field(name, pa.float64()) for name in (*_MARGIN, *_GROUP)),
         pa.field("redundant", pa.bool_()),
+        pa.field("sweep", pa.string()),
+        pa.field("evaluated", pa.float64()),
     ]
 )
 """The columns.
@@ -57,6 +59,8 @@ interaction, interaction_low, interaction_high, p_interaction: For groups whose 
     the joint effect being no worse than the sum; null for other rows.
 p_controls: Share of the group and random groups from the same layers that do as much harm; NaN with too few of them.
 redundant: Whether the heads of the group can replace each other; null for other rows.
+sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly; null in
+    older tables, which are exact.
 """
 
 _KEY = [
@@ -132,12 +136,17 @@ class AblationTable:
 
 
 def _completed(table: pa.Table) -> pa.Table:
-    """A table from before there was a margin, with its verdicts: needed where a loss is significant, else inconclusive."""
+    """A table of an earlier version with the columns that it lacks.
+
+    From before there was a margin, a variant is needed where a loss is significant, else inconclusive.
+    """
     first = SCHEMA.names.index("verdict")
-    if table.schema.names != SCHEMA.names[:first]:
+    known = len(table.schema.names)
+    if known < first or table.schema.names != SCHEMA.names[:known]:
         return table
-    lowers = pc.and_(table["significant"], pc.less(table["delta"], 0))
-    table = table.append_column("verdict", pc.if_else(lowers, "needed", "inconclusive"))
-    for name in SCHEMA.names[first + 1 :]:
+    if known == first:
+        lowers = pc.and_(table["significant"], pc.less(table["delta"], 0))
+        table = table.append_column("verdict", pc.if_else(lowers, "needed", "inconclusive"))
+    for name in SCHEMA.names[len(table.schema.names) :]:
         table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
     return table

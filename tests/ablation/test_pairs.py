@@ -27,7 +27,7 @@ def engine_of(name: str, mode: str, max_tokens: int | None = None) -> Engine:
 def test_pairs_are_those_of_the_sweep(name: str, mode: str) -> None:
     engine = engine_of(name, mode, max_tokens=30)
     batch = tiny_batch((5, 9, 3))
-    if not can_run_pairs(engine):
+    if not can_run_pairs(engine.encoder, engine.plan):
         assert not engine.shares
         return
     clean_BC, logits_BVC = engine.run(batch)
@@ -57,7 +57,7 @@ def test_groups_over_layers_and_donors_are_refused() -> None:
         Plan("resample", layers, HEADS, tuple(every_head(layers, HEADS))),
     ):
         engine = Engine(model, plan)
-        assert not can_run_pairs(engine)
+        assert not can_run_pairs(engine.encoder, engine.plan)
         with pytest.raises(ValueError, match="variants of one layer"):
             Pairs(engine)
 

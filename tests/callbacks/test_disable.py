@@ -1,15 +1,24 @@
 """Plans of the disabling callback, and every mistake in one sentence, without a training."""
 
+import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from data.tasks import task
+from data.toy import wordpiece
 from families import tiny_model
+from trainings import quiet_trainer, tiny_classifier
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
+import bertsecrets.ablation.forecast as forecast_module
+from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
@@ -17,6 +26,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.results.run import Run
 
+DEMO = task("demo_paraphrase")
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
 
@@ -103,3 +113,83 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     ):
         callback(tmp_path, plans=["similar_groups"], model=model)
     assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
+
+
+def swept(folder: Path, **settings: Any) -> tuple[Run, list[str]]:
+    """A sweep of a model that was trained for seconds, and the lines that it logged."""
+    run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
+    made = DisableHeads(run, AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings}))
+    source = SourceConfig(source="demo", limit_train=32, limit_eval=24)
+    data = TaskData(DEMO, source, wordpiece(), batch_size=16, max_length=32)
+    module = SequenceClassifier(
+        tiny_classifier(), DEMO, OptimizerConfig(learning_rate=0.01), tuple(data.evaluation), {}, seed=0
+    )
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("bertsecrets.callbacks.disable")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        quiet_trainer(folder, [made], epochs=1).validate(module, datamodule=data, verbose=False)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return run, lines
+
+
+def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> None:
+    exact, lines = swept(tmp_path / "exact")
+    assert len(lines) == 1
+    assert re.match(r"Disabling 15 variants on 24 examples: about \d+ s exactly, \d+ s screened", lines[0])
+    assert lines[0].endswith("Exact sweep (ablation.sweep=screened for the other).")
+    screened, _ = swept(tmp_path / "screened", sweep="screened", audit=0.1)
+    same = ("metric", "variant", "baseline", "score", "delta", "low", "high", "p_value", "verdict", "flips")
+    assert [[row[name] for name in same] for row in screened.ablation_table().rows()] == [
+        [row[name] for name in same] for row in exact.ablation_table().rows()
+    ]
+    assert {row["sweep"] for row in exact.ablation_table().rows()} == {"exact"}
+    assert {row["evaluated"] for row in exact.ablation_table().rows()} == {1.0}
+    assert {row["sweep"] for row in screened.ablation_table().rows()} == {"screened"}
+    record = screened.checks()["sweep_uniform"]
+    assert record["pairs"] == 24 * 15
+    section = ablation_sections(screened.ablation_table(), screened.checks())[0]
+    assert f"{record['evaluated'] / 3.6:.1f} % of the 360 pairs" in section.paragraphs[-1]
+    assert not any(
+        "screened" in text for text in ablation_sections(exact.ablation_table(), exact.checks())[0].paragraphs
+    )
+
+
+def test_only_the_plan(tmp_path: Path) -> None:
+    run, lines = swept(tmp_path, plan_only=True)
+    assert lines[0].startswith("Disabling 15 variants on 24 examples: about ")
+    assert not run.ablation_path.exists()
+
+
+def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
+    run, lines = swept(tmp_path, sweep="screened", mode="resample", draws=1)
+    assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
+    assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
+
+
+def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A second for each pair, so that what fits does not depend on the machine.
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1.0)
+    monkeypatch.setattr(forecast_module, "FEWEST", 4)
+    _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
+    assert "random examples" not in line
+    run, (line, *_) = swept(tmp_path / "part", budget="45min", sweep="exact")
+    sizes = {row["count"] for row in run.ablation_table().rows()}
+    assert len(sizes) == 1
+    assert 4 <= min(sizes) < 24
+    assert f"Exact sweep of {min(sizes)} random examples, which fit into the budget" in line
+    with pytest.raises(UserError, match=r"ablation\.budget is 2 s, but 4 examples take about \d+ min; give more time"):
+        swept(tmp_path / "none", budget="2s", sweep="exact")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10min", 600), ("1.5h", 5400), (".5h", 1800)])
+def test_times(text: str, seconds: float) -> None:
+    assert forecast_module.seconds_of(text) == seconds
+    with pytest.raises(UserError, match=r"ablation\.budget is .*; expected a time such as 90s, 10min or 1h, or null"):
+        AblationSettings.read("ablation", {"budget": f"{text}x"})

@@ -141,3 +141,14 @@ def test_the_training_leaves_the_live_display_around_it_alone(tmp_path: Path) ->
         tmp_path / "run", tmp_path / "toy", RichProgressBar(), probes=["attention"], control=False, replicates=5
     )
     assert record.halves
+
+
+def test_a_word_of_a_vector_file_may_hold_spaces(tmp_path: Path) -> None:
+    treebank(tmp_path / "toy", "test", 20, seed=0)
+    glove = tmp_path / "glove.txt"
+    glove.write_text("the 1 2\n. . . 2 1\ncat 0 1\n", encoding="utf-8")
+    _, record = probed(tmp_path / "run", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)
+    assert record.vectors == "glove.txt (2 numbers each)"
+    glove.write_text("the 1 2\nman 3 2 1\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"glove\.txt:2: 3 numbers after the word 'man', but 2"):
+        probed(tmp_path / "other", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)

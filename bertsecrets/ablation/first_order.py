@@ -1,0 +1,74 @@
+"""The effect of every variant on every logit to first order: one forward pass, one backward pass for each logit but one."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.partial_passes import mean_over_real, wide
+from bertsecrets.attention.head_outputs import output_gradients
+
+
+# Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+@torch.inference_mode(False)
+def first_order_changes(
+    engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> tuple[Tensor, Tensor]:
+    """Logits of the unedited model ``[B, C]``, and the estimated changes of every variant's ``[B, V, C]``; float32 or wider.
+
+    With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens of
+    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences of logits matter:
+    the change of the first one is 0, and those of the others are relative to it.
+
+    Args:
+        engine: The engine; its plan's mode is one of :data:`bertsecrets.ablation.pairs.MODES_OF_PAIRS`.
+        inputs: Keyword arguments of the model with ``attention_mask``, on its device.
+        context: Context manager for the forward pass, e.g. the trainer's autocast.
+    """
+    encoder, mode = engine.encoder, engine.plan.mode
+    real_BS = inputs["attention_mask"].bool()
+    inputs = {name: value.clone() for name, value in inputs.items()}
+    slopes: list[Tensor] = []
+    network = encoder.model
+    training = network.training
+    network.eval()
+    try:
+        logits_BC = torch.empty(0)
+        for column in range(1, int(network.config.num_labels or 2)):
+            slope_LBH = torch.zeros(encoder.num_layers, len(real_BS), encoder.num_heads, device=engine.device)
+
+            def observe(
+                layer: int,
+                output_BSHd: Tensor,
+                gradient_BSHd: Tensor,
+                value_BSHd: Tensor,
+                slope_LBH: Tensor = slope_LBH,
+            ) -> None:
+                own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
+                total_BHd = gradient_BSHd.sum(1)
+                if mode == "zero":
+                    new_BHd = torch.zeros_like(total_BHd)
+                elif mode == "uniform":
+                    new_BHd = mean_over_real(value_BSHd, real_BS)
+                else:
+                    assert engine.constants_LHd is not None
+                    new_BHd = engine.constants_LHd[layer].to(total_BHd)[None]
+                slope_LBH[layer] = ((total_BHd * new_BHd).sum(-1) - own_BH).to(slope_LBH.dtype)
+
+            def difference(logits_BC: Tensor, column: int = column) -> Tensor:
+                return (logits_BC[:, column] - logits_BC[:, 0]).sum()
+
+            logits_BC = output_gradients(network, inputs, difference, observe, context)
+            slopes.append(slope_LBH)
+    finally:
+        network.train(training)
+    edited_VLH = torch.zeros(len(engine.edits_VL), encoder.num_layers, encoder.num_heads, device=engine.device)
+    for variant, edits in enumerate(engine.edits_VL):
+        for layer, heads in enumerate(edits):
+            edited_VLH[variant, layer, list(heads)] = 1.0
+    changes = [torch.einsum("lbh,vlh->bv", slope_LBH, edited_VLH) for slope_LBH in slopes]
+    clean_BC = wide(logits_BC)
+    return clean_BC, torch.stack([torch.zeros_like(changes[0]), *changes], -1).to(clean_BC.dtype)

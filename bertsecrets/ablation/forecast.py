@@ -1,0 +1,218 @@
+"""What a sweep will cost and can show, told before it runs."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from bertsecrets.ablation.engine import continues
+from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.results.formatting import number
+from bertsecrets.statistics.power import detectable_loss
+
+EXACT_UP_TO = 120.0
+"""Without a choice, a sweep of up to so many seconds is exact."""
+
+FEWEST = 32
+"""The smallest sample that a budget may leave."""
+
+FLIPS = 0.01
+"""Share of changed predictions for which the smallest loss is told."""
+
+_PROBE = 8
+_ACTIVE = 0.25
+"""A screened sweep evaluates about so large a share of the pairs, pilot and audit included."""
+
+_PASSES = 6.0
+"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of each round."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``exact`` or ``screened``, and the number of examples."""
+
+    kind: str
+    examples: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The plan of a sweep in numbers.
+
+    Args:
+        examples, variants: What is evaluated.
+        exact: Predicted seconds of the exact sweep.
+        screened: Predicted seconds of the screened one; None where a sweep cannot be screened.
+        reason: Why it cannot, as a part of a sentence.
+        smallest: The loss of accuracy that can be found with 80 % power where one prediction in a hundred changes; NaN where
+            none can, or the metric is not of classes.
+    """
+
+    examples: int
+    variants: int
+    exact: float
+    screened: float | None
+    reason: str | None
+    smallest: float
+
+    def decide(self, wish: str | None, budget: float | None = None) -> Decision:
+        """How to sweep: as was wished for, else as the time says; within a budget, on a random sample if need be.
+
+        Args:
+            wish: ``exact``, ``screened`` or None.
+            budget: Seconds; None for as long as it takes.
+
+        Raises:
+            UserError: If the budget is too small for :data:`FEWEST` examples.
+        """
+        limit = EXACT_UP_TO if budget is None else budget
+        kind = "exact" if self.screened is None else wish or ("exact" if self.exact <= limit else "screened")
+        seconds = self.exact if kind == "exact" or self.screened is None else self.screened
+        if budget is None or seconds <= budget:
+            return Decision(kind, self.examples)
+        sample = int(self.examples * budget / seconds)
+        fewest = min(FEWEST, self.examples)
+        if sample < fewest:
+            raise UserError(
+                f"ablation.budget is {duration(budget)}, but {fewest} examples take about "
+                f"{duration(seconds * fewest / self.examples)}; give more time, or disable fewer heads (ablation.layer=...)."
+            )
+        return Decision(kind, sample)
+
+    def in_words(self, decision: Decision, wish: str | None) -> str:
+        """One line: what is to be done, how long each way takes, and what can be shown."""
+        chosen = decision.kind
+        costs = f"about {duration(self.exact)} exactly"
+        if self.screened is not None:
+            costs += f", {duration(self.screened)} screened"
+        shown = (
+            f"; a loss of {number(100 * self.smallest, 1)} points of accuracy or more can be shown if 1 % of the predictions change"
+            if math.isfinite(self.smallest)
+            else ""
+        )
+        how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
+        if self.reason is not None and wish == "screened":
+            how += f", as {self.reason}"
+        elif wish is None and self.screened is not None:
+            how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"
+        if decision.examples < self.examples:
+            how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
+        return f"Disabling {self.variants:,} variants on {self.examples:,} examples: {costs}{shown}. {how}."
+
+
+def forecast(
+    encoder: Encoder,
+    plan: Plan,
+    batches: Iterable[Batch],
+    tokens: int,
+    examples: int,
+    metric: str,
+    reason: str | None,
+    context: Callable[[], AbstractContextManager[Any]],
+) -> Forecast:
+    """Predict the time of a sweep from that of two forward passes; the same on all processes.
+
+    Args:
+        encoder, plan: What is disabled.
+        batches: This process's batches; the first one is the probe.
+        tokens, examples: Padded tokens of this process's batches, and examples of all processes.
+        metric: The task's first metric.
+        reason: Why the sweep cannot be screened; None if it can.
+        context: Context manager of a pass.
+    """
+    device = next(encoder.base.parameters()).device
+    seconds = _Slowest().to(device)
+    for batch in batches:
+        seconds.update(_seconds_per_token(encoder.model, batch.to(device), context) * tokens)
+        break
+    evaluation = float(seconds.compute())
+    pairs = pair_evaluations(encoder, plan)
+    classes = int(encoder.model.config.num_labels or 2)
+    smallest = detectable_loss(FLIPS, examples, 0.05 / len(plan.variants)) if metric in CLASS_METRICS else math.nan
+    return Forecast(
+        examples=examples,
+        variants=len(plan.variants),
+        exact=evaluation * (1 + pairs),
+        screened=None if reason is not None else evaluation * (_PASSES + 2.2 * (classes - 2) + _ACTIVE * pairs),
+        reason=reason,
+        smallest=smallest,
+    )
+
+
+def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
+    """The cost of all variants of an example, in forward passes: what lies above each variant's lowest edit.
+
+    A layer's rest above its heads is nine twelfths of it; where the task head reads one token alone, the last layer costs
+    nothing to speak of.
+    """
+    family = encoder.family
+    if family is None or not continues(encoder):
+        return float(len(plan.variants))
+    layers = encoder.num_layers - family.first_token_decides(encoder.model)
+    lowest = [min(layer for layer, _ in variant.heads) for variant in plan.variants]
+    return sum(layers - 1 - layer + 0.75 for layer in lowest if layer < layers) / encoder.num_layers
+
+
+def seconds_of(duration: str) -> float:
+    """A time such as ``90s``, ``10min`` or ``1.5h``, in seconds."""
+    unit = duration.lstrip("0123456789.")
+    return float(duration.removesuffix(unit)) * {"s": 1, "min": 60, "h": 3600}[unit]
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a reader says them: ``8 s``, ``3 min``, ``1.5 h``."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 6000 else f"{number(seconds / 3600, 1)} h"
+
+
+@torch.no_grad()
+def _seconds_per_token(network: nn.Module, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> float:
+    inputs: dict[str, Tensor] = {
+        name: value[:_PROBE] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
+    }
+    training = network.training
+    network.eval()
+    try:
+        times = []
+        for _ in range(2):
+            started = time.perf_counter()
+            with context():
+                network(**inputs)
+            if inputs["input_ids"].is_cuda:
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - started)
+    finally:
+        network.train(training)
+    return min(times) / inputs["input_ids"].numel()
+
+
+class _Slowest(Metric):
+    """The largest of the times of all processes."""
+
+    full_state_update = False
+    seconds: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("seconds", torch.zeros((), dtype=torch.float64), dist_reduce_fx="max")
+
+    def update(self, seconds: float) -> None:
+        """Set this process's time."""
+        self.seconds = torch.maximum(
+            self.seconds, torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
+        )
+
+    def compute(self) -> Tensor:
+        """The largest time."""
+        return self.seconds

@@ -1,0 +1,260 @@
+"""Screened sweeps against the exact one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from data.tasks import task
+from families import HEADS, tiny_batch, tiny_model
+
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.first_order import first_order_changes
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
+from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
+from bertsecrets.ablation.screening import Screening, margins, screened_sweep, why_not
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+
+CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
+
+
+def scaled_model(size: float = 0.1, name: str = "bert") -> Any:
+    """A tiny model whose heads matter to it."""
+    model = tiny_model(name)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def batches(count: int = 12, rows: int = 4) -> list[Batch]:
+    generator = torch.Generator().manual_seed(5)
+    made = []
+    for place in range(count):
+        lengths = torch.randint(3, 10, (rows,), generator=generator).tolist()
+        inputs = tiny_batch(tuple(lengths))
+        real_BS = inputs["attention_mask"].bool()
+        ids_BS = torch.randint(5, 90, real_BS.shape, generator=generator).where(real_BS, 0)
+        label_B = torch.randint(0, 3, (rows,), generator=generator)
+        index_B = torch.arange(place * rows, (place + 1) * rows)
+        nothing_BS = torch.zeros_like(ids_BS)
+        made.append(Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B))
+    return made
+
+
+def plan_of(model: Any, mode: str = "uniform", variants: Sequence[Variant] | None = None) -> Plan:
+    layers = model.config.num_hidden_layers
+    return Plan(mode, layers, HEADS, tuple(variants or [*every_head(layers, HEADS), *every_layer(layers, HEADS)]))
+
+
+@pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
+@pytest.mark.parametrize("name", ["bert", "mpnet", "distilbert"])
+def test_first_order_changes_are_slopes_of_the_exact_ones(name: str, mode: str) -> None:
+    """The derivative at t = 0 of the logits with the output at o + t (r - o), by central differences."""
+    model = scaled_model(0.05, name).double()
+    layers, batch = model.config.num_hidden_layers, tiny_batch((5, 9, 3))
+    width = model.config.hidden_size // HEADS
+    constants_LHd = torch.randn(layers, HEADS, width, dtype=torch.float64) if mode == "mean" else None
+    engine = Engine(model, plan_of(model, mode), constants_LHd=constants_LHd)
+    clean_BC, change_BVC = first_order_changes(engine, batch)
+    torch.testing.assert_close(clean_BC, model.eval()(**batch).logits.detach())
+    for place in (1, HEADS + 2, len(engine.plan.variants) - 1):
+        edits = [HeadEdit(layer, head, mode) for layer, head in engine.plan.variants[place].heads]
+        slopes = []
+        for step in (1e-5, -1e-5):
+            with torch.no_grad(), interpolated(model, edits, constants_LHd, step):
+                slopes.append(model(**batch).logits / 2e-5)
+        slope_BC = slopes[0] - slopes[1]
+        torch.testing.assert_close(change_BVC[:, place, 1], slope_BC[:, 1] - slope_BC[:, 0], atol=1e-6, rtol=1e-5)
+
+
+class interpolated:  # noqa: N801
+    """Heads' outputs moved a part of the way to what ``override`` puts in their place."""
+
+    def __init__(self, model: Any, edits: list[HeadEdit], constants_LHd: torch.Tensor | None, part: float) -> None:
+        self.sites = describe(model).sites
+        self.override = override(model, edits, constants_LHd)
+        self.layers, self.part = {edit.layer for edit in edits}, part
+
+    def __enter__(self) -> None:
+        self.before: dict[int, torch.Tensor] = {}
+        self.handles = []
+
+        def keep(layer: int) -> Any:
+            return lambda _, args: self.before.__setitem__(layer, args[0])
+
+        def mix(layer: int) -> Any:
+            return lambda _, args: (self.before[layer] + self.part * (args[0] - self.before[layer]), *args[1:])
+
+        projections = {layer: self.sites[layer].projection for layer in self.layers}
+        self.handles += [module.register_forward_pre_hook(keep(at)) for at, module in projections.items() if module]
+        self.override.__enter__()
+        self.handles += [module.register_forward_pre_hook(mix(at)) for at, module in projections.items() if module]
+
+    def __exit__(self, *error: Any) -> None:
+        self.override.__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+
+def test_everything_is_exact_where_the_audit_takes_all() -> None:
+    model = scaled_model()
+    exact = sweep(model, plan_of(model), batches())
+    screened, record = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0))
+    torch.testing.assert_close(screened.logits_NVC, exact.logits_NVC, atol=1e-6, rtol=1e-5)
+    assert record.evaluated == record.pairs == exact.logits_NVC.shape[0] * exact.logits_NVC.shape[1]
+    assert record.bound == 0
+    assert screened.weight_NV is not None
+    assert (screened.weight_NV == 1).all()
+
+
+def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates() -> None:
+    model = scaled_model()
+    plan = plan_of(model)
+    exact = sweep(model, plan, batches())
+    found, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1))
+    assert found.weight_NV is not None
+    assert found.estimate_NVC is not None
+    assert 0 < record.evaluated < record.pairs
+    assert torch.equal(found.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
+    evaluated_NV = found.weight_NV > 0
+    torch.testing.assert_close(found.logits_NVC[evaluated_NV], exact.logits_NVC[evaluated_NV], atol=1e-6, rtol=1e-5)
+    assert torch.equal(found.logits_NVC[~evaluated_NV], found.estimate_NVC[~evaluated_NV])
+    assert set(found.weight_NV.unique().tolist()) <= {0.0, 1.0, 10.0}
+    # The rule, by hand: pilot and active pairs have weight 1, and no other pair's margin is within reach.
+    class_N = found.clean_NC.argmax(-1)
+    margin_NV = margins(found.estimate_NVC, class_N)
+    error_NV = margins(exact.logits_NVC, class_N) - margin_NV
+    counted_NV = found.weight_NV == 1
+    for variant in range(len(plan.variants)):
+        rows = counted_NV[:, variant]
+        if rows.all():
+            continue
+        reach = 10 * error_NV[rows, variant].double().square().mean().sqrt()
+        assert (margin_NV[~rows, variant] >= reach * (1 - 1e-5)).all()
+
+
+def test_the_bound_counts_what_the_audit_left() -> None:
+    model = scaled_model()
+    _, record = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6, audit=0.3))
+    assert record.missed == record.whole == 0
+    # No miss among n: at 95 % the share is below 1 - 0.05 ** (1 / n), about 3 / n.
+    left = record.inactive - record.audited
+    assert record.bound == pytest.approx(left * (1 - 0.05 ** (1 / record.audited)), rel=1e-9)
+    assert record.evaluated == record.pairs - left
+
+
+def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = scaled_model()
+    plan = plan_of(model)
+    exact = sweep(model, plan, batches())
+    # A rule without reach misses every change that the estimate does not show.
+    blind = Screening(pilot=1, reach=0.0, audit=0.5)
+    found, record = screened_sweep(model, plan, batches(), blind)
+    assert record.missed > 0
+    changed_NV = exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]
+    assert found.weight_NV is not None
+    whole_V = (found.weight_NV == 1).all(0)
+    assert int(whole_V.sum()) >= record.whole > 0
+    torch.testing.assert_close(found.logits_NVC[:, whole_V], exact.logits_NVC[:, whole_V], atol=1e-6, rtol=1e-5)
+    missed = int(
+        (changed_NV & (found.weight_NV == 0) & (found.logits_NVC.argmax(-1) != exact.logits_NVC.argmax(-1))).sum()
+    )
+    assert missed <= record.bound
+
+
+@pytest.mark.slow
+def test_mean_losses_are_unbiased_over_audits() -> None:
+    model = scaled_model()
+    plan, data = plan_of(model), batches()
+    _, exact_NV = sweep(model, plan, data).losses(CLASSES)
+    means = []
+    for seed in range(60):
+        found, record = screened_sweep(model, plan, data, Screening(pilot=len(data), audit=0.3, seed=seed))
+        if not record.missed:
+            means.append(found.losses(CLASSES)[1].mean(0))
+    mean_RV = torch.stack(means)
+    error_V = mean_RV.std(0) / len(means) ** 0.5
+    z_V = (mean_RV.mean(0) - exact_NV.mean(0)) / error_V.clamp(min=1e-6)
+    assert len(means) > 40
+    assert z_V.abs().max() < 4.5
+
+
+def test_an_interrupted_sweep_is_resumed(tmp_path: Path) -> None:
+    model = scaled_model()
+    plan, data, screening = plan_of(model), batches(), Screening(pilot=6, audit=0.1)
+    expected, record = screened_sweep(model, plan, data, screening)
+    parts = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
+
+    calls = 0
+
+    def stop(_: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        screened_sweep(model, plan, data, screening, parts=parts, progress=stop)
+    assert list(tmp_path.iterdir())
+    again = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
+    found, again_record = screened_sweep(model, plan, data, screening, parts=again)
+    assert again.loaded > 0
+    assert again_record == record
+    assert torch.equal(found.logits_NVC, expected.logits_NVC)
+    assert found.weight_NV is not None
+    assert expected.weight_NV is not None
+    assert torch.equal(found.weight_NV, expected.weight_NV)
+
+
+def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
+    model = scaled_model()
+    found, _ = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6))
+    found.write(tmp_path / "x.safetensors", CLASSES)
+    read = Outcomes.read(tmp_path / "x.safetensors")
+    assert read.is_screened
+    for name in ("weight_NV", "estimate_NVC", "logits_NVC"):
+        assert torch.equal(getattr(read, name), getattr(found, name))
+
+
+def test_screened_parts_merge_with_screened_ones_alone() -> None:
+    model = scaled_model()
+    layers = model.config.num_hidden_layers
+    data = batches()
+    one = screened_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [0])), data, Screening())[0]
+    other = screened_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data, Screening())[0]
+    whole = merge({"other": other, "one": one})
+    assert [variant.name for variant in whole.plan.variants] == sorted(v.name for v in whole.plan.variants)
+    assert whole.weight_NV is not None
+    assert one.weight_NV is not None
+    assert torch.equal(whole.weight_NV[:, :HEADS], one.weight_NV)
+    exact = sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data)
+    with pytest.raises(UserError, match="differ in their kind of sweep"):
+        merge({"one": one, "exact": exact})
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(UserError, match=r"ablation\.audit is .*; expected a share above 0"):
+        Screening(audit=share)
+
+
+def test_reasons_against_screening() -> None:
+    model = scaled_model()
+    layers = model.config.num_hidden_layers
+    encoder = describe(model)
+    assert why_not(CLASSES, plan_of(model), encoder) is None
+    assert "predicted numbers" in str(why_not(task("stsb"), plan_of(model), encoder))
+    both = plan_of(model, variants=groups([[[0, 1], [1, 0]]]))
+    assert "several layers" in str(why_not(CLASSES, both, encoder))
+    drawn = plan_of(model, "resample", every_head(layers, HEADS))
+    assert "resample" in str(why_not(CLASSES, drawn, encoder))
+    assert "middle of a pass" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
