@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from bertsecrets.callbacks.measures import MeasureHeads
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
@@ -78,11 +79,12 @@ class PruneHeads(pl.Callback):
                 raise UserError(
                     f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
                 ) from error
-        columns = self._columns()
-        for name in self.scores:
-            # A column may still be measured by the same command.
-            if name not in CONTROLS and "/" not in name:
-                find_score(name, columns)
+        # A column may still be measured by the same command.
+        if not any(isinstance(callback, MeasureHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            columns = self._columns()
+            for name in self.scores:
+                if name not in CONTROLS:
+                    find_score(name, columns)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.measures.roles import role_tests
-from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned
+from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, learned, not_learned
 from bertsecrets.papers.voita2019 import published
 from bertsecrets.pruning.experiment import curves_of, in_points
 from bertsecrets.reporting.conditions import Condition
@@ -72,12 +72,13 @@ def gates(runs: PaperRuns) -> Chapter | None:
     few = Answers()
     blocks: list[FigureBlock] = []
     frozen = _with(runs, "causal_gates")
-    for name, (_, views) in frozen.items():
+    for name, (condition, views) in frozen.items():
         contents = [view.extras for view in views if view.extras.get("curves")]
         total = int(views[0].value("pushed_shut").size)
         if not contents:
             continue
-        few[f"{name}, frozen"] = _prunable([content["curves"] for content in contents], total)
+        shown = _prunable([content["curves"] for content in contents], total)
+        few[f"{name}, frozen"] = None if learned(condition) is False else shown
         for content in contents[:1]:
             rows += [
                 [
@@ -92,8 +93,8 @@ def gates(runs: PaperRuns) -> Chapter | None:
                 for row in content["curves"]
             ]
             blocks.append(_figure(name, content, len(blocks)))
-    learned = _with(runs, "gates")
-    for name, (_, views) in learned.items():
+    trained = _with(runs, "gates")
+    for name, (_, views) in trained.items():
         for view in views:
             gate_LH = view.value("gate")
             rows.append(
@@ -102,7 +103,7 @@ def gates(runs: PaperRuns) -> Chapter | None:
     if not rows:
         return None
     theirs = "; ".join(
-        f"{kept} of {total} heads ({data}): {change:+g} BLEU"
+        f"{kept} of {total} heads ({data}): {number(change, 2)} BLEU"
         for data, (total, kept, change) in published.PRUNED.items()
     )
     claims = [
@@ -113,7 +114,7 @@ def gates(runs: PaperRuns) -> Chapter | None:
             few.everywhere,
         )
     ]
-    conditions = [condition for condition, _ in (*frozen.values(), *learned.values())]
+    conditions = [condition for condition, _ in (*frozen.values(), *trained.values())]
     section = Section(
         "Section 6: pruning attention heads",
         paragraphs=not_learned(runs, conditions),
