@@ -60,8 +60,8 @@ class Relevance(Measure):
     title = "Relevance of heads"
     reads_task = True
     columns = (
-        Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0)),
-        Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0)),
+        Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0), keep="high"),
+        Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0), keep="high"),
     )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
