@@ -34,6 +34,7 @@ class Effects:
         delta_RLH: Changes of the score, ``[replicates, layers, heads]``; a whole layer is one head.
         certain_RLH: Which of them are significant.
         needed_RLH: Which heads are needed.
+        dispensable_RLH: Of which heads a loss that matters is ruled out.
         baseline_R: Scores of the models with nothing disabled.
         count: Examples.
         metric, mode: The score, and the mode of disabling.
@@ -42,6 +43,7 @@ class Effects:
     delta_RLH: NDArray[np.float64]
     certain_RLH: NDArray[np.bool_]
     needed_RLH: NDArray[np.bool_]
+    dispensable_RLH: NDArray[np.bool_]
     baseline_R: NDArray[np.float64]
     count: int
     metric: str
@@ -55,7 +57,7 @@ class Effects:
 
 def effects(replicates: Replicates, kind: str) -> Effects | None:
     """Effects of every head or layer (``kind``); None if no replicate disabled any."""
-    deltas, significant, needed, baselines, last = [], [], [], [], None
+    deltas, significant, needed, dispensable, baselines, last = [], [], [], [], [], None
     for view in replicates.views:
         singles = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
         singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
@@ -65,15 +67,18 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         step = max(row["step"] for row in singles)
         first = last = next(row for row in singles if row["step"] == step)
         size = run_size if kind == "head" else (run_size[0], 1)
-        delta_LH, certain_LH, needed_LH = np.full(size, np.nan), np.zeros(size, bool), np.zeros(size, bool)
+        delta_LH = np.full(size, np.nan)
+        certain_LH, needed_LH, dispensable_LH = (np.zeros(size, bool) for _ in range(3))
         for row in singles:
             if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
                 delta_LH[row["layer"], row["head"] or 0] = row["delta"]
                 certain_LH[row["layer"], row["head"] or 0] = row["significant"]
                 needed_LH[row["layer"], row["head"] or 0] = row["verdict"] == NEEDED
+                dispensable_LH[row["layer"], row["head"] or 0] = row["verdict"] == DISPENSABLE
         deltas.append(delta_LH)
         significant.append(certain_LH)
         needed.append(needed_LH)
+        dispensable.append(dispensable_LH)
         baselines.append(first["baseline"])
     if last is None:
         return None
@@ -81,6 +86,7 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         np.stack(deltas),
         np.stack(significant),
         np.stack(needed),
+        np.stack(dispensable),
         np.array(baselines),
         last["count"],
         last["metric"],

@@ -1,6 +1,6 @@
 """The page that follows Voita et al. 2019, against numbers put into the runs by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +30,22 @@ def verdicts(chapter: Chapter) -> list[bool | None]:
     return [claim.holds for claim in chapter.claims]
 
 
-def a_run(folder: Path, shut_LH: ArrayLike, low: float, high: float) -> Path:
-    """A run with local heads in layer 0, gates, and a path whose last point keeps 3 of 12 heads."""
+def a_run(
+    folder: Path,
+    shut_LH: ArrayLike,
+    low: float,
+    high: float,
+    *,
+    seed: int = 1,
+    p_constant: float | None = None,
+    path: Sequence[tuple[int, float, float]] | None = None,
+) -> Path:
+    """A run with local heads in layer 0, gates, and a path whose last point keeps 3 of 12 heads, or one of its own."""
     columns = {"pushed_shut": np.asarray(shut_LH, float), "pushed_open": np.ones((3, 4))}
     made = make_run(
-        folder / "run",
+        folder / f"run{seed}",
+        seed=seed,
+        p_constant=p_constant,
         measured=[
             ("checkpoint", "roles", {"local": LOCAL_LH, "syntactic": np.ones((3, 4))}),
             ("checkpoint", "causal_gates", columns),
@@ -47,12 +58,12 @@ def a_run(folder: Path, shut_LH: ArrayLike, low: float, high: float) -> Path:
             "seed": 0,
             "penalty": 0.1 * place,
             "kept": kept,
-            "change": (low + high) / 2,
-            "low": low,
-            "high": high,
+            "change": (at + to) / 2,
+            "low": at,
+            "high": to,
             "loss": 1.0,
         }
-        for place, kept in enumerate((9, 3))
+        for place, (kept, at, to) in enumerate(path or [(9, low, high), (3, low, high)])
     ]
     content = {
         "metric": "accuracy",
@@ -87,6 +98,43 @@ def test_heads_with_a_role_are_compared_with_the_others(
     shut_LH = np.isin(np.arange(12), open_heads).reshape(3, 4)
     a_run(tmp_path, shut_LH, 0, 0.1)
     assert verdicts(chapter_of(last_to_go, tmp_path)) == [holds]
+
+
+PASSED, FAILED, LOST = (-0.005, 0.01), (-0.03, 0.01), (-0.05, -0.02)
+
+
+@pytest.mark.parametrize(
+    ("path", "holds"),
+    [
+        ([(9, *FAILED), (5, *PASSED), (3, *FAILED)], True),
+        # The second look at fewer than half of the heads does not count after a first that failed.
+        ([(9, *PASSED), (5, *FAILED), (3, *PASSED)], None),
+        ([(9, *PASSED), (5, *LOST), (3, *LOST)], False),
+        ([(9, *PASSED), (5, *LOST), (3, *FAILED)], None),
+        ([(9, *PASSED), (7, *PASSED)], None),
+    ],
+)
+def test_a_path_is_tested_in_order_up_to_the_first_failure(
+    tmp_path: Path, path: list[tuple[int, float, float]], holds: bool | None
+) -> None:
+    a_run(tmp_path, np.zeros((3, 4)), 0, 0, path=path)
+    assert verdicts(chapter_of(gates, tmp_path)) == [holds]
+
+
+@pytest.mark.parametrize(
+    ("special", "p_constant", "holds"),
+    [((0, 1, 1), None, True), ((1, 0, 0), None, None), ((1, 1, 1), 0.5, None), ((-1, -1, 1), None, False)],
+)
+def test_heads_with_a_role_stay_in_most_seeds_of_a_model_that_learned(
+    tmp_path: Path, special: tuple[int, ...], p_constant: float | None, holds: bool | None
+) -> None:
+    local_LH = np.arange(12).reshape(3, 4) < 4
+    kept = {1: local_LH, -1: ~local_LH, 0: np.ones((3, 4))}
+    for seed, which in enumerate(special):
+        a_run(tmp_path, kept[which], 0, 0.1, seed=seed + 1, p_constant=p_constant)
+    chapter = chapter_of(last_to_go, tmp_path)
+    assert verdicts(chapter) == [holds]
+    assert [row[:2] for row in chapter.section.tables[1].rows] == [["mrpc", str(seed)] for seed in (1, 2, 3)]
 
 
 def test_roles_are_counted_and_the_page_is_written(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def make_run(
     cosine_LH: ArrayLike | None = None,
     delta_LH: ArrayLike | None = None,
     significant_LH: ArrayLike | None = None,
+    dispensable_LH: ArrayLike | None = None,
     measured: Sequence[tuple[str, str, Mapping[str, ArrayLike]]] = (),
     constant: float | None = 0.68,
     p_constant: float | None = None,
@@ -74,8 +75,9 @@ def make_run(
     if delta_LH is not None:
         deltas = np.asarray(delta_LH, float)
         certain = np.zeros(deltas.shape, bool) if significant_LH is None else np.asarray(significant_LH, bool)
+        fine = np.zeros(deltas.shape, bool) if dispensable_LH is None else np.asarray(dispensable_LH, bool)
         rows = [
-            _row(identity, layer, head, float(deltas[layer, head]), bool(certain[layer, head]))
+            _row(identity, layer, head, float(deltas[layer, head]), bool(certain[layer, head]), bool(fine[layer, head]))
             for layer, head in np.ndindex(deltas.shape)
         ]
         AblationTable.from_rows(rows).write(folder / "ablation.parquet")
@@ -123,7 +125,10 @@ def _table(
     return HeadTable.from_grid(grid, **identity, stage=stage, step=step)
 
 
-def _row(identity: dict[str, str], layer: int, head: int, delta: float, significant: bool) -> dict[str, Any]:
+def _row(
+    identity: dict[str, str], layer: int, head: int, delta: float, significant: bool, dispensable: bool
+) -> dict[str, Any]:
+    verdict = "dispensable" if dispensable else "needed" if significant and delta < 0 else "inconclusive"
     numbers = dict.fromkeys(("stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect"), 0.01)
     names = {"stage": "training", "evaluation": "val", "metric": "accuracy", "mode": "uniform", "kind": "head"}
     return {
@@ -143,7 +148,7 @@ def _row(identity: dict[str, str], layer: int, head: int, delta: float, signific
         "level": 0.95,
         "false_discovery_rate": 0.05,
         "significant": significant,
-        "verdict": "needed" if significant and delta < 0 else "inconclusive",
+        "verdict": verdict,
         "margin": 0.01,
         "p_margin": 0.5,
     }

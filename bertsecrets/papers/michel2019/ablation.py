@@ -1,13 +1,24 @@
 """Section 3: removing one head, all heads of a layer but one, and the same heads on other data."""
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
-from bertsecrets.papers.chapter import MODEL, Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned
+from bertsecrets.papers.chapter import (
+    MODEL,
+    Answers,
+    Chapter,
+    Claim,
+    PaperRuns,
+    claims_tables,
+    not_learned,
+    without_unlearned,
+)
 from bertsecrets.papers.michel2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -27,7 +38,9 @@ def one_head(runs: PaperRuns) -> Chapter | None:
     rows = []
     for name, (_, effect) in by_name.items():
         share_R = effect.certain_RLH.mean(axis=(1, 2))
-        few[name] = bool(share_R.mean() < 0.5)
+        few[name] = _most_seeds(
+            effect.dispensable_RLH.mean(axis=(1, 2)) > 0.5, effect.needed_RLH.mean(axis=(1, 2)) > 0.5
+        )
         size = effect.certain_RLH[0].size
         rows.append(
             [
@@ -36,16 +49,19 @@ def one_head(runs: PaperRuns) -> Chapter | None:
                 f"{effect.count:,}",
                 str(len(share_R)),
                 f"{number(size * share_R.mean(), 1)} of {size}",
+                number(size * effect.dispensable_RLH.mean(axis=(1, 2)).mean(), 1),
                 number(size * (effect.certain_RLH & (effect.delta_RLH > 0)).mean(axis=(1, 2)).mean(), 1),
                 f"{number(100 * np.nanmin(effect.delta_RLH), 1)} to {number(100 * np.nanmax(effect.delta_RLH), 1)}",
             ]
         )
+    conditions = [condition for condition, _ in by_name.values()]
+    few = without_unlearned(runs, conditions, few)
     claims = [
         Claim(
             "Removing one head changes the score significantly for few heads (8 of 96 of a translation model, half of them "
             "for the better).",
-            f"Fewer than half of the heads have a significant effect, corrected over heads: {few}. A head without one may "
-            "still have an effect that these examples are too few to show.",
+            "For more than half of the heads, a loss that matters is ruled out (true) or a significant loss is shown (false), "
+            f"corrected over heads, in most seeds: {few}. A small loss may be significant and still not matter.",
             few.everywhere,
         )
     ]
@@ -60,11 +76,20 @@ def one_head(runs: PaperRuns) -> Chapter | None:
         f"{sample_size([effect.count for _, effect in by_name.values()])}",
         signed=True,
     )
-    header = ["task", "metric (mode)", "examples", "seeds", "significant heads", "of which gains", "changes, points"]
+    header = [
+        "task",
+        "metric (mode)",
+        "examples",
+        "seeds",
+        "significant heads",
+        "dispensable",
+        "gains",
+        "changes, points",
+    ]
     section = Section(
         "Section 3.2: ablating one head",
         paragraphs=[
-            *not_learned(runs, [condition for condition, _ in by_name.values()]),
+            *not_learned(runs, conditions),
             *_other_modes([effect for _, effect in by_name.values()]),
         ],
         tables=[*claims_tables(claims), Table(header, rows, "Single heads; numbers of heads are means over seeds")],
@@ -76,6 +101,7 @@ def one_head(runs: PaperRuns) -> Chapter | None:
 def all_but_one(runs: PaperRuns) -> Chapter | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     enough = Answers()
+    conditions = []
     rows = []
     for condition in runs.pretrained:
         replicates = condition.replicates("ablation")
@@ -88,6 +114,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
         layers = sorted(best[0])
         verdicts = [[row[layer]["verdict"] for layer in layers] for row in best]
         enough[name] = _enough(verdicts)
+        conditions.append(condition)
         theirs = published.ONE_HEAD if _is_theirs(condition) else None
         for place, layer in enumerate(layers):
             own = [row[layer] for row in best]
@@ -103,6 +130,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
             )
     if not enough:
         return None
+    enough = without_unlearned(runs, conditions, enough)
     claims = [
         Claim(
             "In most layers one head is enough at test time.",
@@ -114,6 +142,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
     header = ["task", "layer", "best head, by seed", "change, points, by seed", "verdict, by seed", "paper (MNLI)"]
     section = Section(
         "Section 3.3: ablating all heads but one",
+        paragraphs=not_learned(runs, conditions),
         tables=[*claims_tables(claims), Table(header, rows, "Each layer with its best head alone")],
     )
     return Chapter(section, claims)
@@ -131,10 +160,13 @@ def other_data(runs: PaperRuns) -> Chapter | None:
         return None
     rows = []
     agree = Answers()
+    conditions = [condition for condition, _ in by_name.values()]
+    judged = without_unlearned(runs, conditions, Answers.fromkeys(by_name, True))
     for first, second in pairs:
         means = [np.nanmean(by_name[name][1].delta_RLH, axis=0).ravel() for name in (first, second)]
         correlation = rank_correlation(*means)
         certain = correlation.low > 0 or correlation.high < 0
+        certain &= bool(judged[first] and judged[second])
         agree[f"{first} and {second}"] = bool(correlation.low > 0) if certain else None
         rows.append(
             [
@@ -154,6 +186,7 @@ def other_data(runs: PaperRuns) -> Chapter | None:
     ]
     section = Section(
         "Section 3.4: are important heads the same across data sets?",
+        paragraphs=not_learned(runs, conditions),
         tables=[
             *claims_tables(claims),
             Table(
@@ -201,6 +234,11 @@ def _enough(verdicts: list[list[str]]) -> bool | None:
     """Whether one head is enough in most layers of most seeds; None where the tests leave that open."""
     shown = [sum(verdict == DISPENSABLE for verdict in row) > len(row) / 2 for row in verdicts]
     refuted = [sum(verdict == NEEDED for verdict in row) >= len(row) / 2 for row in verdicts]
+    return _most_seeds(shown, refuted)
+
+
+def _most_seeds(shown: Sequence[bool] | NDArray[np.bool_], refuted: Sequence[bool] | NDArray[np.bool_]) -> bool | None:
+    """True or False if it is shown, or refuted, in more than half of the seeds; else None."""
     if sum(shown) > len(shown) / 2:
         return True
     return False if sum(refuted) > len(refuted) / 2 else None
