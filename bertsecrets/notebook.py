@@ -249,7 +249,7 @@ def disable(
         plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
         metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default) or ``spearman``.
         reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
-            ``texts``, which will not do for ``optimal``.
+            ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.
         max_length: Longest sequence in tokens; None for the most that the model has positions for.

@@ -1,5 +1,6 @@
 """Direct and total effect of disabling a head: how much of the harm later layers undo, or add (self-repair)."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import Engine, EnginePass
@@ -15,7 +17,7 @@ from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
@@ -115,6 +117,10 @@ class DirectEffects(Measure):
         ``direct``, ``total``: rise of the loss.
         ``undone``: direct minus total effect, example by example: positive if later layers undo harm (self-repair).
 
+    Attributes:
+        early: After ``compute``, for the sums of both effects over all heads below the last layer: means over examples, the
+            variances and the covariance of these means, and the number of examples; empty with fewer than two.
+
     Args:
         num_layers, num_heads: Size of the grid.
     """
@@ -128,6 +134,13 @@ class DirectEffects(Measure):
         Column(UNDONE, "direct minus total", "rise of the loss"),
     )
 
+    early_sums: Tensor
+
+    def __init__(self, num_layers: int, num_heads: int) -> None:
+        super().__init__(num_layers, num_heads)
+        self.early: dict[str, float] = {}
+        self.add_state("early_sums", torch.zeros(6, dtype=torch.float64), dist_reduce_fx="sum")
+
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         raise TypeError("direct effects need a model; take them with take_effects")
 
@@ -135,6 +148,24 @@ class DirectEffects(Measure):
         """Add the effects of one batch."""
         for layer, effects_BHC in enumerate(effects_BLHC.unbind(1)):
             self._add(layer, batch, effects_BHC)
+        direct_B, total_B = effects_BLHC[:, :-1, :, :2].to(self.early_sums).sum((1, 2)).unbind(-1)
+        parts = (torch.ones_like(direct_B), direct_B, total_B, direct_B**2, total_B**2, direct_B * total_B)
+        self.early_sums += torch.stack([part_B.sum() for part_B in parts])
+
+    def compute(self) -> HeadGrid:
+        """Means, standard errors and counts, reduced over all processes; :attr:`early` has the effects of early heads."""
+        count, *sums = self.early_sums.tolist()
+        if count > 1:
+            direct, total, squares, total_squares, products = (value / count for value in sums)
+            self.early = {
+                DIRECT: direct,
+                TOTAL: total,
+                "direct_variance": max(squares - direct**2, 0.0) / (count - 1),
+                "total_variance": max(total_squares - total**2, 0.0) / (count - 1),
+                "covariance": (products - direct * total) / (count - 1),
+                "count": count,
+            }
+        return super().compute()
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
@@ -238,15 +269,40 @@ def _finding(view: MeasureView, differs: Mapping[str, NDArray[np.bool_]]) -> str
         f"heads. Below the last layer, the total effect is significantly less than the direct one in {less} heads, and more in "
         f"{more}."
     )
-    early_LH = harmful_LH.copy()
-    early_LH[-1] = False
-    if not early_LH.any():
-        return f"{counted} No head below the last layer has a significant direct harm, so whether harm is undone cannot be told."
-    ratio = float(view.value(TOTAL)[early_LH].sum() / direct_LH[early_LH].sum())
+    early = view.extras.get("early")
+    if not early or len(direct_LH) < 2:
+        return counted
+    interval = ratio_interval(early)
+    if interval is None:
+        return (
+            f"{counted} Summed over all heads below the last layer, the direct effect may be 0, so the share of it that later "
+            "layers undo cannot be told."
+        )
+    low, high = (number(limit, 2) for limit in interval)
     return (
-        f"{counted} Summed over the {int(early_LH.sum())} such heads with significant direct harm, the total effect is "
-        f"{number(ratio, 2)} times the direct one."
+        f"{counted} Summed over all heads below the last layer, the total effect is {number(early[TOTAL] / early[DIRECT], 2)} times "
+        f"the direct one (95 % interval {low} to {high})."
     )
+
+
+def ratio_interval(early: Mapping[str, float], level: float = 0.95) -> tuple[float, float] | None:
+    """Limits of the total effect over the direct one (Fieller 1954); None if the direct effect may be 0.
+
+    The ratios R for which the mean over examples of total - R direct may be 0, by a t test.
+
+    Args:
+        early: As :attr:`DirectEffects.early`.
+        level: Confidence of the interval.
+    """
+    direct, total = early[DIRECT], early[TOTAL]
+    square = float(stats.t.ppf((1 + level) / 2, early["count"] - 1)) ** 2
+    leading = direct**2 - square * early["direct_variance"]
+    if leading <= 0:
+        return None
+    middle = direct * total - square * early["covariance"]
+    last = total**2 - square * early["total_variance"]
+    reach = math.sqrt(max(middle**2 - leading * last, 0.0))
+    return (middle - reach) / leading, (middle + reach) / leading
 
 
 def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:

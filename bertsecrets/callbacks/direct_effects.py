@@ -6,13 +6,10 @@ from torch import nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import shows_progress
-from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import Run
 
 
 class EffectsOfHeads(HeadAnalysis):
@@ -29,8 +26,9 @@ class EffectsOfHeads(HeadAnalysis):
         UserError: If the task has no labels, or the model's family cannot be started in the middle of a pass.
     """
 
-    def __init__(self, run: Run, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
-        super().__init__(run, ablation, max_examples)
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self.check_labels(trainer.datamodule)  # type: ignore[attr-defined]
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
         encoder = describe(model)
@@ -50,4 +48,5 @@ class EffectsOfHeads(HeadAnalysis):
                 context=trainer.precision_plugin.forward_context,
                 progress=advance,
             )
-        return Result(DirectEffects(layers, heads), measure.compute(), {"mode": self.settings.mode})
+        grid = measure.compute()
+        return Result(DirectEffects(layers, heads), grid, {"mode": self.settings.mode, "early": measure.early})

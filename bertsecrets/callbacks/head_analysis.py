@@ -18,6 +18,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
@@ -49,7 +50,7 @@ class HeadAnalysis(pl.Callback):
         max_examples: A random sample of this many examples; None for all.
     """
 
-    def __init__(self, run: Run, ablation: AblationSettings | None, max_examples: int | None) -> None:
+    def __init__(self, run: Run, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
         self.run = run
         self.settings = ablation or AblationSettings()
         self.max_examples = max_examples
@@ -62,6 +63,9 @@ class HeadAnalysis(pl.Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         data.check_evaluation(self.settings.evaluation)
+
+    def check_labels(self, data: TaskData) -> None:
+        """Raise UserError if the effect of disabling heads cannot be scored, or replacements not be fitted, for lack of labels."""
         if not data.task.is_labelled:
             raise UserError(
                 f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "

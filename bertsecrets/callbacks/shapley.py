@@ -51,6 +51,10 @@ class ShapleyHeads(HeadAnalysis):
             )
         self.permutations = permutations
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self.check_labels(trainer.datamodule)  # type: ignore[attr-defined]
+
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)

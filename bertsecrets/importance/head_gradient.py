@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
@@ -35,8 +36,8 @@ class HeadGradient(OutputMeasure):
             layers but the last by a constant, the number of tokens).
         ``example``: mean over examples of |sum over tokens of g . o|, the formula of the paper.
         ``batch``: mean over batches, weighted by their size, of |mean over examples of the sum of g . o|, as where the
-            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set, whatever
-            the processes that share them. Their standard error is over batches.
+            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set or its sample,
+            whatever the processes that share them. Their standard error is over batches.
         ``token_normalised``, ``example_normalised``, ``batch_normalised``: the same, divided by the l2 norm over the heads
             of the layer.
         ``signed``: mean over examples of the sum of g . o. Positive: opening the gate further raises the loss.
@@ -85,7 +86,10 @@ class HeadGradient(OutputMeasure):
         self._place: dict[int, int] | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
-        self._place = {example.index: position for position, example in enumerate(split.examples)}
+        positions = sample_positions(len(split), self.feed.max_examples, self.feed.seed)
+        # Examples outside the sample come after it: a caller may feed the whole split.
+        order = dict.fromkeys([*positions, *range(len(split))])
+        self._place = {split.examples[position].index: place for place, position in enumerate(order)}
         layers, heads, _ = self.total_LHC.shape
         groups = -(-len(split) // self.batch_size)
         zeros_LHG = torch.zeros(layers, heads, groups, dtype=torch.float64, device=self.total_LHC.device)

@@ -108,7 +108,7 @@ class Relevance(Measure):
         return Section(
             view.title,
             [
-                f"The highest share of its layer's relevance has {head_label(int(layer), int(head))}: "
+                f"{head_label(int(layer), int(head)).capitalize()} has the highest share of its layer's relevance: "
                 f"{with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 3)}, where equal shares would be "
                 f"{number(1 / value_LH.shape[1], 3)}. {like_the_highest(value_LH, stderr_LH, count_LH)}"
             ],

@@ -48,7 +48,7 @@ class FirstPruned(Experiment):
         return Section(
             cls.title,
             [finding],
-            ["What the removal costs shows a sweep over callbacks.prune.keep and seed, on its comparison page."],
+            ["A sweep over callbacks.prune.keep and seed shows what the removal costs, on its comparison page."],
             [],
             [FigureBlock(cls.name, figure, "The kept heads.", "Heatmap by layer and head: kept or removed.")],
         )

@@ -2,18 +2,21 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ablation.analyses import CLASSES, trainer_of
 from ablation.test_replacements import model_of_tokens, split_of
 from ablation.test_shapley import three_heads
 from families import CONFIGS, HEADS, tiny_batch, tiny_model
+from scipy import stats
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.direct import DirectEffects, DirectEngine, take_effects
+from bertsecrets.ablation.direct import DirectEffects, DirectEngine, ratio_interval, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import HeadEdit, override
@@ -152,6 +155,38 @@ def test_a_family_that_cannot_continue_is_refused() -> None:
         DirectEngine(model, Plan("zero", 3, HEADS, tuple(every_head(3, HEADS))))
 
 
+def early_of(direct: float, total: float, *, seed: int = 0, batches: int = 3) -> tuple[dict[str, float], np.ndarray]:
+    """What the measure sums up of effects drawn for 3 layers of 2 heads, and direct and total sums ``[examples, 2]``."""
+    generator = torch.Generator().manual_seed(seed)
+    effects_NLHC = torch.randn(30, 3, 2, 3, generator=generator, dtype=torch.float64)
+    effects_NLHC[..., 0] += direct
+    effects_NLHC[..., 1] += total
+    measure = DirectEffects(3, 2)
+    for part_BLHC in effects_NLHC.chunk(batches):
+        measure.update(SimpleNamespace(size=len(part_BLHC)), part_BLHC)  # type: ignore[arg-type]
+    measure.compute()
+    return measure.early, effects_NLHC[:, :2, :, :2].sum((1, 2)).numpy()
+
+
+@pytest.mark.parametrize("total", [0.5, -1.0, 2.0])
+def test_the_ratio_of_total_to_direct_effect_has_the_limits_of_t_tests(total: float) -> None:
+    early, sum_N2 = early_of(1.0, total)
+    assert (early["direct"], early["total"]) == pytest.approx(tuple(sum_N2.mean(0)))
+    interval = ratio_interval(early)
+    assert interval is not None
+    for limit in interval:
+        assert stats.ttest_1samp(sum_N2[:, 1] - limit * sum_N2[:, 0], 0).pvalue == pytest.approx(0.05, abs=1e-6)
+    assert interval[0] < early["total"] / early["direct"] < interval[1]
+    # The last layer and the split into batches play no part.
+    assert early == pytest.approx(early_of(1.0, total, batches=1)[0])
+
+
+def test_effects_around_zero_have_no_ratio() -> None:
+    early, sum_N2 = early_of(0.0, 0.0)
+    assert stats.ttest_1samp(sum_N2[:, 0], 0).pvalue > 0.05
+    assert ratio_interval(early) is None
+
+
 def test_the_page_tells_both_effects(tmp_path: Path) -> None:
     model: nn.Module = model_of_tokens()
     module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)  # type: ignore[arg-type]
@@ -163,4 +198,5 @@ def test_the_page_tells_both_effects(tmp_path: Path) -> None:
     section = DirectEffects.describe(MeasureView(run, declaration))
     assert section is not None
     assert "of 12 heads" in section.findings[0]
+    assert "Summed over all heads below the last layer" in section.findings[0]
     assert section.tables[0].header[1:3] == ["direct", "total"]

@@ -22,6 +22,8 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import Shapley, contributions, orders, plan_of, value_grid, worths
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.callbacks.direct_effects import EffectsOfHeads
+from bertsecrets.callbacks.relevance import RelevanceOfHeads
 from bertsecrets.callbacks.shapley import ShapleyHeads
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -159,3 +161,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be scored"
     ):
         ShapleyHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Task 'bare' has no labels"):
+        EffectsOfHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
+    # Relevance starts from the model's own answer.
+    RelevanceOfHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
