@@ -89,7 +89,7 @@
     if (mine !== turn) return;
     maps = read;
     drawLines();
-    viewer.dataset.lines = heads.join(" ");
+    viewer.dataset.linesState = heads.join(" ");
   }
 
   function drawLines() {
@@ -203,7 +203,7 @@
     drawLines();
   });
   canvas.addEventListener("keydown", press);
-  special.addEventListener("change", () => { focus = null; drawLines(); });
+  special.addEventListener("change", () => { [focus, pinned] = [null, false]; drawLines(); });
 
   // All heads side by side.
 
@@ -235,7 +235,7 @@
     for (const button of grid.querySelectorAll("button")) {
       button.ariaCurrent = String(Number(button.dataset.layer) === state.layer && Number(button.dataset.head) === state.head);
     }
-    viewer.dataset.grid = key;
+    viewer.dataset.gridState = key;
   }
 
   function cell(layer, head, column, paint) {
@@ -321,13 +321,14 @@
     updateLines();
     updateGrid();
   });
-  for (const name of ["from", "to", "shown", "colour"]) {
+  for (const name of ["from", "to", "shown"]) {
     viewer.querySelector(`[data-pick=${name}]`).addEventListener("change", () => {
-      focus = null;
+      [focus, pinned] = [null, false];
       updateLines();
       updateGrid();
     });
   }
+  viewer.querySelector("[data-pick=colour]").addEventListener("change", updateGrid);
   fill(viewer.querySelector("[data-pick=colour]"), [
     ["", "attention maps"],
     ...columns.map((column, i) => [String(i), column.label]),

@@ -17,10 +17,10 @@ from bertsecrets.results.report.content import JointTable, ViewerExample
 
 _STOPS = 33
 
-_LEVELS = (255, 127, 63, 31)
+_LEVELS = (255, 63)
 """Steps to which weights are rounded: the finest that fits."""
 
-_COARSE = (15, 7)
+_COARSE = (31, 15, 7)
 """Further steps, for the first example only: without it there is no viewer."""
 
 
@@ -113,4 +113,4 @@ def _quantise(attention_LHQK: ArrayLike, levels: int) -> NDArray[np.uint8]:
 
 
 def _pack(weight_HQK: NDArray[np.uint8]) -> str:
-    return base64.b64encode(zlib.compress(weight_HQK.tobytes(), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(weight_HQK.tobytes(), 6)).decode("ascii")
