@@ -15,12 +15,16 @@ from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
 
 EXACT_UP_TO = 120.0
 """Without a choice, a sweep of up to so many seconds is exact."""
+
+FEWEST = 32
+"""The smallest sample that a budget may leave."""
 
 FLIPS = 0.01
 """Share of changed predictions for which the smallest loss is told."""
@@ -31,6 +35,14 @@ _ACTIVE = 0.25
 
 _PASSES = 6.0
 """Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of each round."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``exact`` or ``screened``, and the number of examples."""
+
+    kind: str
+    examples: int
 
 
 @dataclass(frozen=True)
@@ -53,14 +65,33 @@ class Forecast:
     reason: str | None
     smallest: float
 
-    def choice(self, wish: str | None) -> str:
-        """``exact`` or ``screened``: what was wished for, else what the time says."""
-        if self.screened is None:
-            return "exact"
-        return wish or ("exact" if self.exact <= EXACT_UP_TO else "screened")
+    def decide(self, wish: str | None, budget: float | None = None) -> Decision:
+        """How to sweep: as was wished for, else as the time says; within a budget, on a random sample if need be.
 
-    def in_words(self, chosen: str, wish: str | None) -> str:
+        Args:
+            wish: ``exact``, ``screened`` or None.
+            budget: Seconds; None for as long as it takes.
+
+        Raises:
+            UserError: If the budget is too small for :data:`FEWEST` examples.
+        """
+        limit = EXACT_UP_TO if budget is None else budget
+        kind = "exact" if self.screened is None else wish or ("exact" if self.exact <= limit else "screened")
+        seconds = self.exact if kind == "exact" or self.screened is None else self.screened
+        if budget is None or seconds <= budget:
+            return Decision(kind, self.examples)
+        sample = int(self.examples * budget / seconds)
+        fewest = min(FEWEST, self.examples)
+        if sample < fewest:
+            raise UserError(
+                f"ablation.budget is {duration(budget)}, but {fewest} examples take about "
+                f"{duration(seconds * fewest / self.examples)}; give more time, or disable fewer heads (ablation.layer=...)."
+            )
+        return Decision(kind, sample)
+
+    def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
+        chosen = decision.kind
         costs = f"about {duration(self.exact)} exactly"
         if self.screened is not None:
             costs += f", {duration(self.screened)} screened"
@@ -74,6 +105,8 @@ class Forecast:
             how += f", as {self.reason}"
         elif wish is None and self.screened is not None:
             how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"
+        if decision.examples < self.examples:
+            how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
         return f"Disabling {self.variants:,} variants on {self.examples:,} examples: {costs}{shown}. {how}."
 
 
@@ -128,6 +161,12 @@ def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
     layers = encoder.num_layers - family.first_token_decides(encoder.model)
     lowest = [min(layer for layer, _ in variant.heads) for variant in plan.variants]
     return sum(layers - 1 - layer + 0.75 for layer in lowest if layer < layers) / encoder.num_layers
+
+
+def seconds_of(duration: str) -> float:
+    """A time such as ``90s``, ``10min`` or ``1.5h``, in seconds."""
+    unit = duration.lstrip("0123456789.")
+    return float(duration.removesuffix(unit)) * {"s": 1, "min": 60, "h": 3600}[unit]
 
 
 def duration(seconds: float) -> str:

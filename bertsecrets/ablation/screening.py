@@ -109,8 +109,8 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
     )
     return (
         f"The sweep is screened: {number(share, 1)} % of the {record['pairs']:,} pairs of a variant and an example were evaluated "
-        f"exactly, all those whose prediction the slope of the logits does not rule out from changing. The other predictions are "
-        f"taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {math.ceil(record['bound']):,} changed "
+        "exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. Predictions of "
+        f"pairs that were not evaluated are taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {math.ceil(record['bound']):,} changed "
         f"prediction{'s are' if math.ceil(record['bound']) != 1 else ' is'} missed."
     )
 

@@ -39,6 +39,7 @@ class AblationSettings(Settings):
         sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact where that
             takes at most two minutes, else screened.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
+        budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         plan_only: Say what the sweep would cost and could show, and stop there.
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
             loss of the margin or more is ruled out.
@@ -73,6 +74,9 @@ class AblationSettings(Settings):
         default=None, description="exact, screened, or null to choose by the time it takes"
     )
     audit: float = Field(default=0.02, gt=0, le=1, description="a share above 0 and at most 1")
+    budget: str | None = Field(
+        default=None, pattern=r"^(\d+\.?\d*|\.\d+)(s|min|h)$", description="a time such as 90s, 10min or 1h, or null"
+    )
     plan_only: bool = Field(default=False, description="true or false")
     margin: float = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.forecast import forecast
+from bertsecrets.ablation.forecast import Decision, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import (
@@ -155,17 +155,17 @@ class DisableHeads(pl.Callback):
         if "similar_groups" in self.plans:
             variants = _unique([*variants, *self._similar(trainer, data, encoder)])
         plan = Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
-        loader = data.evaluation_loader(
-            data.check_evaluation(self.settings.evaluation), max_examples=self.settings.max_examples
-        )
+        evaluation = data.check_evaluation(self.settings.evaluation)
+        loader = data.evaluation_loader(evaluation, max_examples=self.settings.max_examples)
         self._parts, self._screened, identity = None, None, ""
         if stage_of(trainer) == CHECKPOINT:
             identity = fingerprint(model, plan, [trainer.precision, data.task.name, *self._replacing()])
-        kind = self._kind(trainer, data, model, plan, loader, identity)
+        decision = self._decide(trainer, data, model, plan, loader, identity)
         if self.settings.plan_only:
             return None
+        loader = data.evaluation_loader(evaluation, max_examples=decision.examples)
         if identity:
-            kept = identity if kind == "exact" else f"{identity} {kind} {self._screening()}"
+            kept = identity if decision.kind == "exact" else f"{identity} screened {self._screening()}"
             self._parts = Parts(self.run.folder / "ablation" / "parts", kept)
         settings: dict[str, Any] = {
             "replacements": self._replacements(trainer, data, model, plan, identity),
@@ -175,7 +175,7 @@ class DisableHeads(pl.Callback):
         }
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
         with progress_over(total, "disabling", visible=shows_progress(trainer), unit="variant·example") as advance:
-            if kind == "exact":
+            if decision.kind == "exact":
                 outcomes = sweep(model, plan, loader, progress=advance, **settings)
             else:
                 outcomes, self._screened = screened_sweep(
@@ -188,7 +188,7 @@ class DisableHeads(pl.Callback):
     def _screening(self) -> Screening:
         return Screening(audit=self.settings.audit, seed=self.settings.seed)
 
-    def _kind(
+    def _decide(
         self,
         trainer: pl.Trainer,
         data: TaskData,
@@ -196,8 +196,8 @@ class DisableHeads(pl.Callback):
         plan: Plan,
         loader: DataLoader[Batch],
         identity: str,
-    ) -> str:
-        """Whether the sweep is ``exact`` or ``screened``, said in one line; a resumed sweep goes on as it began."""
+    ) -> Decision:
+        """How to sweep, said in one line; a resumed sweep goes on as it began."""
         dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
         predicted = forecast(
             describe(model),
@@ -209,14 +209,17 @@ class DisableHeads(pl.Callback):
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
         )
-        kind, path = predicted.choice(self.settings.sweep), self.run.folder / "ablation" / "kind.json"
+        wish, path = [self.settings.sweep, self.settings.budget], self.run.folder / "ablation" / "decision.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
-        if self.settings.sweep is None and begun.get("fingerprint") == identity:
-            kind = begun["kind"]
-        elif identity and trainer.is_global_zero:
-            self.run.write_json(path, {"fingerprint": identity, "kind": kind})
-        _log.info(predicted.in_words(kind, self.settings.sweep))
-        return kind
+        if (begun.get("fingerprint"), begun.get("wish")) == (identity, wish):
+            decision = Decision(begun["kind"], begun["examples"])
+        else:
+            budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
+            decision = predicted.decide(self.settings.sweep, budget)
+            if identity and trainer.is_global_zero:
+                self.run.write_json(path, {"fingerprint": identity, "wish": wish, **asdict(decision)})
+        _log.info(predicted.in_words(decision, self.settings.sweep))
+        return decision
 
     def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, outcomes: Outcomes) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]

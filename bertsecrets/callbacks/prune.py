@@ -9,12 +9,14 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from bertsecrets.callbacks.measures import MeasureHeads
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import export_onnx, export_program
 from bertsecrets.pruning.latency import Latency, compare_latency
@@ -26,7 +28,7 @@ from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.files import folder_write
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN, Array
 
 _log = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ class PruneHeads(pl.Callback):
         self.run = run
         self.settings = prune or PruneSettings()
         self.scores = with_controls(self.settings.scores)
-        self.sources = [*map(_table_of, self.settings.tables), *([] if origin is None else [origin])]
+        self.sources = [*map(table_of, self.settings.tables), *([] if origin is None else [origin])]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -77,11 +79,12 @@ class PruneHeads(pl.Callback):
                 raise UserError(
                     f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
                 ) from error
-        columns = self._columns()
-        for name in self.scores:
-            # A column may still be measured by the same command.
-            if name not in CONTROLS and "/" not in name:
-                find_score(name, columns)
+        # A column may still be measured by the same command.
+        if not any(isinstance(callback, MeasureHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            columns = self._columns()
+            for name in self.scores:
+                if name not in CONTROLS:
+                    find_score(name, columns)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
@@ -173,26 +176,8 @@ class PruneHeads(pl.Callback):
         """The columns of the head tables at their last step: of this analysis, the named ones and the analysed run."""
         columns: dict[str, Array] = {}
         for run in (self.run, *self.sources):
-            columns = {**_columns_of(run), **columns}
+            columns = {**columns_of(run), **columns}
         return columns
-
-
-def _table_of(folder: str) -> Run:
-    run = Run.open(Path(folder))
-    if not run.heads_path.is_file():
-        raise UserError(
-            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of an analysis."
-        )
-    return run
-
-
-def _columns_of(run: Run) -> dict[str, Array]:
-    table = run.table().select(stage=CHECKPOINT)
-    names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
-    return {
-        f"{measure}/{column}": table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
-        for measure, column in sorted(names)
-    }
 
 
 def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:

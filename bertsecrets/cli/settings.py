@@ -39,8 +39,8 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019 or clark2019"
+Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019 or voita2019"
 
 
 class ReportSettings(Settings):
@@ -96,6 +96,7 @@ class CommonKeys(Settings):
     logger: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
+    prune: Section = Field(default={}, description=_SECTION)
     # Last: it holds the values of other keys, whose mistakes are better told by their own names.
     name: Name
 
@@ -133,7 +134,6 @@ class AnalyzeKeys(CommonKeys):
         default=None, description="a sentence, a list of two, or null"
     )
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
-    prune: Section = Field(default={}, description=_SECTION)
     labelling: Section = Field(default={}, description=_SECTION)
     patterns: Section = Field(default={}, description=_SECTION)
     trained: Section | None = Field(default=None, description=_SECTION)
@@ -176,7 +176,7 @@ class RunSettings:
 
     Args:
         keys: The top-level keys.
-        task, source, model, trainer, ablation, measures: The parsed sections.
+        task, source, model, trainer, ablation, prune, measures: The parsed sections.
         loggers: Sections of loggers by name.
         report: Settings of the report.
         callbacks: Sections of callbacks by name.
@@ -190,6 +190,7 @@ class RunSettings:
     trainer: TrainerSettings
     loggers: dict[str, Section]
     ablation: AblationSettings
+    prune: PruneSettings
     measures: tuple[MeasureSection, ...]
     report: ReportSettings
     callbacks: dict[str, Section]
@@ -217,7 +218,6 @@ class AnalyzeSettings(RunSettings):
     """Settings of ``analyze.py``."""
 
     keys: AnalyzeKeys
-    prune: PruneSettings
     labelling: LabellingSettings
     patterns: TrainingSettings
 
@@ -237,7 +237,9 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         **common,
         keys=keys,
         report=ReportSettings.read("report", keys.report),
-        callbacks=_read_callbacks("callbacks", keys.callbacks, common["task"], ablation=common["ablation"]),
+        callbacks=_read_callbacks(
+            "callbacks", keys.callbacks, common["task"], ablation=common["ablation"], prune=common["prune"]
+        ),
         optimizer=OptimizerConfig.read("optimizer", keys.optimizer),
         checkpoint=CheckpointSettings.read("checkpoint", keys.checkpoint),
         sweep=SweepSettings.read("sweep", keys.sweep),
@@ -261,9 +263,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     common = _read_common(keys, config)
-    prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
-    _check_evaluation("prune.evaluation", prune.evaluation, common["task"])
     return AnalyzeSettings(
         **common,
         keys=keys,
@@ -273,12 +273,11 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             keys.analysis,
             common["task"],
             ablation=common["ablation"],
-            prune=prune,
+            prune=common["prune"],
             labelling=labelling,
             reference=None,
             origin=None,
         ),
-        prune=prune,
         labelling=labelling,
         patterns=TrainingSettings.read("patterns", keys.patterns),
     )
@@ -305,6 +304,8 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     ablation = AblationSettings.read("ablation", keys.ablation)
     _check_evaluation("evaluation", keys.evaluation, task)
     _check_evaluation("ablation.evaluation", ablation.evaluation, task)
+    prune = PruneSettings.read("prune", keys.prune)
+    _check_evaluation("prune.evaluation", prune.evaluation, task)
     loggers = _chosen(keys.logger)
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))
@@ -315,6 +316,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
         "trainer": read_trainer(keys.trainer),
         "loggers": loggers,
         "ablation": ablation,
+        "prune": prune,
         "measures": _read_measures(keys),
         "config": dict(config),
     }

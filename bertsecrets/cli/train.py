@@ -95,7 +95,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
         *make_watcher(settings, run=run, random=untrained),
-        *make_callbacks(settings.callbacks, run=run, ablation=settings.ablation),
+        *make_callbacks(settings.callbacks, run=run, ablation=settings.ablation, prune=settings.prune),
         _best_checkpoint(module, run),
         last,
     ]

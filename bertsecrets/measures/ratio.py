@@ -38,7 +38,8 @@ class RatioMeasure(Measure):
         if values_BHC is None:
             return
         value_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
-        weight_BHC = self.weights(batch)[:, None].to(value_BHC) * value_BHC.isfinite()
+        # Moved before the conversion: MPS has no float64.
+        weight_BHC = self.weights(batch)[:, None].to(value_BHC.device).to(torch.float64) * value_BHC.isfinite()
         weighted_BHC = weight_BHC * value_BHC.nan_to_num()
         self.weighted_LHC[layer] += weighted_BHC.sum(0)
         self.weight_LHC[layer] += weight_BHC.sum(0)

@@ -68,7 +68,7 @@ class SequenceClassifier(pl.LightningModule):
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
-        """Gates by which a callback multiplies the heads' outputs; trained, and stored in every checkpoint."""
+        """Gates by which a callback multiplies the heads' outputs; trained if they have parameters, and stored in every checkpoint."""
         self.gate_learning_rate = 0.0
         self.gate_penalty: Callable[[], Tensor] | None = None
         """The gates' term of the training loss."""
@@ -194,8 +194,8 @@ class SequenceClassifier(pl.LightningModule):
         mixed = isinstance(self.trainer.precision_plugin, MixedPrecision)
         fused = self.device.type == "cpu" and not mixed
         groups = parameter_groups(self.model, config)
-        if self.head_gates is not None:
-            gates = list(self.head_gates.parameters())
+        gates = [] if self.head_gates is None else list(self.head_gates.parameters())
+        if gates:
             groups.append({"params": gates, "lr": self.gate_learning_rate, "weight_decay": 0.0})
         optimizer = torch.optim.AdamW(
             groups,

@@ -13,6 +13,7 @@ from families import tiny_model
 from trainings import quiet_trainer, tiny_classifier
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
+import bertsecrets.ablation.forecast as forecast_module
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -170,3 +171,25 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, sweep="screened", mode="resample", draws=1)
     assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
+
+
+def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A second for each pair, so that what fits does not depend on the machine.
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1.0)
+    monkeypatch.setattr(forecast_module, "FEWEST", 4)
+    _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
+    assert "random examples" not in line
+    run, (line, *_) = swept(tmp_path / "part", budget="45min", sweep="exact")
+    sizes = {row["count"] for row in run.ablation_table().rows()}
+    assert len(sizes) == 1
+    assert 4 <= min(sizes) < 24
+    assert f"Exact sweep of {min(sizes)} random examples, which fit into the budget" in line
+    with pytest.raises(UserError, match=r"ablation\.budget is 2 s, but 4 examples take about \d+ min; give more time"):
+        swept(tmp_path / "none", budget="2s", sweep="exact")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10min", 600), ("1.5h", 5400), (".5h", 1800)])
+def test_times(text: str, seconds: float) -> None:
+    assert forecast_module.seconds_of(text) == seconds
+    with pytest.raises(UserError, match=r"ablation\.budget is .*; expected a time such as 90s, 10min or 1h, or null"):
+        AblationSettings.read("ablation", {"budget": f"{text}x"})

@@ -20,6 +20,7 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.callbacks.fit_gates import FitGates
 from bertsecrets.callbacks.prune import PruneHeads
+from bertsecrets.callbacks.prune_first import PruneFirst
 from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
@@ -28,9 +29,11 @@ from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.scores import SCORES, Situation, removal_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
@@ -278,3 +281,39 @@ def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:
         _apply_gates(tiny_model("bert"), [[1.0] * 4] * 2, tmp_path)
     with pytest.raises(UserError, match=r"The path of penalties is \[0\.3, 0\.1\]; give different numbers"):
         FitGates(a_run(tmp_path), path=(0.3, 0.1))
+
+
+def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
+    data, kept = some_data(), Checkpoints()
+    module = a_module(data)
+    first = PruneFirst(a_run(tmp_path), keep=5, score="random", seed=3)
+    quiet_trainer(tmp_path, [first, kept], 1).fit(module, datamodule=data)
+    record = kept.content[RECORD]
+    gate_LH = torch.tensor(record[GATES])
+    assert gate_LH.sum() == 5
+    removed = [(int(layer), int(head)) for layer, head in (gate_LH == 0).nonzero()]
+    expected = removal_sets(SCORES["random"], Situation(tiny_classifier(), TASK, list, seed=3), [7], iterative=False)
+    assert expected == [frozenset(removed)]
+    # Neither these heads' values nor what reads them were trained, but for weight decay.
+    before, after = tiny_classifier().state_dict(), module.model.state_dict()
+    layer, head = removed[0]
+    name = f"bert.encoder.layer.{layer}.attention.output.dense.bias"
+    assert not torch.equal(before[name], after[name])
+    rows = f"bert.encoder.layer.{layer}.attention.self.value.bias"
+    width = before[rows].numel() // HEADS
+    assert torch.equal(before[rows].view(HEADS, width)[head], after[rows].view(HEADS, width)[head])
+    inputs = {"input_ids": torch.tensor([[2, 7, 8, 9, 3], [2, 9, 4, 3, 0]])}
+    module.eval()
+    with torch.no_grad():
+        with override(module.model, [HeadEdit(*place) for place in removed]):
+            expected_BC = module.model(**inputs).logits
+        _apply_gates(module.model, record[GATES], tmp_path)
+        torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
+    view = view_of(a_run(tmp_path))
+    section = FirstPruned.describe(view)
+    assert section is not None
+    assert section.findings == [
+        "The model was fine-tuned with 5 of 12 heads; random chose the 7 that were removed before."
+    ]
+    with pytest.raises(UserError, match=r"callbacks\.prune\.keep is 13, but the model has 12 heads"):
+        PruneFirst(a_run(tmp_path), keep=13).setup(quiet_trainer(tmp_path, [], 1), a_module(data), "fit")

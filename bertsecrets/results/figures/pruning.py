@@ -111,3 +111,36 @@ def pruning_costs(
         panels[0].set_ylabel(POINTS)
         footnote(figure, note)
     return figure
+
+
+def kept_scores(lines: Mapping[str, Curve], *, title: str, metric: str, note: str) -> Figure:
+    """A score against the number of heads kept, a line with error bars for each way to choose them.
+
+    Args:
+        lines: Name -> heads kept, scores, and their lower and upper limits, which may be NaN.
+        title: What the figure shows.
+        metric: Name of the score.
+        note: Written under the figure.
+    """
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.4, title)
+        axes = figure.add_subplot()
+        for place, (name, line) in enumerate(lines.items()):
+            kept_V, score_V, low_V, high_V = (np.asarray(values, np.float64) for values in line)
+            axes.errorbar(
+                kept_V,
+                score_V,
+                np.nan_to_num(np.stack([score_V - low_V, high_V - score_V])),
+                fmt=f"{_MARKERS[place % len(_MARKERS)]}-",
+                color=ACCENTS[place % len(ACCENTS)],
+                markersize=4,
+                capsize=2,
+                label=name,
+            )
+        axes.invert_xaxis()
+        axes.set_xlabel("heads kept")
+        axes.set_ylabel(metric)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False)
+        footnote(figure, note)
+    return figure

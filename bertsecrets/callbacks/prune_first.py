@@ -1,0 +1,198 @@
+"""Remove heads before fine-tuning: the model learns, is validated and is stored without them."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Annotated
+
+import pytorch_lightning as pl
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from bertsecrets.attention.gates import gated
+from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.callbacks.train_gates import TrainGates
+from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.data.module import TaskData
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.columns import columns_of, table_of
+from bertsecrets.pruning.first_experiment import FirstPruned
+from bertsecrets.pruning.scores import Situation, find_score, removal_sets
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import OWN, Array
+
+_Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
+
+
+class FixedGates(nn.Module):
+    """A gate of 1 or 0 for each head, which is not trained; stored in checkpoints."""
+
+    gate_LH: Tensor
+
+    def __init__(self, num_layers: int, num_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("gate_LH", torch.ones(num_layers, num_heads))
+
+    def deterministic(self) -> Tensor:
+        """The gates, ``[layers, heads]``."""
+        return self.gate_LH
+
+
+class PruneFirst(pl.Callback):
+    """Remove heads when fine-tuning begins, until ``keep`` are left.
+
+    Checkpoints hold which heads are gone, and a loaded checkpoint has them cut off at its output projections.
+
+    Args:
+        run: The run to write results to.
+        keep: Number of heads to keep; None for all, the whole model to compare with.
+        score: What orders the heads, as in ``prune.scores``; the lowest goes first. ``exact`` speaks of the model before
+            fine-tuning, whose classifier is untrained; a column of ``tables`` may speak of a fine-tuned one.
+        tables: Folders of analyses whose columns may serve as scores.
+        iterative: Whether the score is computed anew after each tenth of the heads.
+        examples: Number of training examples that choose the heads.
+        seed: Seed of a random score.
+
+    Raises:
+        UserError: If the number of heads, the score or the model do not fit.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        keep: Annotated[int, Field(ge=1)] | None = None,
+        score: Annotated[str, Field(min_length=1)] = "exact",
+        tables: Sequence[str] = (),
+        iterative: bool = False,
+        examples: _Count = 256,
+        seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
+    ) -> None:
+        self.run = run
+        self.keep = keep
+        columns: dict[str, Array] = {}
+        for folder in tables:
+            columns = {**columns_of(table_of(folder)), **columns}
+        self.name = score
+        self.score = find_score(score, columns)
+        self.iterative = iterative
+        self.examples = examples
+        self.seed = seed
+        self._open = ExitStack()
+        self._gated = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        others = [callback for callback in trainer.callbacks if isinstance(callback, (DisableHeads, TrainGates))]  # type: ignore[attr-defined]
+        if others:
+            raise UserError(
+                "Heads that are removed before fine-tuning cannot be disabled or gated in the same training; leave out "
+                "callbacks.disable and callbacks.gates."
+            )
+        encoder = describe(pl_module.model)
+        total = encoder.num_layers * encoder.num_heads
+        if encoder.shares_layers:
+            raise UserError(
+                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so a head removed from "
+                "one layer would be gone from all of them; choose a model with layers of its own."
+            )
+        if self.keep is not None and self.keep > total:
+            raise UserError(
+                f"callbacks.prune.keep is {self.keep}, but the model has {total} heads; give a number from 1 to {total}."
+            )
+        if pl_module.head_gates is None:
+            pl_module.head_gates = FixedGates(encoder.num_layers, encoder.num_heads)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        gates = _gates_of(pl_module)
+        total = gates.gate_LH.numel()
+        # A resumed training has its gates from the checkpoint.
+        if self.keep is not None and self.keep < total and bool(gates.gate_LH.all()):
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            assert isinstance(data, TaskData)
+            for layer, head in self._removed(trainer, pl_module, data, total - self.keep):
+                gates.gate_LH[layer, head] = 0
+        self._begin(pl_module)
+
+    def _removed(
+        self, trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, count: int
+    ) -> Sequence[tuple[int, int]]:
+        network = describe(module.model).model
+        training = network.training
+        network.eval()
+        total = _gates_of(module).gate_LH.numel()
+        tenth = max(1, total // 10)
+        sizes = [*range(tenth, count, tenth), count] if self.iterative else [count]
+        visible = shows_progress(trainer)
+        try:
+            with (
+                torch.no_grad(),
+                progress_over(len(sizes) * total * self.examples, "scoring heads", visible) as advance,
+            ):
+                situation = Situation(
+                    module.model,
+                    data.task,
+                    partial(data.training_sample, self.examples),
+                    partial(data.training_share, self.examples),
+                    seed=self.seed,
+                    context=trainer.precision_plugin.forward_context,
+                    progress=advance,
+                )
+                sets = removal_sets(self.score, situation, sizes, iterative=self.iterative)
+        finally:
+            network.train(training)
+        return sorted(sets[-1])
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, SequenceClassifier)
+        self._begin(pl_module)
+
+    def _begin(self, module: SequenceClassifier) -> None:
+        if not self._gated:
+            self._open.enter_context(gated(module.model, lambda: _gates_of(module).gate_LH))
+            self._gated = True
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._open.close()
+        self._gated = False
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self.teardown(trainer, pl_module, "fit")
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or not trainer.is_global_zero or not is_last_validation(trainer):
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, TaskData)
+        gate_LH = _gates_of(pl_module).gate_LH.detach().cpu()
+        value_LHC = gate_LH[..., None]
+        grid = HeadGrid(
+            FirstPruned.name,
+            FirstPruned.columns,
+            value_LHC,
+            torch.full_like(value_LHC, torch.nan),
+            torch.ones_like(value_LHC, dtype=torch.int64),
+        )
+        extras = {
+            "score": self.name,
+            "kept": int(gate_LH.sum()),
+            "total": gate_LH.numel(),
+            "metric": data.task.metrics[0],
+            "evaluation": data.evaluation_names[0],
+        }
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        self.run.write_json(self.run.extras_path(FirstPruned.name), {OWN: extras})
+        self.run.declare(FirstPruned().declaration())
+        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+
+
+def _gates_of(module: SequenceClassifier) -> FixedGates:
+    gates = module.head_gates
+    assert isinstance(gates, FixedGates)
+    return gates

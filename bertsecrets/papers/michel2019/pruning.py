@@ -1,0 +1,236 @@
+"""Section 4: pruning heads step by step, and what it saves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.papers.chapter import MODEL, Answers, Chapter, Claim, PaperRuns, claims_tables, held
+from bertsecrets.papers.michel2019 import published
+from bertsecrets.pruning.scores import RANDOM
+from bertsecrets.pruning.seeds import over_seeds
+from bertsecrets.reporting.conditions import Condition
+from bertsecrets.results.figures.pruning import Curve, pruning_curves
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.statistics.replicates import Interval
+
+_Pruned = tuple[Condition, list[Mapping[str, Any]]]
+
+
+def curves(runs: PaperRuns) -> Chapter | None:
+    """Section 4.1, figure 3: the score by heads pruned; None if no run was pruned."""
+    by_name = pruned(runs)
+    if not by_name:
+        return None
+    many, beats = Answers(), Answers()
+    rows = []
+    blocks: list[FigureBlock] = []
+    for name, (condition, contents) in by_name.items():
+        share = published.PRUNABLE.get(condition.task, min(published.PRUNABLE.values()))
+        many[name] = _without_loss(contents, share / 100)
+        intervals = over_seeds(contents)
+        chosen = contents[0]["chosen"]["score"]
+        beats[name] = _beats_random(contents, chosen)
+        rows += _rows(name, condition, contents, intervals, chosen)
+        blocks.append(_figure(name, contents, intervals, len(blocks)))
+    claims = [
+        Claim(
+            "20 to 40 % of heads can be pruned without noticeable loss, on MNLI (SST-2 60 %, CoLA and MRPC 50 %).",
+            "With as many heads gone as in the paper (40 % for other tasks), a loss of the stated margin is ruled out (true) "
+            f"or shown (false) in most seeds: {many}.",
+            many.everywhere,
+        ),
+        Claim(
+            "The order matters: the paper's score prunes further than other orders; later work found random orders often as "
+            "good (Budhraja et al. 2020), which the paper does not test.",
+            f"With half of the heads, the score's mean change is above that of every random order in every seed: {beats}.",
+            beats.everywhere,
+        ),
+    ]
+    header = [
+        "task",
+        "heads pruned",
+        "order",
+        "mean change, points",
+        "95 % interval over seeds",
+        "random orders",
+        "paper",
+    ]
+    section = Section(
+        "Section 4, figure 3: iterative pruning of attention heads",
+        paragraphs=[_how(contents) for _, contents in list(by_name.values())[:1]],
+        tables=[
+            *claims_tables(claims),
+            Table(header, rows, "Change of score by heads pruned; the paper's: accuracy on MNLI"),
+        ],
+        figures=blocks,
+    )
+    return Chapter(section, claims)
+
+
+def efficiency(runs: PaperRuns) -> Chapter | None:
+    """Section 4.2: latency with half of the heads; None if no run measured it."""
+    rows = []
+    faster = Answers()
+    for name, (_, contents) in pruned(runs).items():
+        timed = [row for content in contents if (row := _half_timed(content)) is not None]
+        if not timed:
+            continue
+        for batch in timed[0]["latency"]:
+            gains = [100 * (row["latency"][batch]["whole"] / row["latency"][batch]["smaller"] - 1) for row in timed]
+            certain = [row["latency"][batch]["high"] < row["latency"][batch]["whole"] for row in timed]
+            faster[f"{name}, batch {batch}"] = True if all(certain) else None
+            rows.append(
+                [
+                    name,
+                    f"{timed[0]['kept']} of {contents[0]['total']}",
+                    batch,
+                    ", ".join(number(gain, 0, signed=True) for gain in gains),
+                    f"+{published.SPEED_UP}" if int(batch) >= 16 else MISSING,
+                ]
+            )
+    if not rows:
+        return None
+    told = [name for name, answer in faster.items() if answer]
+    claims = [
+        Claim(
+            "A model with half of its heads is faster, by up to 17.5 %.",
+            "The upper quartile of the smaller model's latencies is below the whole model's median in every seed: "
+            f"{held(told, list(faster))}. Speed depends on the machine; the paper measures a GTX 1080 Ti.",
+            faster.mostly,
+        )
+    ]
+    header = ["task", "heads kept", "batch size", "more examples per second, %, by seed", "paper, %"]
+    section = Section(
+        "Section 4.2: effect of pruning on efficiency",
+        tables=[*claims_tables(claims), Table(header, rows, "Speed with about half of the heads")],
+    )
+    return Chapter(section, claims)
+
+
+def pruned(runs: PaperRuns) -> dict[str, _Pruned]:
+    """Conditions with pruned runs, by name, with what each run wrote."""
+    by_name: dict[str, _Pruned] = {}
+    for condition in runs.pretrained:
+        replicates = condition.replicates("pruning")
+        views = () if replicates is None else replicates.views
+        contents: list[Mapping[str, Any]] = [view.extras for view in views if view.extras]
+        if contents:
+            by_name[runs.name(condition)] = (condition, contents)
+    return by_name
+
+
+def _own(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in content["curves"] if row["score"] == content["chosen"]["score"]]
+
+
+def _at(content: Mapping[str, Any], share: float) -> Mapping[str, Any]:
+    """The row of the chosen order with about this share of heads gone."""
+    return min(_own(content), key=lambda row: abs(row["kept"] - (1 - share) * content["total"]))
+
+
+def _without_loss(contents: Sequence[Mapping[str, Any]], share: float) -> bool | None:
+    """Whether a loss of the margin is ruled out, or shown, with this share of heads gone in most seeds."""
+    shown, refuted = 0, 0
+    for content in contents:
+        row = _at(content, share)
+        chosen = content["chosen"]
+        shown += bool(chosen["holds"] and not chosen["asked"] and chosen["kept"] <= row["kept"])
+        refuted += row["high"] is not None and row["high"] < -content["margin"]
+    if shown > len(contents) / 2:
+        return True
+    return False if refuted > len(contents) / 2 else None
+
+
+def _beats_random(contents: Sequence[Mapping[str, Any]], score: str) -> bool | None:
+    better, worse = [], []
+    for content in contents:
+        kept = _at(content, 0.5)["kept"]
+        here = [row for row in content["curves"] if row["kept"] == kept and row["change"] is not None]
+        own = [row["change"] for row in here if row["score"] == score]
+        random = [row["change"] for row in here if row["score"] == RANDOM]
+        if not own or not random:
+            return None
+        better.append(own[0] > max(random))
+        worse.append(own[0] <= max(random))
+    # One seed tells nothing of the next.
+    if len(contents) < 2:
+        return None
+    return True if all(better) else False if all(worse) else None
+
+
+def _rows(
+    name: str,
+    condition: Condition,
+    contents: Sequence[Mapping[str, Any]],
+    intervals: Mapping[str, Mapping[int, Interval]],
+    score: str,
+) -> list[list[str]]:
+    total = contents[0]["total"]
+    theirs = published.CURVE if condition.task == "mnli" and condition.factors["model"] == MODEL else None
+    rows = []
+    for kept, interval in intervals.get(score, {}).items():
+        random = [
+            row["change"]
+            for content in contents
+            for row in content["curves"]
+            if row["score"] == RANDOM and row["kept"] == kept and row["change"] is not None
+        ]
+        percent = 100 * (total - kept) / total
+        rows.append(
+            [
+                name,
+                f"{total - kept} ({percent:.0f} %)",
+                score,
+                number(100 * interval.mean, 1),
+                f"{number(100 * interval.low, 1)} to {number(100 * interval.high, 1)}"
+                if interval.count > 1
+                else MISSING,
+                f"{number(100 * min(random), 1)} to {number(100 * max(random), 1)}" if random else MISSING,
+                MISSING if theirs is None else number(100 * _published(theirs, percent), 1),
+            ]
+        )
+    return rows
+
+
+def _published(curve: Mapping[int, float], percent: float) -> float:
+    return float(np.interp(percent, list(curve), list(curve.values()))) - curve[0]
+
+
+def _half_timed(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    row = _at(content, 0.5)
+    return row if row["latency"] else None
+
+
+def _how(contents: Sequence[Mapping[str, Any]]) -> str:
+    content = contents[0]
+    when = "anew after each step" if content["iterative"] else "once"
+    return (
+        f"Heads are removed in the order of {content['chosen']['score']}, computed {when} on {content['choosing']:,} training "
+        "examples; the paper computes I_h, the mean absolute derivative of the loss with respect to a gate on the head, once."
+    )
+
+
+def _figure(
+    name: str, contents: Sequence[Mapping[str, Any]], intervals: Mapping[str, Mapping[int, Interval]], place: int
+) -> FigureBlock:
+    lines: dict[str, list[Curve]] = {}
+    for score, points in intervals.items():
+        own = list(points.values())
+        lines[score] = [
+            (list(points), [point.mean for point in own], [point.low for point in own], [point.high for point in own])
+        ]
+    figure = pruning_curves(
+        lines,
+        margin=contents[0]["margin"],
+        marked=None,
+        title=f"{name}: mean change of {contents[0]['metric']} over {len(contents)} seed{'s' * (len(contents) > 1)}",
+        count=contents[0]["examples"],
+        level=0.95,
+        over="seeds",
+        bands=True,
+    )
+    return FigureBlock(
+        f"michel_pruning_{place}", figure, f"Figure 3 for {name}.", "Line chart of scores by heads kept."
+    )

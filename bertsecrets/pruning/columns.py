@@ -1,0 +1,27 @@
+"""Columns of head tables, which may serve as pruning scores."""
+
+from pathlib import Path
+
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.errors import UserError
+from bertsecrets.results.run import CHECKPOINT, Run
+
+
+def table_of(folder: str) -> Run:
+    """The run of a folder that ``prune.tables`` names; raises UserError if it has no head table."""
+    run = Run.open(Path(folder))
+    if not run.heads_path.is_file():
+        raise UserError(
+            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of an analysis."
+        )
+    return run
+
+
+def columns_of(run: Run) -> dict[str, Array]:
+    """The columns of a run's head table at their last step, ``measure/column`` -> ``[layers, heads]``."""
+    table = run.table().select(stage=CHECKPOINT)
+    names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
+    return {
+        f"{measure}/{column}": table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
+        for measure, column in sorted(names)
+    }

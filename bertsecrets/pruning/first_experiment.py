@@ -1,0 +1,133 @@
+"""The experiment of heads removed before fine-tuning: which are gone, and the score by heads kept over runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bertsecrets.grid import Column
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.pruning import Curve, kept_scores
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.statistics.replicates import Interval, mean_interval
+
+KEPT = "kept"
+_LEVEL = 0.95
+
+
+class FirstPruned(Experiment):
+    """Heads removed before fine-tuning."""
+
+    name = "pruned_first"
+    title = "Heads removed before fine-tuning"
+    columns = (Column(KEPT, "kept in fine-tuning", "1: kept", (0, 1)),)
+    reads_task = True
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """How many heads were kept, and which."""
+        content = view.extras
+        if not content or not view.has(KEPT):
+            return None
+        finding = (
+            f"The model was fine-tuned with {content['kept']} of {content['total']} heads; {content['score']} chose the "
+            f"{content['total'] - content['kept']} that were removed before."
+            if content["kept"] < content["total"]
+            else f"The model was fine-tuned with all {content['total']} heads."
+        )
+        figure = head_panels(
+            [HeadPanel(cls.columns[0].label, view.value(KEPT))],
+            title=cls.title,
+            unit="1: kept, 0: removed",
+            note="chosen before the first step of fine-tuning",
+            limits=(0, 1),
+        )
+        return Section(
+            cls.title,
+            [finding],
+            ["What the removal costs shows a sweep over callbacks.prune.keep and seed, on its comparison page."],
+            [],
+            [FigureBlock(cls.name, figure, "The kept heads.", "Heatmap by layer and head: kept or removed.")],
+        )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """The score by heads kept: mean over seeds with its interval."""
+        lines: dict[str, dict[int, Interval]] = {}
+        rows = []
+        metric = ""
+        for label, replicates in comparison.replicates.items():
+            values = [score_of(view) for view in replicates.views if view.extras]
+            if not values:
+                continue
+            first = replicates.views[0]
+            content, metric = first.extras, str(first.extras["metric"])
+            interval = mean_interval(values, _LEVEL)
+            name = f"{first.run.task} · {content['score']}"
+            lines.setdefault(name, {})[int(content["kept"])] = interval
+            rows.append([label, content["score"], str(content["kept"]), str(len(values)), *_cells(interval)])
+        if not rows:
+            return None
+        section = Section(
+            cls.title,
+            [_in_words(name, points, metric) for name, points in lines.items() if len(points) > 1],
+            ["Intervals are Student's t over seeds of fine-tuning."],
+            [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, cls.title)],
+            [],
+        )
+        curves = {name: _curve(points) for name, points in lines.items() if len(points) > 1}
+        if not curves:
+            return section
+        figure = kept_scores(
+            curves,
+            title=f"{metric} by heads kept before fine-tuning",
+            metric=metric,
+            note="bars: 95% interval over seeds",
+        )
+        block = FigureBlock(cls.name, figure, "Mean over seeds.", f"Line chart: {metric} by number of heads kept.")
+        return Section(section.title, section.findings, section.paragraphs, section.tables, [block])
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """Whether each head was kept."""
+        if not view.has(KEPT):
+            return {}
+        return {cls.name: [["kept" if value else "removed" for value in row] for row in view.value(KEPT).tolist()]}
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """The number of kept heads."""
+        return {"heads_kept": float(view.value(KEPT).sum())} if view.has(KEPT) else {}
+
+
+def score_of(view: MeasureView) -> float:
+    """The run's score on its first evaluation set; NaN if it has none."""
+    path = view.run.scores_path
+    if not path.is_file():
+        return float("nan")
+    content = view.extras
+    sets = json.loads(path.read_text("utf-8"))["sets"]
+    value = sets.get(content["evaluation"], {}).get("model", {}).get(content["metric"])
+    return float("nan") if value is None else float(value)
+
+
+def _curve(points: Mapping[int, Interval]) -> Curve:
+    kept = sorted(points)
+    own = [points[number] for number in kept]
+    return kept, [point.mean for point in own], [point.low for point in own], [point.high for point in own]
+
+
+def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:
+    most, fewest = max(points), min(points)
+    return (
+        f"{name}: mean {metric} {number(points[most].mean)} with {most} heads, {number(points[fewest].mean)} with {fewest} "
+        f"({points[fewest].count} seed{'s' * (points[fewest].count > 1)})."
+    )
+
+
+def _cells(interval: Interval) -> list[str]:
+    limits = f"{number(interval.low)} to {number(interval.high)}" if np.isfinite(interval.low) else MISSING
+    return [number(interval.mean), limits]
