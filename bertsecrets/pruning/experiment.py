@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.scores import CONTROLS, OPPOSITE, RANDOM, SCORES
+from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.pruning import Curve, pruning_costs, pruning_curves
@@ -91,7 +91,7 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     chosen, total, metric = content["chosen"], content["total"], content["metric"]
     margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
     examples = f"{content['examples']:,} examples"
-    if not _from_table(chosen["score"]):
+    if not from_table(chosen["score"]):
         examples += " that chose neither the heads nor their order"
     facts = f"observed change {_points(chosen['change'])}, a loss above {_points(chosen['bound'])} ruled out"
     if chosen["asked"]:
@@ -117,13 +117,8 @@ def in_points(margin: float) -> str:
     return f"{100 * margin:g} point{'s' * (round(100 * margin, 6) != 1)}"
 
 
-def _from_table(score: str) -> bool:
-    name = score.removeprefix(OPPOSITE)
-    return name not in (*SCORES, *CONTROLS) and ":" not in name
-
-
 def _source_in_words(content: Mapping[str, Any]) -> list[str]:
-    names = list(dict.fromkeys(row["score"] for row in content["curves"] if _from_table(row["score"])))
+    names = list(dict.fromkeys(row["score"] for row in content["curves"] if from_table(row["score"])))
     if not names:
         return []
     return [
@@ -148,8 +143,13 @@ def _how(content: Mapping[str, Any]) -> str:
         if content["recovery_epochs"]
         else ""
     )
+    computed = (
+        f"Scores are computed {when}, on {content['choosing']:,} training examples; the"
+        if not all(from_table(row["score"]) for row in content["curves"] if row["score"] not in CONTROLS)
+        else "The"
+    )
     return (
-        f"Scores are computed {when}, on {content['choosing']:,} training examples; the head with the lowest score goes first, "
+        f"{computed} head with the lowest score goes first, "
         f"and a removed head's output is zero.{recovery} Models are tested from the largest to the smallest, up to the first "
         "that fails, so that the stated confidence holds for all that passed."
     )

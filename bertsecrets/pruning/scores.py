@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,12 @@ OPPOSITE = "-"
 """Before the name of a score: the highest goes first."""
 
 
+def from_table(name: str) -> bool:
+    """Whether a score is a column of a head table, which may have been measured on any examples."""
+    name = name.removeprefix(OPPOSITE)
+    return name not in (*SCORES, *CONTROLS) and ":" not in name
+
+
 def with_controls(names: Sequence[str]) -> list[str]:
     """The scores without repetition, and the controls, which no curve is read without.
 
@@ -167,9 +173,7 @@ def removal_sets(score: Score, situation: Situation, sizes: Sequence[int], *, it
     sets = []
     for size in sizes:
         if not ranking or iterative:
-            ranking = _ranking(
-                score, Situation(**{**vars(situation), "removed": removed}), encoder.num_layers, encoder.num_heads
-            )
+            ranking = _ranking(score, replace(situation, removed=removed), encoder.num_layers, encoder.num_heads)
         left = [place for place in ranking if place not in removed]
         removed = removed | frozenset(left[: size - len(removed)])
         sets.append(removed)

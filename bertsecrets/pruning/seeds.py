@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.pruning.scores import CONTROLS
+from bertsecrets.pruning.scores import CONTROLS, from_table
 from bertsecrets.results.figures.pruning import Curve, pruning_curves
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -78,12 +78,16 @@ def _removed(content: Mapping[str, Any]) -> int:
 
 def _in_words(label: str, contents: Sequence[Mapping[str, Any]], removed: Sequence[int]) -> str:
     first = contents[0]
-    seeds = f"{len(contents)} seeds" if len(contents) > 1 else "the only seed"
-    shares = ", ".join(str(count) for count in removed)
+    seeds = f"the {len(contents)} seeds" if len(contents) > 1 else "the only seed"
+    *most, last = map(str, removed)
+    shares = f"{', '.join(most)} and {last}" if most else last
+    examples = f"{first['examples']:,} examples"
+    if not any(from_table(content["chosen"]["score"]) for content in contents):
+        examples += " that did not choose them"
     return (
-        f"{label}: of {first['total']} heads, {shares} can go in {seeds} with a loss of {first['metric']} of "
+        f"{label}: {shares} of {first['total']} heads can go in {seeds} with a loss of {first['metric']} of "
         f"{100 * first['margin']:g} point{'s' * (first['margin'] != 0.01)} or more ruled out at {first['confidence']:.0%} confidence on "
-        f"{first['examples']:,} examples that did not choose them{' (0: none shown)' if 0 in removed else ''}."
+        f"{examples}{' (0: none shown)' if 0 in removed else ''}."
     )
 
 

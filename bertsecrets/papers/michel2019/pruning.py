@@ -17,7 +17,7 @@ from bertsecrets.papers.chapter import (
     without_unlearned,
 )
 from bertsecrets.papers.michel2019 import published
-from bertsecrets.pruning.scores import RANDOM
+from bertsecrets.pruning.scores import RANDOM, from_table
 from bertsecrets.pruning.seeds import over_seeds
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.pruning import Curve, pruning_curves
@@ -221,10 +221,11 @@ def _half_timed(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _how(contents: Sequence[Mapping[str, Any]]) -> str:
     content = contents[0]
     when = "anew after each step" if content["iterative"] else "once"
-    return (
-        f"Heads are removed in the order of {content['chosen']['score']}, computed {when} on {content['choosing']:,} training "
-        "examples; the paper computes I_h, the mean absolute derivative of the loss with respect to a gate on the head, once."
+    score = content["chosen"]["score"]
+    source = (
+        "from a head table" if from_table(score) else f"computed {when} on {content['choosing']:,} training examples"
     )
+    return f"Heads are removed in the order of {score}, {source}; the paper computes I_h, the mean absolute derivative of the loss with respect to a gate on the head, once."
 
 
 def _figure(
