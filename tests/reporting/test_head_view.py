@@ -188,6 +188,7 @@ const down = () => lines.dispatchEvent(new KeyboardEvent("keydown", { key: "Arro
 (async () => {
   await until(() => viewer.dataset.gridState !== undefined && viewer.dataset.linesState !== undefined);
   seen.link = place();
+  seen.maps = viewer.querySelectorAll("[data-grid] canvas").length;
   key("n"); seen.next = place();
   key("n"); seen.wrapped = place();
   key("p"); key("p"); seen.previous = place();
@@ -246,6 +247,7 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
         "previous": f"{LAYERS - 1}.{HEADS - 2}",
         "address": f"#l{LAYERS - 1:02}h{HEADS - 2:02}",
         "click": "1.1",
+        "maps": LAYERS * HEADS,
         "heads": "0 1",
         "all": len(places),
         "words": len(places) - 3,

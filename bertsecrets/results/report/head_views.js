@@ -144,7 +144,8 @@
       "aria-label",
       `Lines of layer ${state.layer}, head ${names}. Up and down read tokens, left and right change sides, Escape shows all.`
     );
-    readout.textContent = focus === null ? hint : describe(left, right);
+    const signs = change ? " Red lines: more attention than before; blue: less." : "";
+    readout.textContent = (focus === null ? hint : describe(left, right)) + signs;
   }
 
   function describe(left, right) {
@@ -207,7 +208,8 @@
 
   // All heads side by side.
 
-  const chosen = () => columns[Number(viewer.querySelector("[data-pick=colour]").value)];
+  // None for "attention maps", whose value is empty.
+  const chosen = () => columns[parseInt(viewer.querySelector("[data-pick=colour]").value, 10)];
 
   async function updateGrid() {
     const { example, pick } = state;
@@ -292,6 +294,7 @@
   function legend(column, paint) {
     const bar = viewer.querySelector("[data-legend]");
     const list = viewer.querySelector("[data-classes]");
+    viewer.querySelector("[data-scales]").hidden = Boolean(column);
     bar.hidden = !column || Boolean(paint.classes) || !Number.isFinite(paint.start);
     list.hidden = !column || !paint.classes;
     if (!bar.hidden) {
