@@ -236,7 +236,7 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
     second = [place for place, sentence in enumerate(places) if sentence == 1]
     weight_KK = watched(model, tokenizer, FIRST, SECOND)[1, 1][np.ix_(second, second)]
     tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    focus = re.match(r"Head 1: “(.+)” \((\d+)\) attends most to “(.+)” \((\d+)\) ", seen.pop("focus"))
+    focus = re.match(r"Head 1: “([^”]+)” \((\d+)\) attends most to “([^”]+)” \((\d+)\) ", seen.pop("focus"))
     assert focus is not None
     query, key = int(focus[2]), int(focus[4])
     assert (focus[1], query, focus[3]) == (tokens[second[0]], second[0], tokens[key])
