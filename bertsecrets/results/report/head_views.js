@@ -115,7 +115,7 @@
         right.forEach((key, other) => {
           if (!lit("right", key)) return;
           const weight = map[query * example.tokens.length + key];
-          const strength = Math.abs(weight) / (change ? reach : 1);
+          const strength = Math.abs(weight) / reach;
           if (strength < FAINTEST) return;
           context.globalAlpha = Math.min(1, strength);
           context.lineWidth = 1 + 2 * strength;
@@ -144,7 +144,8 @@
       "aria-label",
       `Lines of layer ${state.layer}, head ${names}. Up and down read tokens, left and right change sides, Escape shows all.`
     );
-    const signs = change ? " Red lines: more attention than before; blue: less." : "";
+    const bold = ` The boldest line is a weight of ${reach.toFixed(3)}.`;
+    const signs = change ? ` Red: more attention than before, blue: less; the boldest by ${reach.toFixed(3)}.` : bold;
     readout.textContent = (focus === null ? hint : describe(left, right)) + signs;
   }
 

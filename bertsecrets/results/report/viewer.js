@@ -230,15 +230,17 @@
     // A label too close to the cursor's gives way to it.
     const labelled = (i, at) => i === at || (i % every === 0 && Math.abs(i - at) * pitch >= LABEL_PITCH);
     const bold = (i, at) => (every > 1 && i === at ? "bold 11px" : "11px") + " system-ui, sans-serif";
+    // The first and the last label stay inside the map's edges.
+    const middle = (i) => Math.max(LABEL_PITCH / 2, Math.min(side - LABEL_PITCH / 2, (i + 0.5) * pitch));
     example.tokens.forEach((token, i) => {
       if (labelled(i, cursor[0])) {
         context.font = bold(i, cursor[0]);
-        context.fillText(token, margin - 4, (i + 0.5) * pitch, margin - 4);
+        context.fillText(token, margin - 4, middle(i), margin - 4);
       }
       if (!labelled(i, cursor[1])) return;
       context.font = bold(i, cursor[1]);
       context.save();
-      context.translate(margin + (i + 0.5) * pitch, side + 4);
+      context.translate(margin + middle(i), side + 4);
       context.rotate(-Math.PI / 2);
       context.fillText(token, 0, 0, margin - 4);
       context.restore();
