@@ -8,7 +8,9 @@ from bertsecrets.results.run import CHECKPOINT, Run
 
 
 def table_of(folder: str) -> Run:
-    """The run of a folder that ``prune.tables`` names; raises UserError if it has no head table."""
+    """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
+    if not (Path(folder) / "config.yaml").is_file():
+        raise UserError(f"prune.tables names '{folder}', which is no folder of a run; give the folder of an analysis.")
     run = Run.open(Path(folder))
     if not run.heads_path.is_file():
         raise UserError(

@@ -15,7 +15,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.pruning.columns import columns_of
+from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets, with_controls
 from bertsecrets.pruning.sets import cost, evaluate_sets
 from bertsecrets.results.run import CHECKPOINT, Declaration, Run
@@ -132,6 +132,11 @@ def test_columns_are_turned_as_their_measure_says(tmp_path: Path) -> None:
     scores = columns_of(run)
     for place, (name, sign) in enumerate((("up", 1), ("down", -1), ("other", 1))):
         assert (scores[f"mine/{name}"] == sign * value_LHC[..., place].numpy()).all()
+
+
+def test_tables_without_a_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"prune\.tables names '.*nothing', which is no folder of a run"):
+        table_of(str(tmp_path / "nothing"))
 
 
 def test_no_curve_is_without_controls() -> None:
