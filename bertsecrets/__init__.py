@@ -4,6 +4,7 @@ The public API, for notebooks: any Hugging Face encoder and plain lists of sente
 are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
+* :func:`head_view`: every head's attention to a sentence, as a page to explore.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
     from bertsecrets.notebook import DisabledHeads, HeadGrid, disable, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
+    from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.results.run import Run
 
 __version__ = "0.1.0"
@@ -28,9 +30,11 @@ _HOMES = {
     "DisabledHeads": "bertsecrets.notebook",
     "HeadEdit": "bertsecrets.attention",
     "HeadGrid": "bertsecrets.notebook",
+    "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
     "Run": "bertsecrets.results.run",
     "disable": "bertsecrets.notebook",
+    "head_view": "bertsecrets.reporting.head_view",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.notebook",
     "override": "bertsecrets.attention",
@@ -44,9 +48,11 @@ __all__ = [
     "DisabledHeads",
     "HeadEdit",
     "HeadGrid",
+    "HeadView",
     "Measure",
     "Run",
     "disable",
+    "head_view",
     "load_pruned",
     "measure",
     "override",

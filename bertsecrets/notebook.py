@@ -9,7 +9,6 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets import grid as grids
 from bertsecrets.ablation.judging import judged_grids, judged_rows
@@ -29,7 +28,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import check_needs, measure_pass
-from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.encoder import check_encoder, describe, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.results.ablation_table import AblationTable
@@ -362,19 +361,7 @@ def _encode(
     max_length: int | None,
     regression: bool = False,
 ) -> EncodedSplit:
-    network = unwrap(model)
-    kind = network.config.model_type
-    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise UserError(
-            f"tokenizer is {type(tokenizer).__name__}; give the model's fast tokenizer, from AutoTokenizer."
-        )
-    if len(tokenizer) > network.config.vocab_size:
-        raise UserError(
-            f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's own "
-            "tokenizer."
-        )
+    network = check_encoder(model, tokenizer)
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []

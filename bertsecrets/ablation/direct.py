@@ -123,7 +123,7 @@ class DirectEffects(Measure):
     title = "Direct and total effect of heads"
     reads_task = True
     columns = (
-        Column(DIRECT, "direct effect", "rise of the loss"),
+        Column(DIRECT, "direct effect", "rise of the loss", keep="high"),
         Column(TOTAL, "total effect", "rise of the loss"),
         Column(UNDONE, "direct minus total", "rise of the loss"),
     )

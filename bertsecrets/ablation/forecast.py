@@ -54,8 +54,7 @@ class Forecast:
         exact: Predicted seconds of the exact sweep.
         screened: Predicted seconds of the screened one; None where a sweep cannot be screened.
         reason: Why it cannot, as a part of a sentence.
-        smallest: The loss of accuracy that can be found with 80 % power where one prediction in a hundred changes; NaN where
-            none can, or the metric is not of classes.
+        metric: The task's first metric.
     """
 
     examples: int
@@ -63,7 +62,7 @@ class Forecast:
     exact: float
     screened: float | None
     reason: str | None
-    smallest: float
+    metric: str
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
         """How to sweep: as was wished for, else as the time says; within a budget, on a random sample if need be.
@@ -76,7 +75,9 @@ class Forecast:
             UserError: If the budget is too small for :data:`FEWEST` examples.
         """
         limit = EXACT_UP_TO if budget is None else budget
-        kind = "exact" if self.screened is None else wish or ("exact" if self.exact <= limit else "screened")
+        faster = self.screened is not None and self.screened < self.exact
+        by_time = "screened" if faster and self.exact > limit else "exact"
+        kind = "exact" if self.screened is None else wish or by_time
         seconds = self.exact if kind == "exact" or self.screened is None else self.screened
         if budget is None or seconds <= budget:
             return Decision(kind, self.examples)
@@ -89,15 +90,22 @@ class Forecast:
             )
         return Decision(kind, sample)
 
+    def smallest(self, examples: int) -> float:
+        """The loss of accuracy that is found with 80 % power where one prediction in a hundred changes; NaN if none is."""
+        if self.metric not in CLASS_METRICS:
+            return math.nan
+        return detectable_loss(FLIPS, examples, 0.05 / self.variants)
+
     def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
         chosen = decision.kind
         costs = f"about {duration(self.exact)} exactly"
         if self.screened is not None:
             costs += f", {duration(self.screened)} screened"
+        smallest = self.smallest(decision.examples)
         shown = (
-            f"; a loss of {number(100 * self.smallest, 1)} points of accuracy or more can be shown if 1 % of the predictions change"
-            if math.isfinite(self.smallest)
+            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown if 1 % of the predictions change"
+            if math.isfinite(smallest)
             else ""
         )
         how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
@@ -117,6 +125,7 @@ def forecast(
     tokens: int,
     examples: int,
     metric: str,
+    draws: int,
     reason: str | None,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> Forecast:
@@ -127,6 +136,7 @@ def forecast(
         batches: This process's batches; the first one is the probe.
         tokens, examples: Padded tokens of this process's batches, and examples of all processes.
         metric: The task's first metric.
+        draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
     """
@@ -138,14 +148,13 @@ def forecast(
     evaluation = float(seconds.compute())
     pairs = pair_evaluations(encoder, plan)
     classes = int(encoder.model.config.num_labels or 2)
-    smallest = detectable_loss(FLIPS, examples, 0.05 / len(plan.variants)) if metric in CLASS_METRICS else math.nan
     return Forecast(
         examples=examples,
         variants=len(plan.variants),
-        exact=evaluation * (1 + pairs),
+        exact=evaluation * draws * (1 + pairs),
         screened=None if reason is not None else evaluation * (_PASSES + 2.2 * (classes - 2) + _ACTIVE * pairs),
         reason=reason,
-        smallest=smallest,
+        metric=metric,
     )
 
 

@@ -56,8 +56,8 @@ class Outcomes:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
         In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits and w the
-        weight: their mean is an unbiased estimate of the mean loss, with the estimate as control variate, where the audit
-        found no miss.
+        weight: over audits that find no miss, their mean is an unbiased estimate of the mean loss, with the estimate as control
+        variate. Single numbers may be negative.
         """
         clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
         if self.weight_NV is not None and self.estimate_NVC is not None:

@@ -1,6 +1,5 @@
 """A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated exactly."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import beta
+from scipy.stats import nbinom
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -72,8 +71,7 @@ class ScreeningRecord:
         audited: Those of them that the audit evaluated.
         missed: Audited pairs whose prediction changed, against the rule.
         whole: Variants evaluated whole, because the audit found a miss.
-        bound: At most so many changed predictions are missed, at a confidence of :data:`LEVEL` (Clopper and Pearson's limit of
-            the audit's share of misses, times the inactive pairs that were not audited).
+        bound: At most so many changed predictions are missed, at a confidence of :data:`LEVEL` (see :func:`missed_bound`).
     """
 
     pairs: int
@@ -82,7 +80,7 @@ class ScreeningRecord:
     audited: int
     missed: int
     whole: int
-    bound: float
+    bound: int
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
@@ -98,6 +96,20 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     return None
 
 
+def missed_bound(missed: int, audit: float, left: int) -> int:
+    """The largest number of changed predictions outside of an audit that is not unlikely, at a confidence of :data:`LEVEL`.
+
+    Each change is in the audit with probability ``audit``: the number outside until one more than ``missed`` are inside is
+    negative binomial. With no miss and a small audit this is about 3 / ``audit``.
+
+    Args:
+        missed: Changes that the audit found.
+        audit: Share of the pairs that are audited.
+        left: Pairs outside of the audit.
+    """
+    return min(left, int(nbinom.ppf(LEVEL, missed + 1, audit)))
+
+
 def screened_in_words(record: Mapping[str, Any]) -> str:
     """What a screened sweep evaluated and what it may have missed, from a record as a mapping; two sentences."""
     share = 100 * record["evaluated"] / record["pairs"]
@@ -110,8 +122,8 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
     return (
         f"The sweep is screened: {number(share, 1)} % of the {record['pairs']:,} pairs of a variant and an example were evaluated "
         "exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. Predictions of "
-        f"pairs that were not evaluated are taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {math.ceil(record['bound']):,} changed "
-        f"prediction{'s are' if math.ceil(record['bound']) != 1 else ' is'} missed."
+        f"pairs that were not evaluated are taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {record['bound']:,} changed "
+        f"prediction{'s are' if record['bound'] != 1 else ' is'} missed."
     )
 
 
@@ -237,11 +249,16 @@ def screened_sweep(
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
+    advance = progress or (lambda _: None)
     shares = [_estimated(engine, batch, screening, context, parts) for batch in batches]
+    for share in shares:
+        advance(int(share.done_BV.sum()))
     sweep = _Sweep(engine, shares, screening, context, parts, progress)
     sweep.take_pilot()
     sweep.take_active()
     record = sweep.take_audit()
+    for share in shares:
+        advance(int((~share.done_BV).sum()))
     collected = Collected(plan, screened=True).to(engine.device)
     for share in shares:
         assert share.batch.label_B is not None
@@ -309,20 +326,22 @@ class _Sweep:
 
     def take_active(self) -> None:
         """Evaluate active pairs until no more become active, and beside them the pairs that the audit drew."""
+        squares_V, count_V = self._errors()
         while True:
-            squares_V, count_V = self._totals(lambda share: (share.errors_BV(), share.counted_BV))
             # Rounded: sums over other numbers of processes differ in the last bits.
             reach_V = (self.screening.reach * (squares_V / count_V).sqrt()).float()
             for share in self.shares:
                 # A margin that is not a number is not shown to be out of reach.
                 share.counted_BV |= ~(share.margin_BV >= reach_V)
-            pending = float(self._totals(lambda share: (share.margin_BV, share.counted_BV & ~share.done_BV))[1].sum())
-            if not pending:
-                break
-            for share in self.shares:
                 self._evaluate(share, share.counted_BV | share.drawn_BV)
-        for share in self.shares:
-            self._evaluate(share, share.drawn_BV)
+            squares_V, now_V = self._errors()
+            if torch.equal(now_V, count_V):
+                break
+            count_V = now_V
+
+    def _errors(self) -> tuple[Tensor, Tensor]:
+        """Sum of the squared errors of each variant's counted pairs, and their number."""
+        return self._totals(lambda share: (share.errors_BV(), share.counted_BV))
 
     def take_audit(self) -> ScreeningRecord:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
@@ -339,7 +358,6 @@ class _Sweep:
             self._evaluate(share, share.counted_BV)
         inactive, audited, missed = (int(value.sum()) for value in (inactive_V, audited_V, missed_V))
         left = int((inactive_V - audited_V)[~whole_V].sum())
-        most = float(beta.ppf(LEVEL, missed + 1, audited - missed)) if audited > missed else 1.0
         everything = number(lambda share: torch.ones_like(share.counted_BV))
         return ScreeningRecord(
             pairs=int(everything.sum()),
@@ -348,7 +366,7 @@ class _Sweep:
             audited=audited,
             missed=missed,
             whole=int(whole_V.sum()),
-            bound=most * left,
+            bound=missed_bound(missed, self.screening.audit, left),
         )
 
     def _totals(self, of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

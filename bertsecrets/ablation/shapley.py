@@ -52,8 +52,8 @@ class Shapley(Experiment):
 
     def __init__(self, metric: str) -> None:
         self.columns: tuple[Column, ...] = (
-            Column(LOSS, "Shapley value, loss", "fall of the mean loss"),
-            Column(metric, f"Shapley value, {metric_label(metric)}", metric_label(metric)),
+            Column(LOSS, "Shapley value, loss", "fall of the mean loss", keep="high"),
+            Column(metric, f"Shapley value, {metric_label(metric)}", metric_label(metric), keep="high"),
         )
 
     @classmethod

@@ -159,7 +159,8 @@ class DisableHeads(pl.Callback):
         loader = data.evaluation_loader(evaluation, max_examples=self.settings.max_examples)
         self._parts, self._screened, identity = None, None, ""
         if stage_of(trainer) == CHECKPOINT:
-            identity = fingerprint(model, plan, [trainer.precision, data.task.name, *self._replacing()])
+            asked = [data.task.name, evaluation, self.settings.max_examples, *self._replacing()]
+            identity = fingerprint(model, plan, [trainer.precision, *asked])
         decision = self._decide(trainer, data, model, plan, loader, identity)
         if self.settings.plan_only:
             return None
@@ -206,19 +207,22 @@ class DisableHeads(pl.Callback):
             sum(len(spec.positions) * max(dataset.lengths[at] for at in spec.positions) for spec in loader.sampler),
             min(len(dataset), self.settings.max_examples or len(dataset)),
             data.task.metrics[0],
+            self.settings.draws if plan.mode == "resample" else 1,
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
         )
-        wish, path = [self.settings.sweep, self.settings.budget], self.run.folder / "ablation" / "decision.json"
+        # Parts of one plan must be of one kind, and so must the sweeps of one training.
+        wish = self.settings.sweep or (None if identity and self.settings.layer is None else "exact")
+        asked, path = [wish, self.settings.budget], self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
-        if (begun.get("fingerprint"), begun.get("wish")) == (identity, wish):
+        if begun.get("asked") == asked:
             decision = Decision(begun["kind"], begun["examples"])
         else:
             budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
-            decision = predicted.decide(self.settings.sweep, budget)
+            decision = predicted.decide(wish, budget)
             if identity and trainer.is_global_zero:
-                self.run.write_json(path, {"fingerprint": identity, "wish": wish, **asdict(decision)})
-        _log.info(predicted.in_words(decision, self.settings.sweep))
+                self.run.write_json(path, {"asked": asked, **asdict(decision)})
+        _log.info(predicted.in_words(decision, wish))
         return decision
 
     def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, outcomes: Outcomes) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.attention import check_attention
 from bertsecrets.cli.build import (
@@ -23,7 +24,7 @@ from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
-from bertsecrets.models.checkpoint import initial_checkpoint, load_checkpoint
+from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
 from bertsecrets.models.optimisation import OptimizerConfig
@@ -58,24 +59,9 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     tokenizer = load_tokenizer(spec)
     data = make_data(settings, tokenizer)
 
-    if path is None:
-        checkpoint = initial_checkpoint(task, spec, keys.init, keys.seed)
-    else:
-        checkpoint = load_checkpoint(path, task, spec)
+    checkpoint, reference = load_models(settings, tokenizer)
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
-    if keys.reference is not None:
-        reference_spec = ModelSpec(name="reference", path=keys.reference)
-        reference = load_model(reference_spec, task, "pretrained", seed)
-        check_same_size(checkpoint.model, reference, keys.reference)
-        check_vocabulary(tokenizer, reference.config, keys.reference)
-    else:
-        reference = load_model(spec, task, init, seed)
-        if path is not None and path.is_file():
-            check_origin(record, reference, spec.name, path)
-        elif path is not None and init != RANDOM_INIT:
-            check_folder_origin(checkpoint.model, reference, spec.name, path)
-    check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
     check_length(checkpoint.model, settings.training["max_length"])
     check_attention(checkpoint.model)
 
@@ -127,6 +113,35 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             seconds=time.monotonic() - started,
         )
     return module.scores
+
+
+def load_models(settings: AnalyzeSettings, tokenizer: PreTrainedTokenizerFast) -> tuple[Checkpoint, PreTrainedModel]:
+    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from.
+
+    Raises:
+        UserError: If one of them cannot be loaded, or they or the tokenizer do not fit together.
+    """
+    keys, task, spec = settings.keys, settings.task, settings.model
+    path = None if keys.checkpoint in (None, INITIAL) else find_checkpoint(Path(str(keys.checkpoint)))
+    if path is None:
+        checkpoint = initial_checkpoint(task, spec, keys.init, keys.seed)
+    else:
+        checkpoint = load_checkpoint(path, task, spec)
+    record = checkpoint.record
+    init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
+    if keys.reference is not None:
+        reference_spec = ModelSpec(name="reference", path=keys.reference)
+        reference = load_model(reference_spec, task, "pretrained", seed)
+        check_same_size(checkpoint.model, reference, keys.reference)
+        check_vocabulary(tokenizer, reference.config, keys.reference)
+    else:
+        reference = load_model(spec, task, init, seed)
+        if path is not None and path.is_file():
+            check_origin(record, reference, spec.name, path)
+        elif path is not None and init != RANDOM_INIT:
+            check_folder_origin(checkpoint.model, reference, spec.name, path)
+    check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
+    return checkpoint, reference
 
 
 def _bring_history(origin: Run, run: Run) -> None:

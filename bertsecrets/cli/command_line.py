@@ -54,7 +54,7 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
 def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:
     folder: Path | None = None
     try:
-        sys.argv[1:] = with_analysis(with_resume(sys.argv[1:]), config_name)
+        sys.argv[1:] = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
             task()
@@ -155,6 +155,22 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
     if last is None:
         return arguments
     return [*arguments[: last + 1], "analysis=prune", *arguments[last + 1 :]]
+
+
+def with_quoted_text(arguments: list[str]) -> list[str]:
+    """The arguments, with the sentence of ``view`` quoted for Hydra, to which commas and quotes would mean something.
+
+    >>> with_quoted_text(["view=It's late, she said.", "view=[one,two]", "checkpoint=a"])
+    ["view='It\\\\'s late, she said.'", 'view=[one,two]', 'checkpoint=a']
+    """
+    key = "view="
+    taken = ("[", "'", '"')
+    return [
+        f"{key}{quoted(text)}"
+        if argument.startswith(key) and (text := argument.removeprefix(key)) != "null" and not text.startswith(taken)
+        else argument
+        for argument in arguments
+    ]
 
 
 def _output_folder(config: DictConfig) -> Path:

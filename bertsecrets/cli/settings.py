@@ -34,7 +34,7 @@ _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
 _PATH = Annotated[str, Field(min_length=1)]
-_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace")
+_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace", "view")
 """The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
 _SWITCH = "true or false"
 
@@ -130,6 +130,9 @@ class AnalyzeKeys(CommonKeys):
     paper: Paper = Field(default=False, description=_PAPER)
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
+    view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
+        default=None, description="a sentence, a list of two, or null"
+    )
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
     labelling: Section = Field(default={}, description=_SECTION)
     patterns: Section = Field(default={}, description=_SECTION)
@@ -253,7 +256,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     keys = AnalyzeKeys.read("", config)
     labelling = LabellingSettings.read("labelling", keys.labelling)
     pages = keys.report if isinstance(keys.report, str) else None
-    modes = (keys.merge, keys.compare, pages, labelling.labels, keys.train_patterns, keys.workspace)
+    modes = (keys.merge, keys.compare, pages, labelling.labels, keys.train_patterns, keys.workspace, keys.view)
     chosen = [name for name, value in zip(_MODES, modes, strict=True) if value is not None]
     if len(chosen) > 1:
         raise UserError(f"{' and '.join(chosen)} are both given; give one of them.")

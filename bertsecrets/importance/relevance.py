@@ -60,8 +60,8 @@ class Relevance(Measure):
     title = "Relevance of heads"
     reads_task = True
     columns = (
-        Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0)),
-        Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0)),
+        Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0), keep="high"),
+        Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0), keep="high"),
     )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
@@ -234,8 +234,9 @@ class _LocallyLinear(TorchFunctionMode):
 
 def _ratio(argument: Tensor, value: Tensor) -> Tensor:
     """``value`` as the argument times a constant; where the argument is 0, as a constant."""
-    value = value.detach()
-    return torch.where(argument == 0, value, argument * (value / argument).detach())
+    value, zero = value.detach(), argument == 0
+    # A division by 0 would make the gradient of the branch that is not taken NaN.
+    return torch.where(zero, value, argument * (value / argument.masked_fill(zero, 1)).detach())
 
 
 def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:

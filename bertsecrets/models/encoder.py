@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.families import FAMILIES
@@ -70,6 +71,28 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     raise UserError(
         f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps one."
     )
+
+
+def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
+    """The encoder's library model, after a check that the tokenizer is its own, fast one.
+
+    Raises:
+        UserError: If the model is a decoder, or the tokenizer is not a fast one or has more entries than the model.
+    """
+    network = unwrap(module)
+    kind = network.config.model_type
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not tokenizer.is_fast:
+        raise UserError(
+            f"tokenizer is {type(tokenizer).__name__}; give the model's fast tokenizer, from AutoTokenizer."
+        )
+    if len(tokenizer) > network.config.vocab_size:
+        raise UserError(
+            f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's own "
+            "tokenizer."
+        )
+    return network
 
 
 def describe(module: nn.Module) -> Encoder:

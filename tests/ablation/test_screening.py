@@ -5,16 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from data.tasks import task
 from families import HEADS, tiny_batch, tiny_model
+from scipy.stats import binom
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
-from bertsecrets.ablation.screening import Screening, margins, screened_sweep, why_not
+from bertsecrets.ablation.screening import Screening, margins, missed_bound, screened_sweep, why_not
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -142,14 +144,28 @@ def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates() -
         assert (margin_NV[~rows, variant] >= reach * (1 - 1e-5)).all()
 
 
-def test_the_bound_counts_what_the_audit_left() -> None:
+def test_the_bound_holds_for_any_number_of_changes() -> None:
+    """The chance that the changes outside of the audit are within the bound, by enumeration."""
+    for audit in (0.02, 0.1, 0.5, 0.9):
+        for changes in (0, 1, 2, 5, 20, 100, 400):
+            missed = np.arange(changes + 1)
+            bound = np.array([missed_bound(int(found), audit, 10_000) for found in missed])
+            within = binom.pmf(missed, changes, audit)[changes - missed <= bound].sum()
+            assert within >= 0.95 - 1e-9
+    assert missed_bound(0, 0.02, 10_000) == 148
+    assert missed_bound(0, 0.02, 40) == 40
+    assert missed_bound(3, 1.0, 0) == 0
+
+
+def test_the_record_counts_pairs() -> None:
     model = scaled_model()
-    _, record = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6, audit=0.3))
+    outcomes, record = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6, audit=0.3))
+    assert outcomes.weight_NV is not None
     assert record.missed == record.whole == 0
-    # No miss among n: at 95 % the share is below 1 - 0.05 ** (1 / n), about 3 / n.
-    left = record.inactive - record.audited
-    assert record.bound == pytest.approx(left * (1 - 0.05 ** (1 / record.audited)), rel=1e-9)
-    assert record.evaluated == record.pairs - left
+    assert record.evaluated == int((outcomes.weight_NV > 0).sum())
+    assert record.inactive == int((outcomes.weight_NV != 1).sum())
+    assert record.audited == int((outcomes.weight_NV > 1).sum())
+    assert record.bound == missed_bound(0, 0.3, record.inactive - record.audited)
 
 
 def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +204,8 @@ def test_mean_losses_are_unbiased_over_audits() -> None:
     assert z_V.abs().max() < 4.5
 
 
-def test_an_interrupted_sweep_is_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop_at", [6, 20, 35, 50, 65])
+def test_an_interrupted_sweep_is_resumed(tmp_path: Path, stop_at: int) -> None:
     model = scaled_model()
     plan, data, screening = plan_of(model), batches(), Screening(pilot=6, audit=0.1)
     expected, record = screened_sweep(model, plan, data, screening)
@@ -196,10 +213,10 @@ def test_an_interrupted_sweep_is_resumed(tmp_path: Path) -> None:
 
     calls = 0
 
-    def stop(_: int) -> None:
+    def stop(pairs: int) -> None:
         nonlocal calls
-        calls += 1
-        if calls > 30:
+        calls += pairs > 0
+        if calls > stop_at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -140,7 +140,7 @@ def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
 
 def test_contents_lead_to_every_section(page: Page) -> None:
     ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    links = [(found["href"] or "")[1:] for found in page.all("a")]
+    links = [(found["href"] or "")[1:] for found in page.all("a") if "data-link" not in found]
     assert links == ["section-1", "section-2", "viewer"]
     assert set(links) <= ids
     assert "Heads & maps" in page.text
@@ -173,7 +173,7 @@ def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
         assert stored["name"] == name
         for layer, packed in enumerate(stored["layers"]):
             weight_HQK = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
-            restored_HQK = weight_HQK.reshape(first["heads"], len(HOSTILE), len(HOSTILE)) / 255
+            restored_HQK = (weight_HQK.reshape(first["heads"], len(HOSTILE), len(HOSTILE)) / first["levels"]) ** 2
             np.testing.assert_allclose(restored_HQK, np.asarray(weight_LHQK)[layer], atol=1 / 255)
     (viewer,) = page.all("div", **{"class": "viewer"})
     assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
@@ -297,7 +297,7 @@ def test_examples_are_checked_when_created() -> None:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def browse(page: Path, profile: Path, *options: str, fragment: str = "") -> subprocess.CompletedProcess[str]:
     assert CHROMIUM is not None
     quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
     logged = [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0"]
@@ -311,7 +311,7 @@ def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProc
             *quiet,
             *logged,
             *options,
-            page.as_uri(),
+            page.as_uri() + fragment,
         ],
         capture_output=True,
         text=True,
@@ -341,7 +341,7 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
     done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
     assert "CONSOLE" not in done.stderr, done.stderr
-    before, after = (np.rint(np.asarray(weight)[1, 2, 1, 2] * 255) / 255 for _, weight in shown.stages)
+    before, after = ((np.rint(np.sqrt(np.asarray(weight)[1, 2, 1, 2]) * 255) / 255) ** 2 for _, weight in shown.stages)
     readout = re.search(r'class="readout"[^>]*>([^<]*)<', done.stdout)
     assert readout is not None
     assert f"{before:.3f} before, {after:.3f} after" in readout[1]

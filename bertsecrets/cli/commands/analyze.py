@@ -23,6 +23,7 @@ def task(config: DictConfig) -> float | None:
     from bertsecrets.cli.merge import merge_runs
     from bertsecrets.cli.pages import compare_runs, report_again
     from bertsecrets.cli.pattern_tools import take_labels, train_patterns
+    from bertsecrets.cli.view import view_text
     from bertsecrets.cli.workspace import save_workspace
 
     if config.resume is not None:
@@ -42,6 +43,8 @@ def task(config: DictConfig) -> float | None:
             train_patterns(config)
     elif config.workspace is not None:
         save_workspace(config)
+    elif config.view is not None:
+        view_text(config)
     else:
         analyze(config)
     return None

@@ -51,6 +51,8 @@ class ViewerExample:
         name: Name of the example in the menu.
         tokens: The T tokens.
         stages: Pairs of a stage's name and its weights ``[layers, heads, T, T]`` in 0..1, in order of training.
+        sentences: For each token its sentence, 0 or 1 (a special token belongs to the one before it); empty if unknown.
+        special: For each token whether the tokenizer added it; empty if unknown.
 
     Raises:
         ValueError: If there is no stage, if a stage's weights do not fit the tokens or the first stage in shape, or if they
@@ -60,8 +62,15 @@ class ViewerExample:
     name: str
     tokens: Sequence[str]
     stages: Sequence[tuple[str, ArrayLike]]
+    sentences: Sequence[int] = ()
+    special: Sequence[bool] = ()
 
     def __post_init__(self) -> None:
+        for name, marks in (("sentences", self.sentences), ("special", self.special)):
+            if len(marks) not in (0, len(self.tokens)):
+                raise ValueError(
+                    f"Viewer example '{self.name}': {name} has {len(marks)} entries for {len(self.tokens)} tokens"
+                )
         if not self.stages:
             raise ValueError(f"Viewer example '{self.name}' has no stage")
         first = np.shape(self.stages[0][1])
@@ -76,51 +85,6 @@ class ViewerExample:
             # Half-precision softmax may round a hair above 1.
             if array.size and not (array.min() >= 0.0 and array.max() <= 1.001):
                 raise ValueError(f"Viewer example '{self.name}', stage '{stage}': weights outside 0..1")
-
-
-@dataclass(frozen=True)
-class HeadViewer:
-    """Attention maps that the reader selects by example, layer, head and stage.
-
-    Args:
-        examples: The examples, most informative first: if the page grows too large, the last ones are left out.
-        start: The ``(layer, head)`` shown at first.
-    """
-
-    examples: Sequence[ViewerExample]
-    start: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
-class HeadLine:
-    """One head's number, as printed: ``layer 5 · head 3   cosine 0.412 ± 0.010``.
-
-    Args:
-        layer: Layer, from 0.
-        head: Head, from 0.
-        quantity: Name of the number, e.g. ``"cosine"``.
-        value: The number.
-        stderr: Its standard error; NaN where unknown.
-    """
-
-    layer: int
-    head: int
-    quantity: str
-    value: float
-    stderr: float
-
-
-@dataclass(frozen=True)
-class Highlights:
-    """The heads that an experiment highlights, most informative first; the terminal prints them.
-
-    Args:
-        title: Heading, e.g. ``"Heads that changed most"``.
-        heads: Their numbers.
-    """
-
-    title: str
-    heads: Sequence[HeadLine]
 
 
 @dataclass(frozen=True)
@@ -169,6 +133,53 @@ class JointTable:
         for column in self.columns:
             shown[column.group] = shown.get(column.group, False) or column.shown
         return shown
+
+
+@dataclass(frozen=True)
+class HeadViewer:
+    """Attention maps that the reader selects by example, layer, head and stage.
+
+    Args:
+        examples: The examples, most informative first: if the page grows too large, the last ones are left out.
+        start: The ``(layer, head)`` shown at first.
+        heads: A table by whose columns the reader colours heads; None for the page's own table of all heads.
+    """
+
+    examples: Sequence[ViewerExample]
+    start: tuple[int, int] = (0, 0)
+    heads: JointTable | None = None
+
+
+@dataclass(frozen=True)
+class HeadLine:
+    """One head's number, as printed: ``layer 5 · head 3   cosine 0.412 ± 0.010``.
+
+    Args:
+        layer: Layer, from 0.
+        head: Head, from 0.
+        quantity: Name of the number, e.g. ``"cosine"``.
+        value: The number.
+        stderr: Its standard error; NaN where unknown.
+    """
+
+    layer: int
+    head: int
+    quantity: str
+    value: float
+    stderr: float
+
+
+@dataclass(frozen=True)
+class Highlights:
+    """The heads that an experiment highlights, most informative first; the terminal prints them.
+
+    Args:
+        title: Heading, e.g. ``"Heads that changed most"``.
+        heads: Their numbers.
+    """
+
+    title: str
+    heads: Sequence[HeadLine]
 
 
 @dataclass(frozen=True)
@@ -222,6 +233,7 @@ class Report:
         sections: The sections in order; their findings appear at the top of the page, too.
         notes: Sentences before the findings, such as on runs that were left out.
         links: Texts and relative addresses of other pages.
+        wide: Whether the page uses the whole width of the window.
     """
 
     title: str
@@ -230,6 +242,7 @@ class Report:
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
+    wide: bool = False
 
     @property
     def lead(self) -> list[str]:
@@ -259,3 +272,10 @@ class Report:
     def viewer(self) -> HeadViewer | None:
         """The viewer of the first section that has one."""
         return next((section.viewer for section in self.sections if section.viewer is not None), None)
+
+    @property
+    def heads(self) -> JointTable | None:
+        """The table by whose columns the viewer colours heads."""
+        if self.viewer is not None and self.viewer.heads is not None:
+            return self.viewer.heads
+        return next((section.joint for section in self.sections if section.joint is not None), None)

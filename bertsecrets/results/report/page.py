@@ -13,7 +13,7 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
-from bertsecrets.results.report.viewer import colour_stops, encode_prefix
+from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -37,6 +37,13 @@ def write_report(path: Path, report: Report) -> None:
     Raises:
         UserError: If the disk is full.
     """
+    text = report_page(report)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def report_page(report: Report) -> str:
+    """The page that :func:`write_report` writes."""
     blocks = [block for section in report.sections for block in section.figures]
     images, dpi = encode([block.figure for block in blocks], int(MAX_BYTES * _FIGURES_SHARE))
     notes = []
@@ -54,8 +61,7 @@ def write_report(path: Path, report: Report) -> None:
             f"To keep this page under {MAX_BYTES // 1_000_000} MB, the head viewer holds "
             f"{len(kept)} of {len(examples)} examples."
         )
-    with atomic_write(path) as temporary:
-        temporary.write_text(_render(report, images, kept, notes), encoding="utf-8")
+    return _render(report, images, kept, notes)
 
 
 def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
@@ -71,7 +77,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     folder = files("bertsecrets.results.report")
-    names = ("report.html.jinja", "report.css", "viewer.js", "joint_table.js")
+    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", "joint_table.js")
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
@@ -79,9 +85,11 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         examples=examples,
         notes=notes,
         css=parts["report.css"],
-        js=parts["viewer.js"],
+        # The views listen for what the viewer, which starts at once, tells them.
+        js=parts["head_views.js"] + parts["viewer.js"],
         joint_js=parts["joint_table.js"],
         colours=colour_stops(),
+        head_columns=head_columns(report.heads) if examples else [],
         numeric=_numeric_columns,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )

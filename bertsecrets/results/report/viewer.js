@@ -4,14 +4,16 @@
   const sources = [...document.querySelectorAll(".viewer-example")];
   const colours = JSON.parse(document.getElementById("viewer-colours").textContent);
   const pick = Object.fromEntries([...viewer.querySelectorAll("select")].map((s) => [s.dataset.pick, s]));
-  const canvases = [...viewer.querySelectorAll("canvas")];
+  const canvases = [...viewer.querySelectorAll("canvas[data-map]")];
   const readout = viewer.querySelector(".readout");
+  const link = viewer.querySelector("[data-link]");
   const LABEL_PITCH = 10;
   const palettes = Object.fromEntries(Object.entries(colours).map(([name, stops]) => [name, palette(stops)]));
   let example = null;
   let shown = null;
   let cursor = [0, 0];
   let turn = 0;
+  const layers = new Map();
 
   function palette(stops) {
     const rgb = stops.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
@@ -33,20 +35,32 @@
     if (pick.layer.value) wanted.layer = Number(pick.layer.value);
     if (pick.head.value) wanted.head = Number(pick.head.value);
     const numbers = (count) => Array.from({ length: count }, (_, i) => String(i));
-    const layers = example.stages[0].layers.length;
-    fill(pick.layer, numbers(layers), Math.min(wanted.layer, layers - 1));
+    const count = example.stages[0].layers.length;
+    fill(pick.layer, numbers(count), Math.min(wanted.layer, count - 1));
     fill(pick.head, numbers(example.heads), Math.min(wanted.head, example.heads - 1));
     fill(pick.before, stages, 0);
     fill(pick.after, stages, stages.length - 1);
     cursor = [0, 0];
+    layers.clear();
+    viewer.dataset.stages = String(stages.length);
+    const rounding = viewer.querySelector("[data-rounding]");
+    rounding.hidden = example.levels === 255;
+    rounding.textContent = `To keep this page small, weights of this text are rounded to ${example.levels + 1} steps.`;
+  }
+
+  async function unpackLayer(stage, layer) {
+    const bytes = Uint8Array.from(atob(example.stages[stage].layers[layer]), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
   async function unpack(stage, layer, head) {
-    const bytes = Uint8Array.from(atob(example.stages[stage].layers[layer]), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const whole = new Uint8Array(await new Response(stream).arrayBuffer());
-    const size = example.tokens.length ** 2;
-    return Float32Array.from(whole.subarray(head * size, (head + 1) * size), (byte) => byte / 255);
+    const { levels, tokens } = example;
+    const key = `${stage}.${layer}`;
+    if (!layers.has(key)) layers.set(key, unpackLayer(stage, layer));
+    const whole = await layers.get(key);
+    const size = tokens.length ** 2;
+    return Float32Array.from(whole.subarray(head * size, (head + 1) * size), (byte) => (byte / levels) ** 2);
   }
 
   async function show() {
@@ -68,18 +82,60 @@
     caption();
     draw();
     viewer.dataset.state = "drawn";
+    link.href = address();
+    viewer.dispatchEvent(
+      new CustomEvent("viewer:drawn", { detail: { example, layer, head, unpack, colours, palettes, pick, goTo } })
+    );
+  }
+
+  // The fragment of a link to what is shown: l03h01 is layer 3 · head 1, l03h01e2 the same in the third example.
+  function address() {
+    const two = (select) => select.value.padStart(2, "0");
+    return `#l${two(pick.layer)}h${two(pick.head)}${pick.example.value === "0" ? "" : `e${pick.example.value}`}`;
+  }
+
+  // Inside a notebook's cell the page has no address of its own.
+  function remember() {
+    if (location.protocol !== "about:") history.replaceState(null, "", address());
+  }
+
+  function goTo(layer, head) {
+    [pick.layer.value, pick.head.value] = [String(layer), String(head)];
+    remember();
+    return show();
+  }
+
+  function stepHead(by) {
+    const total = example.stages[0].layers.length * example.heads;
+    const at = (Number(pick.layer.value) * example.heads + Number(pick.head.value) + by + total) % total;
+    goTo(Math.floor(at / example.heads), at % example.heads);
+  }
+
+  function follow() {
+    const match = location.hash.match(/^#l(\d+)h(\d+)(?:e(\d+))?$/);
+    if (!match) return;
+    const [layer, head, wanted] = match.slice(1).map((digits) => Number(digits ?? 0));
+    if (wanted < sources.length && String(wanted) !== pick.example.value) {
+      pick.example.value = String(wanted);
+      openExample(wanted);
+    }
+    if (layer >= example.stages[0].layers.length || head >= example.heads) return;
+    [pick.layer.value, pick.head.value] = [String(layer), String(head)];
+    viewer.scrollIntoView();
+    show();
   }
 
   function caption() {
+    const place = `layer ${pick.layer.value} \u00b7 head ${pick.head.value}`;
     const names = { before: pick.before.selectedOptions[0].text, after: pick.after.selectedOptions[0].text };
     names.change = `${names.after} minus ${names.before}`;
     for (const canvas of canvases) {
       const name = canvas.dataset.map;
       const figure = canvas.closest("figure");
-      figure.querySelector("figcaption").textContent = names[name];
+      figure.querySelector("figcaption").textContent = `${place}: ${names[name]}`;
       canvas.setAttribute(
         "aria-label",
-        `Attention map of layer ${pick.layer.value}, head ${pick.head.value}: ${names[name]}. Arrow keys read cells.`
+        `Attention map of ${place}: ${names[name]}. Arrow keys read cells.`
       );
       const [low, high] = name === "change" ? [-shown.reach, shown.reach] : [0, shown.top];
       const [left, right] = figure.querySelectorAll(".bar span");
@@ -115,21 +171,24 @@
     const size = example.tokens.length;
     const widest = Math.max(...example.tokens.map((token) => context.measureText(token).width));
     const margin = Math.min(Math.ceil(widest) + 6, 90);
-    const labelled = (width - margin) / size >= LABEL_PITCH;
-    return { width, margin: labelled ? margin : 0, side: labelled ? width - margin : width, labelled };
+    // In long texts every k-th token has a label, and those under the cursor.
+    const every = Math.max(1, Math.ceil(LABEL_PITCH / ((width - margin) / size)));
+    return { margin, side: width - margin, every };
   }
 
   function draw() {
     if (!shown) return;
-    canvases.forEach(drawOne);
+    canvases.filter((canvas) => canvas.clientWidth > 0).forEach(drawOne);
     const [query, key] = cursor;
     const at = query * example.tokens.length + key;
     const token = (i) => `\u201c${example.tokens[i]}\u201d (${i})`;
     const number = (value) => value.toFixed(3).replace("-", "\u2212");
-    readout.textContent =
-      `${token(query)} attends to ${token(key)}: ` +
-      `${number(shown.before[at])} before, ${number(shown.after[at])} after, ` +
-      `${signedThree(shown.change[at])} change`;
+    const weights =
+      example.stages.length === 1
+        ? number(shown.after[at])
+        : `${number(shown.before[at])} before, ${number(shown.after[at])} after, ` +
+          `${signedThree(shown.change[at])} change`;
+    readout.textContent = `${token(query)} attends to ${token(key)}: ${weights}`;
   }
 
   function signedThree(value) {
@@ -142,9 +201,9 @@
     const context = canvas.getContext("2d");
     const font = "11px system-ui, sans-serif";
     context.font = font;
-    const { width, margin, side, labelled } = geometry(canvas, context);
+    const { margin, side, every } = geometry(canvas, context);
     const height = side + margin;
-    canvas.width = Math.round(width * ratio);
+    canvas.width = Math.round((side + margin) * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.style.height = `${height}px`;
     context.scale(ratio, ratio);
@@ -155,8 +214,8 @@
     const pitch = side / example.tokens.length;
     context.strokeStyle = ink;
     context.strokeRect(margin + 0.5, 0.5, side - 1, side - 1);
-    if (labelled) drawTokens(context, margin, side, pitch, ink);
     const [query, key] = cursor;
+    drawTokens(context, margin, side, pitch, ink, every);
     for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
       context.strokeStyle = colour;
       context.lineWidth = line;
@@ -164,12 +223,20 @@
     }
   }
 
-  function drawTokens(context, margin, side, pitch, ink) {
+  function drawTokens(context, margin, side, pitch, ink, every) {
     context.fillStyle = ink;
     context.textBaseline = "middle";
     context.textAlign = "right";
+    // A label too close to the cursor's gives way to it.
+    const labelled = (i, at) => i === at || (i % every === 0 && Math.abs(i - at) * pitch >= LABEL_PITCH);
+    const bold = (i, at) => (every > 1 && i === at ? "bold 11px" : "11px") + " system-ui, sans-serif";
     example.tokens.forEach((token, i) => {
-      context.fillText(token, margin - 4, (i + 0.5) * pitch, margin - 4);
+      if (labelled(i, cursor[0])) {
+        context.font = bold(i, cursor[0]);
+        context.fillText(token, margin - 4, (i + 0.5) * pitch, margin - 4);
+      }
+      if (!labelled(i, cursor[1])) return;
+      context.font = bold(i, cursor[1]);
       context.save();
       context.translate(margin + (i + 0.5) * pitch, side + 4);
       context.rotate(-Math.PI / 2);
@@ -201,8 +268,25 @@
   function start() {
     fill(pick.example, sources.map((source) => source.dataset.name), 0);
     openExample(0);
-    pick.example.addEventListener("change", () => { openExample(Number(pick.example.value)); show(); });
-    for (const name of ["layer", "head", "before", "after"]) pick[name].addEventListener("change", show);
+    pick.example.closest("label").hidden = sources.length === 1;
+    pick.example.addEventListener("change", () => {
+      openExample(Number(pick.example.value));
+      remember();
+      show();
+    });
+    for (const name of ["layer", "head"]) {
+      pick[name].addEventListener("change", () => goTo(pick.layer.value, pick.head.value));
+    }
+    for (const name of ["before", "after"]) pick[name].addEventListener("change", show);
+    for (const button of viewer.querySelectorAll("[data-step]")) {
+      button.addEventListener("click", () => stepHead(Number(button.dataset.step)));
+    }
+    document.addEventListener("keydown", (event) => {
+      const typing = event.target instanceof Element && event.target.closest("input, select, textarea");
+      const by = { n: 1, p: -1 }[event.key];
+      if (by && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) stepHead(by);
+    });
+    window.addEventListener("hashchange", follow);
     for (const canvas of canvases) {
       canvas.addEventListener("pointerdown", point);
       canvas.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") point(event); });
@@ -215,6 +299,7 @@
 
   viewer.hidden = false;
   start();
+  follow();
   // Unpacking waits until the maps are about to be seen, or printed.
   const watcher = new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting)) {

@@ -1,8 +1,9 @@
-"""Compressed attention maps, in a form that browsers can unpack."""
+"""Compressed attention maps, in a form that browsers can unpack, and what the viewer needs beside them."""
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -11,24 +12,38 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL
-from bertsecrets.results.formatting import visible
-from bertsecrets.results.report.content import ViewerExample
+from bertsecrets.results.formatting import MISSING, visible
+from bertsecrets.results.report.content import JointTable, ViewerExample
 
 _STOPS = 33
+
+_LEVELS = (255, 63)
+"""Steps to which weights are rounded: the finest that fits."""
+
+_COARSE = (31, 15, 7)
+"""Further steps, for the first example only: without it there is no viewer."""
 
 
 def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
     """JSON of the first examples, as many as fit into ``most`` characters; safe inside a script element.
 
-    Each is ``{"name", "tokens", "heads", "stages": [{"name", "layers": [...]}]}``; a layer is the base64 of the zlib
-    stream of its weights ``[heads, T, T]``, one byte each, 255 for a weight of 1.
+    Each is ``{"name", "tokens", "sentences", "special", "heads", "levels", "stages": [{"name", "layers": [...]}]}``; a layer
+    is the base64 of the zlib stream of its weights ``[heads, T, T]``, one byte each: byte b of n levels stands for the weight
+    (b / n)², so that small weights keep their digits. Examples that do not fit with 255 levels get fewer.
     """
     kept: list[str] = []
     for example in examples:
-        text = _encode(example)
-        most -= len(text)
-        if most < 0:
+        text = next(
+            (
+                text
+                for levels in (_LEVELS if kept else (*_LEVELS, *_COARSE))
+                if len(text := _encode(example, levels)) <= most
+            ),
+            None,
+        )
+        if text is None:
             break
+        most -= len(text)
         kept.append(text)
     return kept
 
@@ -42,25 +57,60 @@ def colour_stops() -> dict[str, list[str]]:
     }
 
 
-def _encode(example: ViewerExample) -> str:
+def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
+    """The columns by which the viewer colours heads: ``{"label", "cells"}``, with numbers, texts, or None where undefined.
+
+    >>> from bertsecrets.results.report.content import JointColumn
+    >>> table = JointTable([(0, 0), (0, 1)], [JointColumn("drift/cosine", "Drift", "cosine", ["−0.5", "–"])])
+    >>> head_columns(table)
+    [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}}]
+    """
+    if table is None:
+        return []
+    places = [f"{layer}.{head}" for layer, head in table.heads]
+    return [
+        {
+            "label": visible(f"{column.group}: {column.label}"),
+            "cells": dict(zip(places, _values(column.cells), strict=True)),
+        }
+        for column in table.columns
+    ]
+
+
+def _values(cells: Sequence[str]) -> list[float | str | None]:
+    known = [None if cell in (MISSING, "") else cell for cell in cells]
+    try:
+        # What stands behind ± is an error.
+        return [
+            None if cell is None else float(cell.split("±")[0].replace("\N{MINUS SIGN}", "-").replace(",", ""))
+            for cell in known
+        ]
+    except ValueError:
+        return [None if cell is None else visible(cell) for cell in known]
+
+
+def _encode(example: ViewerExample, levels: int) -> str:
     stages = [
-        {"name": visible(name), "layers": [_pack(layer_HQK) for layer_HQK in _quantise(attention_LHQK)]}
+        {"name": visible(name), "layers": [_pack(layer_HQK) for layer_HQK in _quantise(attention_LHQK, levels)]}
         for name, attention_LHQK in example.stages
     ]
     heads = np.shape(example.stages[0][1])[1]
     content = {
         "name": visible(example.name),
         "tokens": [visible(token) for token in example.tokens],
+        "sentences": list(example.sentences),
+        "special": list(example.special),
         "heads": heads,
+        "levels": levels,
         "stages": stages,
     }
     return str(htmlsafe_json_dumps(content, separators=(",", ":")))
 
 
-def _quantise(attention_LHQK: ArrayLike) -> NDArray[np.uint8]:
+def _quantise(attention_LHQK: ArrayLike, levels: int) -> NDArray[np.uint8]:
     weight_LHQK = np.asarray(attention_LHQK, np.float32)
-    return np.asarray(np.rint(weight_LHQK.clip(0, 1) * 255), np.uint8)
+    return np.asarray(np.rint(np.sqrt(weight_LHQK.clip(0, 1)) * levels), np.uint8)
 
 
 def _pack(weight_HQK: NDArray[np.uint8]) -> str:
-    return base64.b64encode(zlib.compress(weight_HQK.tobytes(), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(weight_HQK.tobytes(), 6)).decode("ascii")

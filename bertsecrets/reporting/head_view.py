@@ -1,0 +1,253 @@
+"""A page of one text's attention: every head's map, as lines between tokens too, for a notebook or a browser."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from bertsecrets.attention.watch import capture
+from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.encoder import check_encoder, describe
+from bertsecrets.models.loading import max_positions
+from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
+from bertsecrets.reporting.run_report import views_of
+from bertsecrets.results.experiment import experiment_of
+from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
+from bertsecrets.results.report.page import report_page, write_report
+from bertsecrets.results.run import Run
+
+_WEIGHTS = 2 * 144 * 128**2
+"""Weights that fit into a page of 3 MB, if need be with fewer digits: two models' 144 heads at 128 tokens."""
+
+_TITLE = 80
+_HEIGHT = 900
+
+
+class HeadView:
+    """Every head's attention to one text, as a page without network: show it in a notebook, or :meth:`save` it.
+
+    Args:
+        report: The page.
+        example: The tokens and their weights.
+    """
+
+    def __init__(self, report: Report, example: ViewerExample) -> None:
+        self.report = report
+        self.example = example
+
+    def __repr__(self) -> str:
+        layers, heads = self.example.stages[0][1].shape[:2]  # type: ignore[union-attr]
+        return (
+            f"HeadView: {layers} layers x {heads} heads, {len(self.example.tokens)} tokens; save it with "
+            '.save("view.html") and open it in a browser'
+        )
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {_HEIGHT}px; border: 0"
+        return f'<iframe title="Attention heads" style="{style}" srcdoc="{escape(self.html())}"></iframe>'
+
+    def html(self) -> str:
+        """The page, at most 3 MB."""
+        return report_page(self.report)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file, and return its path.
+
+        Raises:
+            UserError: If the folder does not exist, or the disk is full.
+        """
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise UserError(f"Folder '{target.parent}' does not exist; make it, or save the view elsewhere.")
+        write_report(target, self.report)
+        return target
+
+
+def head_view(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str | tuple[str, str],
+    second: str | None = None,
+    *,
+    reference: nn.Module | None = None,
+    run: Run | str | Path | None = None,
+    grids: Sequence[HeadGrid] = (),
+    start: tuple[int, int] = (0, 0),
+    max_length: int | None = None,
+) -> HeadView:
+    """View every head's attention to a sentence or a pair of sentences.
+
+    The view has a map, lines between tokens, and a grid of all heads. Weights are those of one forward pass in evaluation
+    mode, before dropout. A page takes at most 3 MB; it says which tokens it leaves out for that.
+
+    Args:
+        model: Any Hugging Face encoder, with or without a task head; it is not changed.
+        tokenizer: Its fast tokenizer.
+        text: The sentence, or a pair.
+        second: The second sentence, if any.
+        reference: A model of the same size to compare with, such as the one before fine-tuning.
+        run: A finished run, or its folder, by whose numbers the heads can be coloured.
+        grids: Further numbers to colour heads by, e.g. of :func:`bertsecrets.measure`.
+        start: The ``(layer, head)`` shown at first.
+        max_length: Longest text in tokens; None for the most that the model has positions for.
+
+    Raises:
+        UserError: If a sentence is empty, the model is not an encoder, or the reference, the run, a grid or ``start`` does
+            not fit it.
+    """
+    network = check_encoder(model, tokenizer)
+    sentences = _sentences(text, second)
+    encoder = describe(network)
+    size = (encoder.num_layers, encoder.num_heads)
+    if not (0 <= start[0] < size[0] and 0 <= start[1] < size[1]):
+        raise UserError(
+            f"start is {tuple(start)}; expected a layer from 0 to {size[0] - 1} and a head from 0 to {size[1] - 1}."
+        )
+    table = _table(run, grids, size)
+    inputs, sentence_of, special, notes = _encoded(network, tokenizer, sentences, max_length)
+    stages = [] if reference is None else [("reference", _maps(_reference(network, reference), inputs))]
+    stages.append(("model" if reference is None else "this model", _maps(network, inputs)))
+    length = len(sentence_of)
+    kept = _kept(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
+    if len(kept) < length:
+        notes.append(
+            f"To keep this page under 3 MB it leaves out {length - len(kept)} of the text's {length} tokens, from the end of "
+            "each sentence; the weights are those of the whole text, so that rows sum to less than 1."
+        )
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())]
+    example = ViewerExample(
+        _shortened(" / ".join(sentences)),
+        [tokens[place] for place in kept],
+        [(name, map_LHQK[:, :, kept][:, :, :, kept].numpy()) for name, map_LHQK in stages],
+        [sentence_of[place] for place in kept],
+        [special[place] for place in kept],
+    )
+    viewer = HeadViewer([example], start, table)
+    report = Report(
+        title="Attention heads", subtitle=example.name, notes=notes, sections=[Section("", viewer=viewer)], wide=True
+    )
+    return HeadView(report, example)
+
+
+def _sentences(text: Any, second: Any) -> tuple[str, ...]:
+    if isinstance(text, (tuple, list)):
+        if second is not None:
+            raise UserError("Both text and second are given, and text is a pair; give one pair, or two sentences.")
+        parts = tuple(text)
+    else:
+        parts = (text,) if second is None else (text, second)
+    if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) for part in parts):
+        raise UserError(f"Text {_shortened(repr(text))} is neither a sentence nor a pair; give one or two texts.")
+    for name, part in zip(("first", "second"), parts, strict=False):
+        if not part.strip():
+            raise UserError(
+                f"The {name} sentence is {part!r}, which has no word; give a sentence such as 'The cat sat.'."
+            )
+    return parts
+
+
+def _encoded(
+    network: PreTrainedModel, tokenizer: Any, sentences: tuple[str, ...], max_length: int | None
+) -> tuple[dict[str, Tensor], list[int], list[bool], list[str]]:
+    """Inputs of one text, its tokens' sentences and whether they are special, and notes on what is left out."""
+    limits = [limit for limit in (max_positions(network), max_length) if limit is not None]
+    options: dict[str, Any] = {"return_tensors": "pt", "verbose": False}
+    encoding = tokenizer(*sentences, **options)
+    length = encoding["input_ids"].shape[1]
+    notes = []
+    if limits and length > min(limits):
+        most = min(limits)
+        special_tokens = tokenizer.num_special_tokens_to_add(pair=len(sentences) == 2)
+        if most < special_tokens + len(sentences):
+            raise UserError(
+                f"max_length is {most}, which leaves no room for a word; give at least {special_tokens + 2}."
+            )
+        encoding = tokenizer(*sentences, truncation="longest_first", max_length=most, **options)
+        whose = "the model takes" if most != max_length else "max_length is"
+        notes.append(f"The text has {length} tokens and {whose} {most}: its last {length - most} are left out.")
+    places = encoding.sequence_ids(0)
+    if all(place is None for place in places):
+        raise UserError(
+            f"The tokenizer makes no token of {_shortened(repr(sentences[0]))}; give a sentence with words."
+        )
+    sentence_of, last = [], 0
+    for place in places:
+        last = last if place is None else place
+        sentence_of.append(last)
+    inputs = {name: tensor.to(network.device) for name, tensor in encoding.items()}
+    return inputs, sentence_of, [place is None for place in places], notes
+
+
+def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    device = network.device
+    with torch.no_grad():
+        (map_LHQK,) = capture(network, {name: tensor.to(device) for name, tensor in inputs.items()})
+    return map_LHQK
+
+
+def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedModel:
+    own, other = describe(network), describe(reference)
+    if own.model is other.model:
+        raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
+    sizes = [(encoder.num_layers, encoder.num_heads, encoder.model.config.vocab_size) for encoder in (own, other)]
+    if sizes[0] != sizes[1]:
+        (layers, heads, words), (layers_2, heads_2, words_2) = sizes
+        raise UserError(
+            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model {layers} of {heads} "
+            f"and {words}; give a model of the same size and vocabulary."
+        )
+    return other.model
+
+
+def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> list[int]:
+    """Places of at most ``most`` tokens: special tokens, and the first tokens of each sentence."""
+    if len(sentence_of) <= most:
+        return list(range(len(sentence_of)))
+    words = [
+        [place for place, (own, added) in enumerate(zip(sentence_of, special, strict=True)) if own == s and not added]
+        for s in (0, 1)
+    ]
+    room = max(most - sum(special), 0)
+    # The shorter sentence stays whole where it can.
+    shorter = min(words, key=len)
+    share = min(len(shorter), room // 2)
+    counts = [share if sentence is shorter else room - share for sentence in words]
+    chosen = {place for sentence, count in zip(words, counts, strict=True) for place in sentence[:count]}
+    return [place for place, added in enumerate(special) if added or place in chosen]
+
+
+def _table(run: Run | str | Path | None, grids: Sequence[HeadGrid], size: tuple[int, int]) -> JointTable | None:
+    columns: list[HeadColumn] = []
+    if run is not None:
+        finished = run if isinstance(run, Run) else Run.open(Path(run))
+        together = heads_together(
+            [(view, experiment_of(declaration)) for declaration, view in views_of(finished).values()]
+        )
+        columns += [] if together is None else together.columns
+    for grid in grids:
+        columns += [
+            HeadColumn(grid.measure, grid.measure, column.name, column.label, grid.column(column.name).numpy())
+            for column in grid.described
+        ]
+    for column in columns:
+        if column.value_LH.shape != size:
+            layers, heads = column.value_LH.shape
+            raise UserError(
+                f"Column '{column.key}' has {layers} layers of {heads} heads, but the model {size[0]} of {size[1]}; give a "
+                "run or a grid of this model."
+            )
+    if not columns:
+        return None
+    table = HeadsTogether(columns).section().joint
+    assert table is not None
+    return table
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _TITLE else text[: _TITLE - 1] + "…"

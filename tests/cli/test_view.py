@@ -1,0 +1,44 @@
+"""``view=``: a sentence from the command line becomes a page, of the model before fine-tuning or of a checkpoint beside it."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from bertsecrets.cli import view
+from bertsecrets.cli.command_line import with_quoted_text
+from bertsecrets.errors import UserError
+from bertsecrets.settings import CONF
+
+
+@pytest.fixture
+def config_of(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(view, "run_folder", lambda: tmp_path / "out")
+
+    def compose_view(*arguments: str) -> DictConfig:
+        overrides = with_quoted_text(["model=folder", f"model.path={tiny_bert}", *arguments])
+        with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+            return compose("analyze", overrides=overrides)
+
+    return compose_view
+
+
+def test_a_sentence_with_quotes_and_commas_becomes_a_page(config_of, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shown = view.view_text(config_of("view=It's late, she said."))
+    assert (tmp_path / "out" / "view.html").stat().st_size < 3_000_000
+    assert shown.example.name == "It's late, she said."
+    assert [name for name, _ in shown.example.stages] == ["model"]
+
+
+def test_two_sentences_are_compared_with_a_reference(config_of, tiny_bert: Path) -> None:  # type: ignore[no-untyped-def]
+    shown = view.view_text(config_of("view=[The cat sat.,The cat lay.]", f"reference={tiny_bert}"))
+    assert set(shown.example.sentences) == {0, 1}
+    assert [name for name, _ in shown.example.stages] == ["reference", "this model"]
+
+
+def test_an_empty_sentence_is_refused_before_a_model_is_loaded(config_of) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UserError, match="A sentence of view is empty"):
+        view.view_text(config_of("view= ", "model.path=nowhere"))
+    with pytest.raises(UserError, match="compare and view are both given"):
+        view.view_text(config_of("view=The cat sat.", "compare=runs"))
