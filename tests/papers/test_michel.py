@@ -115,6 +115,16 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     assert chapter.section.tables[1].rows[0][2] == "1.00"
 
 
+def test_heads_of_a_model_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
+    quiet = {"delta_LH": np.zeros((3, 4)), "significant_LH": np.zeros((3, 4), bool)}
+    make_run(tmp_path / "learned", p_constant=0.001, **quiet)
+    make_run(tmp_path / "unlearned", p_constant=0.4, **quiet)
+    assert verdicts(chapter_of(one_head, tmp_path / "learned")) == [True]
+    chapter = chapter_of(one_head, tmp_path / "unlearned")
+    assert verdicts(chapter) == [None]
+    assert chapter.section.paragraphs[0].startswith("Nothing was learned")
+
+
 def test_the_page_is_written(tmp_path: Path) -> None:
     pruned_run(tmp_path / "runs", 1, 0.0, -0.1, kept=2)
     page = PAPER.write(find_runs([str(tmp_path / "runs")])[0], tmp_path / "page")

@@ -7,7 +7,16 @@ import numpy as np
 
 from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
-from bertsecrets.papers.chapter import MODEL, Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned
+from bertsecrets.papers.chapter import (
+    MODEL,
+    Answers,
+    Chapter,
+    Claim,
+    PaperRuns,
+    claims_tables,
+    not_learned,
+    without_unlearned,
+)
 from bertsecrets.papers.michel2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -40,6 +49,8 @@ def one_head(runs: PaperRuns) -> Chapter | None:
                 f"{number(100 * np.nanmin(effect.delta_RLH), 1)} to {number(100 * np.nanmax(effect.delta_RLH), 1)}",
             ]
         )
+    conditions = [condition for condition, _ in by_name.values()]
+    few = without_unlearned(runs, conditions, few)
     claims = [
         Claim(
             "Removing one head changes the score significantly for few heads (8 of 96 of a translation model, half of them "
@@ -64,7 +75,7 @@ def one_head(runs: PaperRuns) -> Chapter | None:
     section = Section(
         "Section 3.2: ablating one head",
         paragraphs=[
-            *not_learned(runs, [condition for condition, _ in by_name.values()]),
+            *not_learned(runs, conditions),
             *_other_modes([effect for _, effect in by_name.values()]),
         ],
         tables=[*claims_tables(claims), Table(header, rows, "Single heads; numbers of heads are means over seeds")],
@@ -76,6 +87,7 @@ def one_head(runs: PaperRuns) -> Chapter | None:
 def all_but_one(runs: PaperRuns) -> Chapter | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     enough = Answers()
+    conditions = []
     rows = []
     for condition in runs.pretrained:
         replicates = condition.replicates("ablation")
@@ -85,6 +97,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
         if not best:
             continue
         name = runs.name(condition)
+        conditions.append(condition)
         layers = sorted(best[0])
         verdicts = [[row[layer]["verdict"] for layer in layers] for row in best]
         enough[name] = _enough(verdicts)
@@ -103,6 +116,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
             )
     if not enough:
         return None
+    enough = without_unlearned(runs, conditions, enough)
     claims = [
         Claim(
             "In most layers one head is enough at test time.",
@@ -114,6 +128,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
     header = ["task", "layer", "best head, by seed", "change, points, by seed", "verdict, by seed", "paper (MNLI)"]
     section = Section(
         "Section 3.3: ablating all heads but one",
+        paragraphs=not_learned(runs, conditions),
         tables=[*claims_tables(claims), Table(header, rows, "Each layer with its best head alone")],
     )
     return Chapter(section, claims)
