@@ -211,11 +211,14 @@ def runs_table(content: list[dict[str, Any]]) -> str:
         cells, precisions = [], []
         for effect in EFFECTS:
             rows = [row for run in content for row in run["rows"] if row["score"] == name and row["effect"] == effect]
-            interval = mean_interval([row["rho"] for row in rows])
-            low, high = (rows[0]["low"], rows[0]["high"]) if len(rows) == 1 else (interval.low, interval.high)
-            cells.append(f"{interval.mean:.2f} ({low:.2f} to {high:.2f})")
+            # Fisher's transform keeps an interval of few runs within -1 to 1.
+            interval = mean_interval(np.arctanh([row["rho"] for row in rows]))
+            mean, low, high = np.tanh([interval.mean, interval.low, interval.high])
+            if len(rows) == 1:
+                low, high = rows[0]["low"], rows[0]["high"]
+            cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
             if effect == "loss":
-                order[name] = -interval.mean
+                order[name] = -mean
                 precisions = [row["precision"] for row in rows]
         lines.append(f"| `{name}` | {' | '.join(cells)} | {np.mean(precisions):.2f} |")
     head, body = lines[:2], lines[2:]

@@ -122,6 +122,7 @@ class CaptureMaps(pl.Callback, Experiment):
                         texts=list(dataset.examples[position].texts),
                         label=data.label_name(dataset.examples[position].label),
                         relations=_relations(batch, row),
+                        special=batch.special_BS[row][batch.attention_mask_BS[row].bool()].tolist(),
                     )
                     for row, position in enumerate(positions)
                 ],
@@ -171,6 +172,8 @@ class CaptureMaps(pl.Callback, Experiment):
                     f"example {example.index} ({example.label})",
                     example.tokens,
                     [(moment_name(step), maps[step][example.index].numpy()) for step in chosen],
+                    example.sentences,
+                    example.special,
                 )
                 for example in examples
             ]

@@ -94,6 +94,8 @@ class PruneHeads(pl.Callback):
         assert isinstance(data, TaskData)
         settings, model = self.settings, pl_module.model
         evaluation = data.check_evaluation(settings.evaluation)
+        # The first process may still be writing the columns that the same command measured.
+        trainer.strategy.barrier()
         finished = Finished(
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )

@@ -8,7 +8,9 @@ from bertsecrets.results.run import CHECKPOINT, Run
 
 
 def table_of(folder: str) -> Run:
-    """The run of a folder that ``prune.tables`` names; raises UserError if it has no head table."""
+    """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
+    if not (Path(folder) / "config.yaml").is_file():
+        raise UserError(f"prune.tables names '{folder}', which is no folder of a run; give the folder of an analysis.")
     run = Run.open(Path(folder))
     if not run.heads_path.is_file():
         raise UserError(
@@ -18,10 +20,20 @@ def table_of(folder: str) -> Run:
 
 
 def columns_of(run: Run) -> dict[str, Array]:
-    """The columns of a run's head table at their last step, ``measure/column`` -> ``[layers, heads]``."""
+    """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
+
+    A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
+    """
     table = run.table().select(stage=CHECKPOINT)
     names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
-    return {
-        f"{measure}/{column}": table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
-        for measure, column in sorted(names)
+    low = {
+        (declaration.name, column.name)
+        for declaration in run.declarations()
+        for column in declaration.columns
+        if column.keep == "low"
     }
+    scores = {}
+    for measure, column in sorted(names):
+        value_LH = table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
+        scores[f"{measure}/{column}"] = -value_LH if (measure, column) in low else value_LH
+    return scores

@@ -149,7 +149,7 @@ def _how(content: Mapping[str, Any]) -> str:
         else "The"
     )
     return (
-        f"{computed} head with the lowest score goes first, "
+        f"{computed} head least worth keeping goes first, "
         f"and a removed head's output is zero.{recovery} Models are tested from the largest to the smallest, up to the first "
         "that fails, so that the stated confidence holds for all that passed."
     )

@@ -43,7 +43,7 @@ class CausalGates(Experiment):
             f"{counts[INTERFERING]} shut when pushed open (interfering), and {counts[IRRELEVANT]} follow the push (irrelevant)"
             f"{f'; {counts[UNDECIDED]} are undecided' if counts[UNDECIDED] else ''}."
         )
-        fits = view.count(SHUT)
+        fits = f"{view.count(SHUT)} fit{'s' * (view.count(SHUT) != 1)}"
         panels = [HeadPanel(column.label, view.value(column.name)) for column in cls.columns]
         blocks = [
             FigureBlock(
@@ -52,7 +52,7 @@ class CausalGates(Experiment):
                     panels,
                     title="Gates of the frozen model",
                     unit="mean gate over the fits",
-                    note=f"{fits} fits each; 1: the head is kept whole, 0: its output is zero",
+                    note=f"{fits} each; 1: the head is kept whole, 0: its output is zero",
                     limits=(0, 1),
                 ),
                 "Gates fitted on training examples with a penalty that pushes them shut (left) and open (right).",
@@ -65,8 +65,8 @@ class CausalGates(Experiment):
             blocks.append(_path_figure(cls.name, content))
         settings = (
             f"The model is frozen; a penalty of {content['penalty']:g} for each expected open gate pushes shut, its negative "
-            f"pushes open. {fits} fits of {content['steps']} steps on {content['choosing']:,} training examples; a head's gate is "
-            "their mean, open from 0.5."
+            f"pushes open. {fits} of {content['steps']} steps on {content['choosing']:,} training examples; a head's gate is "
+            "their mean, open from 0.5. Gates start open: with a stronger or longer push, fewer heads are facilitating."
         )
         return Section(cls.title, [finding], [settings], tables, blocks)
 

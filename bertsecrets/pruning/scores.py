@@ -86,7 +86,7 @@ CONTROLS = (RANDOM, REVERSED)
 """Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
 
 OPPOSITE = "-"
-"""Before the name of a score: the highest goes first."""
+"""Before the name of a score: the opposite order."""
 
 
 def from_table(name: str) -> bool:
@@ -117,7 +117,7 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = "exact") ->
     Args:
         name: A name of ``SCORES``, ``reversed``, a column as ``measure/column`` (the measure or the column alone if only one
             fits), or ``package.module:function``; after ``-`` its opposite.
-        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``.
+        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping.
         first: The score that ``reversed`` reverses.
 
     Raises:

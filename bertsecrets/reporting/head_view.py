@@ -15,9 +15,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe
 from bertsecrets.models.loading import max_positions
-from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
-from bertsecrets.reporting.run_report import views_of
-from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.report.page import report_page, write_report
 from bertsecrets.results.run import Run
@@ -223,6 +220,13 @@ def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> lis
 
 
 def _table(run: Run | str | Path | None, grids: Sequence[HeadGrid], size: tuple[int, int]) -> JointTable | None:
+    if run is None and not grids:
+        return None
+    # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to import.
+    from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
+    from bertsecrets.reporting.run_report import views_of
+    from bertsecrets.results.experiment import experiment_of
+
     columns: list[HeadColumn] = []
     if run is not None:
         finished = run if isinstance(run, Run) else Run.open(Path(run))

@@ -27,6 +27,7 @@ class CapturedExample:
         texts: Its texts.
         label: Its label in words.
         relations: Of each annotated word its first token, the first token of its syntactic head, and the relation.
+        special: For each token whether the tokenizer added it; empty in captures of earlier versions.
     """
 
     index: int
@@ -34,6 +35,21 @@ class CapturedExample:
     texts: list[str]
     label: str
     relations: list[tuple[int, int, str]] = field(default_factory=list)
+    special: list[bool] = field(default_factory=list)
+
+    @property
+    def sentences(self) -> list[int]:
+        """For each token its sentence, 0 or 1, from where special tokens part the others; empty where unknown.
+
+        >>> CapturedExample(0, list("[a|b]"), ["a", "b"], "?", special=[True, False, True, False, True]).sentences
+        [0, 0, 0, 1, 1]
+        """
+        places, sentence = [], 0
+        for place, added in enumerate(self.special):
+            parted = place > 0 and self.special[place - 1] and not all(self.special[:place])
+            sentence = 1 if parted and not added else sentence
+            places.append(sentence)
+        return places
 
 
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:

@@ -1,6 +1,7 @@
 """Orders of removal against naive loops, and their costs against counted FLOPs."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets, with_controls
 from bertsecrets.pruning.sets import cost, evaluate_sets
+from bertsecrets.results.run import CHECKPOINT, Declaration, Run
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -117,6 +121,22 @@ def test_scores_come_from_a_table_or_a_function() -> None:
         removal_sets(lambda _: torch.zeros(2, 2), situation(), [1], iterative=False)
     with pytest.raises(UserError, match=r"not a number for head 0 of layer 0"):
         removal_sets(lambda _: torch.full((3, 4), torch.nan), situation(), [1], iterative=False)
+
+
+def test_columns_are_turned_as_their_measure_says(tmp_path: Path) -> None:
+    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
+    columns = (Column("up", "up", keep="high"), Column("down", "down", keep="low"), Column("other", "other"))
+    value_LHC = torch.arange(12, dtype=torch.float64).reshape(2, 2, 3)
+    run.declare(Declaration("mine", "Mine", "nowhere:Mine", columns))
+    run.add(run.rows(HeadGrid("mine", columns, value_LHC, value_LHC, torch.ones(2, 2, 3)), CHECKPOINT, 3))
+    scores = columns_of(run)
+    for place, (name, sign) in enumerate((("up", 1), ("down", -1), ("other", 1))):
+        assert (scores[f"mine/{name}"] == sign * value_LHC[..., place].numpy()).all()
+
+
+def test_tables_without_a_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"prune\.tables names '.*nothing', which is no folder of a run"):
+        table_of(str(tmp_path / "nothing"))
 
 
 def test_no_curve_is_without_controls() -> None:

@@ -50,7 +50,7 @@ def perturbed(tiny_bert: Path) -> Any:
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in other.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * 0.2)
     return other
 
 
@@ -61,7 +61,7 @@ def test_the_page_holds_the_watched_weights_of_both_models(pair, tiny_bert: Path
     example, weight_GLHQK = stored(view.save(tmp_path / "view.html"))
     assert [stage["name"] for stage in example["stages"]] == ["reference", "this model"]
     expected_GLHQK = [watched(network, tokenizer, FIRST, SECOND) for network in (reference, model)]
-    assert np.abs(expected_GLHQK[0] - expected_GLHQK[1]).max() > 0.05
+    assert np.abs(expected_GLHQK[0] - expected_GLHQK[1]).max() > 0.02
     np.testing.assert_allclose(weight_GLHQK, expected_GLHQK, atol=1 / 255)
     encoding = tokenizer(FIRST, SECOND)
     assert example["tokens"] == tokenizer.convert_ids_to_tokens(encoding["input_ids"])
@@ -188,6 +188,7 @@ const down = () => lines.dispatchEvent(new KeyboardEvent("keydown", { key: "Arro
 (async () => {
   await until(() => viewer.dataset.gridState !== undefined && viewer.dataset.linesState !== undefined);
   seen.link = place();
+  seen.maps = viewer.querySelectorAll("[data-grid] canvas").length;
   key("n"); seen.next = place();
   key("n"); seen.wrapped = place();
   key("p"); key("p"); seen.previous = place();
@@ -234,10 +235,13 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
     places = encoding.sequence_ids()
     second = [place for place, sentence in enumerate(places) if sentence == 1]
     weight_KK = watched(model, tokenizer, FIRST, SECOND)[1, 1][np.ix_(second, second)]
-    best = second[int(weight_KK[0].argmax())]
     tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    focus = f"Head 1: “{tokens[second[0]]}” ({second[0]}) attends most to “{tokens[best]}” ({best}) "
-    assert seen.pop("focus").startswith(focus)
+    focus = re.match(r"Head 1: “([^”]+)” \((\d+)\) attends most to “([^”]+)” \((\d+)\) ", seen.pop("focus"))
+    assert focus is not None
+    query, key = int(focus[2]), int(focus[4])
+    assert (focus[1], query, focus[3]) == (tokens[second[0]], second[0], tokens[key])
+    # Weights within a step of each other are equal on the page.
+    assert weight_KK[0, second.index(key)] == pytest.approx(weight_KK[0].max(), abs=0.005)
     assert seen.pop("coloured").startswith(f"layer 1 · head 1: {grid.value_LHC[1, 1, 0]:.3f}".rstrip("0"))
     assert seen == {
         "link": f"{LAYERS - 1}.{HEADS - 2}",
@@ -246,6 +250,7 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
         "previous": f"{LAYERS - 1}.{HEADS - 2}",
         "address": f"#l{LAYERS - 1:02}h{HEADS - 2:02}",
         "click": "1.1",
+        "maps": LAYERS * HEADS,
         "heads": "0 1",
         "all": len(places),
         "words": len(places) - 3,

@@ -111,6 +111,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
         if not best:
             continue
         name = runs.name(condition)
+        conditions.append(condition)
         layers = sorted(best[0])
         verdicts = [[row[layer]["verdict"] for layer in layers] for row in best]
         enough[name] = _enough(verdicts)
@@ -161,7 +162,7 @@ def other_data(runs: PaperRuns) -> Chapter | None:
     rows = []
     agree = Answers()
     conditions = [condition for condition, _ in by_name.values()]
-    judged = without_unlearned(runs, conditions, Answers.fromkeys(by_name, True))
+    judged = without_unlearned(runs, conditions, Answers(dict.fromkeys(by_name, True)))
     for first, second in pairs:
         means = [np.nanmean(by_name[name][1].delta_RLH, axis=0).ravel() for name in (first, second)]
         correlation = rank_correlation(*means)

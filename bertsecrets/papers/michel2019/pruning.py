@@ -110,8 +110,8 @@ def efficiency(runs: PaperRuns) -> Chapter | None:
     claims = [
         Claim(
             "A model with half of its heads is faster, by up to 17.5 %.",
-            "The upper quartile of the smaller model's latencies is below the whole model's median in every seed: "
-            f"{held(told, list(faster))}. Speed depends on the machine; the paper measures a GTX 1080 Ti.",
+            "The upper quartile of the smaller model's latencies is below the whole model's median in every seed, by task "
+            f"and batch size: {held(told, list(faster))}. Speed depends on the machine; the paper measures a GTX 1080 Ti.",
             faster.mostly,
         )
     ]
@@ -225,7 +225,10 @@ def _how(contents: Sequence[Mapping[str, Any]]) -> str:
     source = (
         "from a head table" if from_table(score) else f"computed {when} on {content['choosing']:,} training examples"
     )
-    return f"Heads are removed in the order of {score}, {source}; the paper computes I_h, the mean absolute derivative of the loss with respect to a gate on the head, once."
+    return (
+        f"Heads are removed in the order of {score}, {source}; the paper computes I_h, the mean absolute derivative of the loss "
+        "with respect to a gate on the head, once."
+    )
 
 
 def _figure(

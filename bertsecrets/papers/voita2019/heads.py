@@ -41,7 +41,7 @@ def roles(runs: PaperRuns) -> Chapter | None:
     claims = [
         Claim(
             "Some heads are positional or syntactic.",
-            f"In every seed some head scores significantly above the threshold of the role: {exist}.",
+            f"In every seed some head scores significantly above the threshold of the role, by task and role: {exist}.",
             exist.everywhere,
         ),
         Claim(

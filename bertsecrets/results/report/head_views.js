@@ -115,7 +115,7 @@
         right.forEach((key, other) => {
           if (!lit("right", key)) return;
           const weight = map[query * example.tokens.length + key];
-          const strength = Math.abs(weight) / (change ? reach : 1);
+          const strength = Math.abs(weight) / reach;
           if (strength < FAINTEST) return;
           context.globalAlpha = Math.min(1, strength);
           context.lineWidth = 1 + 2 * strength;
@@ -144,7 +144,9 @@
       "aria-label",
       `Lines of layer ${state.layer}, head ${names}. Up and down read tokens, left and right change sides, Escape shows all.`
     );
-    readout.textContent = focus === null ? hint : describe(left, right);
+    const bold = ` The boldest line is a weight of ${reach.toFixed(3)}.`;
+    const signs = change ? ` Red: more attention than before, blue: less; the boldest by ${reach.toFixed(3)}.` : bold;
+    readout.textContent = (focus === null ? hint : describe(left, right)) + signs;
   }
 
   function describe(left, right) {
@@ -207,7 +209,8 @@
 
   // All heads side by side.
 
-  const chosen = () => columns[Number(viewer.querySelector("[data-pick=colour]").value)];
+  // None for "attention maps", whose value is empty.
+  const chosen = () => columns[parseInt(viewer.querySelector("[data-pick=colour]").value, 10)];
 
   async function updateGrid() {
     const { example, pick } = state;
@@ -292,6 +295,7 @@
   function legend(column, paint) {
     const bar = viewer.querySelector("[data-legend]");
     const list = viewer.querySelector("[data-classes]");
+    viewer.querySelector("[data-scales]").hidden = Boolean(column);
     bar.hidden = !column || Boolean(paint.classes) || !Number.isFinite(paint.start);
     list.hidden = !column || !paint.classes;
     if (!bar.hidden) {

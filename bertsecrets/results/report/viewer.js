@@ -168,12 +168,9 @@
 
   function geometry(canvas, context) {
     const width = canvas.clientWidth;
-    const size = example.tokens.length;
     const widest = Math.max(...example.tokens.map((token) => context.measureText(token).width));
     const margin = Math.min(Math.ceil(widest) + 6, 90);
-    // In long texts every k-th token has a label, and those under the cursor.
-    const every = Math.max(1, Math.ceil(LABEL_PITCH / ((width - margin) / size)));
-    return { margin, side: width - margin, every };
+    return { margin, side: width - margin };
   }
 
   function draw() {
@@ -201,7 +198,7 @@
     const context = canvas.getContext("2d");
     const font = "11px system-ui, sans-serif";
     context.font = font;
-    const { margin, side, every } = geometry(canvas, context);
+    const { margin, side } = geometry(canvas, context);
     const height = side + margin;
     canvas.width = Math.round((side + margin) * ratio);
     canvas.height = Math.round(height * ratio);
@@ -215,7 +212,7 @@
     context.strokeStyle = ink;
     context.strokeRect(margin + 0.5, 0.5, side - 1, side - 1);
     const [query, key] = cursor;
-    drawTokens(context, margin, side, pitch, ink, every);
+    drawTokens(context, margin, side, pitch, ink);
     for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
       context.strokeStyle = colour;
       context.lineWidth = line;
@@ -223,25 +220,37 @@
     }
   }
 
-  function drawTokens(context, margin, side, pitch, ink, every) {
+  function drawTokens(context, margin, side, pitch, ink) {
     context.fillStyle = ink;
     context.textBaseline = "middle";
     context.textAlign = "right";
-    // A label too close to the cursor's gives way to it.
-    const labelled = (i, at) => i === at || (i % every === 0 && Math.abs(i - at) * pitch >= LABEL_PITCH);
-    const bold = (i, at) => (every > 1 && i === at ? "bold 11px" : "11px") + " system-ui, sans-serif";
-    example.tokens.forEach((token, i) => {
-      if (labelled(i, cursor[0])) {
-        context.font = bold(i, cursor[0]);
-        context.fillText(token, margin - 4, (i + 0.5) * pitch, margin - 4);
+    const crowded = pitch < LABEL_PITCH;
+    // The first and the last label stay inside the map's edges.
+    const edge = crowded ? LABEL_PITCH / 2 : 0;
+    const middle = (i) => Math.max(edge, Math.min(side - edge, (i + 0.5) * pitch));
+    // In long texts the token under the cursor has a label, and of the others as many as there is room for.
+    const labelled = (at) => {
+      let last = -Infinity;
+      return example.tokens.flatMap((_, i) => {
+        const room = Math.min(middle(i) - last, Math.abs(middle(i) - middle(at)));
+        if (crowded && i !== at && room < LABEL_PITCH) return [];
+        last = middle(i);
+        return [i];
+      });
+    };
+    const write = (at, place) => {
+      for (const i of labelled(at)) {
+        context.save();
+        context.font = `${crowded && i === at ? "bold " : ""}11px system-ui, sans-serif`;
+        place(middle(i));
+        context.fillText(example.tokens[i], 0, 0, margin - 4);
+        context.restore();
       }
-      if (!labelled(i, cursor[1])) return;
-      context.font = bold(i, cursor[1]);
-      context.save();
-      context.translate(margin + (i + 0.5) * pitch, side + 4);
+    };
+    write(cursor[0], (at) => context.translate(margin - 4, at));
+    write(cursor[1], (at) => {
+      context.translate(margin + at, side + 4);
       context.rotate(-Math.PI / 2);
-      context.fillText(token, 0, 0, margin - 4);
-      context.restore();
     });
   }
 
