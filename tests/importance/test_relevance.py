@@ -134,4 +134,4 @@ def test_the_page_names_the_highest_head(tmp_path: Path) -> None:
     section = Relevance.describe(view)
     assert section is not None
     top = divmod(int(value_LH.argmax()), HEADS)
-    assert f"layer {top[0]} · head {top[1]}" in section.findings[0]
+    assert section.findings[0].startswith(f"Layer {top[0]} · head {top[1]} has the highest share")

@@ -115,7 +115,6 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
         layers = sorted(best[0])
         verdicts = [[row[layer]["verdict"] for layer in layers] for row in best]
         enough[name] = _enough(verdicts)
-        conditions.append(condition)
         theirs = published.ONE_HEAD if _is_theirs(condition) else None
         for place, layer in enumerate(layers):
             own = [row[layer] for row in best]
