@@ -55,7 +55,7 @@ def curves(runs: PaperRuns) -> Chapter | None:
             many.everywhere,
         ),
         Claim(
-            "The order matters: the paper's score prunes further than other orders; later work found random orders often as "
+            "The order matters: an order by importance (in the paper I_h) prunes further than others; later work found random orders often as "
             "good (Budhraja et al. 2020), which the paper does not test.",
             f"With half of the heads, the interval over seeds of the change in the order of {' or '.join(scores)}, less the mean of "
             f"the random orders, lies above 0 (true) or below it (false): {beats}.",

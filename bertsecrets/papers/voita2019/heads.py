@@ -46,7 +46,7 @@ def roles(runs: PaperRuns) -> Chapter | None:
         ),
         Claim(
             "One head of the first layer attends to rare words.",
-            "Frequencies of words in training are not known for these models.",
+            "Not judged on this page; measure=voita_roles finds such heads by the paper's numbers.",
             None,
         ),
     ]
