@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.partial_passes import mean_over_real, wide
-from bertsecrets.attention.head_outputs import output_gradients
+from bertsecrets.attention.head_outputs import output_gradients, replacement_slopes
 
 
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
@@ -47,16 +47,13 @@ def first_order_changes(
                 value_BSHd: Tensor,
                 slope_LBH: Tensor = slope_LBH,
             ) -> None:
-                own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
-                total_BHd = gradient_BSHd.sum(1)
-                if mode == "zero":
-                    new_BHd = torch.zeros_like(total_BHd)
-                elif mode == "uniform":
+                new_BHd = None
+                if mode == "uniform":
                     new_BHd = mean_over_real(value_BSHd, real_BS)
-                else:
+                elif mode != "zero":
                     assert engine.constants_LHd is not None
-                    new_BHd = engine.constants_LHd[layer].to(total_BHd)[None]
-                slope_LBH[layer] = ((total_BHd * new_BHd).sum(-1) - own_BH).to(slope_LBH.dtype)
+                    new_BHd = engine.constants_LHd[layer].to(output_BSHd)[None]
+                slope_LBH[layer] = replacement_slopes(output_BSHd, gradient_BSHd, new_BHd).to(slope_LBH.dtype)
 
             def difference(logits_BC: Tensor, column: int = column) -> Tensor:
                 return (logits_BC[:, column] - logits_BC[:, 0]).sum()

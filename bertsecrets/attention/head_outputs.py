@@ -104,3 +104,15 @@ def _observing(
             stack.callback(site.value.register_forward_hook(keep).remove)
             stack.callback(site.projection.register_forward_pre_hook(attach).remove)
         yield
+
+
+def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BHd: Tensor | None) -> Tensor:
+    """First-order change of a loss or logit if heads' outputs were replaced, ``[B, H]``: sum over tokens of g . (r - o).
+
+    Args:
+        output_BSHd: The heads' outputs o.
+        gradient_BSHd: The gradient g with respect to them.
+        new_BHd: What takes their place at every token, r; None for zero.
+    """
+    own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
+    return -own_BH if new_BHd is None else (gradient_BSHd.sum(1) * new_BHd).sum(-1) - own_BH

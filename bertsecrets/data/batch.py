@@ -59,6 +59,12 @@ class Batch:
         """Real tokens of each example, special tokens included."""
         return self.attention_mask_BS.sum(-1)
 
+    @property
+    def separators_BS(self) -> Tensor:
+        """Which real tokens are special ones after the first, such as [SEP], bool."""
+        special_BS = self.special_BS & self.attention_mask_BS.bool()
+        return special_BS & (special_BS.cumsum(-1) > 1)
+
     def inputs(self) -> dict[str, Tensor]:
         """The keyword arguments of a transformers model."""
         inputs = {"input_ids": self.input_ids_BS, "attention_mask": self.attention_mask_BS}

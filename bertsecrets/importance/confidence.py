@@ -67,11 +67,10 @@ class Confidence(RatioMeasure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
         special_BS = batch.special_BS & real_BS
-        end_BS = special_BS & (special_BS.cumsum(-1) > 1)
         rows_BS = self._rows_BS(batch)
         weight_BQ = rows_BS.to(attention_BHQK.dtype)
         means = []
-        for keys_BS in (real_BS & ~end_BS, real_BS & ~special_BS, real_BS):
+        for keys_BS in (real_BS & ~batch.separators_BS, real_BS & ~special_BS, real_BS):
             largest_BHQ = attention_BHQK.masked_fill(~keys_BS[:, None, None], 0).amax(-1)
             mean_BH = (largest_BHQ * weight_BQ[:, None]).sum(-1) / weight_BQ.sum(-1, keepdim=True)
             means.append(mean_BH.masked_fill(~keys_BS.any(-1, keepdim=True), torch.nan))

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from bertsecrets.attention.head_outputs import replacement_slopes
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
@@ -62,13 +63,8 @@ class FirstOrder(OutputMeasure):
     ) -> Tensor:
         weight_BS11 = batch.attention_mask_BS.to(value_BSHd.dtype)[..., None, None]
         uniform_BHd = (value_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
-        total_BHd = gradient_BSHd.sum(1)
-        own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
-        effects = [-own_BH, (total_BHd * uniform_BHd).sum(-1) - own_BH]
-        if mean_Hd is None:
-            effects.append(torch.full_like(own_BH, torch.nan))
-        else:
-            effects.append((total_BHd * mean_Hd).sum(-1) - own_BH)
+        mean_BHd = torch.full_like(uniform_BHd, torch.nan) if mean_Hd is None else mean_Hd[None]
+        effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BHd) for new_BHd in (None, uniform_BHd, mean_BHd)]
         return torch.stack(effects, -1)
 
     @classmethod

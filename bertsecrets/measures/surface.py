@@ -168,10 +168,9 @@ def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
     """
     real_BS = batch.attention_mask_BS.bool()
     special_BS = batch.special_BS & real_BS
-    first_BS = special_BS & (special_BS.cumsum(-1) == 1)
     mark_BS = real_BS & ~special_BS & torch.isin(batch.input_ids_BS, mark_ids.to(batch.input_ids_BS.device))
     other_BS = real_BS & ~special_BS & ~mark_BS
-    return torch.stack((first_BS, special_BS & ~first_BS, mark_BS, other_BS), 1)
+    return torch.stack((special_BS & ~batch.separators_BS, batch.separators_BS, mark_BS, other_BS), 1)
 
 
 def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[int]:

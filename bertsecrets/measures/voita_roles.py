@@ -136,9 +136,7 @@ class VoitaRoles(RatioMeasure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         things_BC, gold, rarest_B2S, target_B2S = self._of(batch)
         real_BS = batch.attention_mask_BS.bool()
-        special_BS = batch.special_BS & real_BS
-        end_BS = special_BS & (special_BS.cumsum(-1) > 1)
-        pointed_BHQ = attention_BHQK.masked_fill((~real_BS | end_BS)[:, None, None], -1.0).argmax(-1)
+        pointed_BHQ = attention_BHQK.masked_fill((~real_BS | batch.separators_BS)[:, None, None], -1.0).argmax(-1)
         place_S = torch.arange(real_BS.shape[1], device=pointed_BHQ.device)
         hits = [
             ((pointed_BHQ == place_S + offset) & target_BS[:, None]).sum(-1)
@@ -149,7 +147,7 @@ class VoitaRoles(RatioMeasure):
             hits += [empty_BH] * (2 * len(self.relations))
         else:
             hits += self._syntactic(attention_BHQK, batch, gold)
-        word_BS = real_BS & ~special_BS
+        word_BS = real_BS & ~batch.special_BS
         for rarest_BS in rarest_B2S.unbind(1):
             at_BHQ = rarest_BS[:, None].expand_as(pointed_BHQ).gather(-1, pointed_BHQ)
             hits.append((at_BHQ & word_BS[:, None]).sum(-1))
@@ -187,7 +185,7 @@ class VoitaRoles(RatioMeasure):
         real_BS = batch.attention_mask_BS.bool()
         special_BS = batch.special_BS & real_BS
         word_BS = real_BS & ~special_BS
-        allowed_BS = real_BS & ~(special_BS & (special_BS.cumsum(-1) > 1))
+        allowed_BS = real_BS & ~batch.separators_BS
         before_BS, after_BS = torch.zeros_like(word_BS), torch.zeros_like(word_BS)
         before_BS[:, 1:], after_BS[:, :-1] = allowed_BS[:, :-1], allowed_BS[:, 1:]
         target_B2S = torch.stack((word_BS & before_BS, word_BS & after_BS), 1)
