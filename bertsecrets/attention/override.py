@@ -21,7 +21,7 @@ from bertsecrets.models.families.base import AttentionSite
 Mode = Literal["uniform", "zero", "mean", "optimal", "resample", "identity", "redirect", "cut"]
 MODES: tuple[str, ...] = get_args(Mode)
 MODES_OF_CONSTANTS = ("mean", "optimal")
-"""The modes that put one vector in the place of a head's output at every token."""
+"""Modes that replace a head's output with one vector, the same at every token."""
 
 _MODES_OF_MAPS = ("redirect", "cut")
 _MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_MAPS)

@@ -6,7 +6,7 @@ from torch import nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, check_scorable, replacements_of
 from bertsecrets.callbacks.trainer_state import shows_progress
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
@@ -28,7 +28,7 @@ class EffectsOfHeads(HeadAnalysis):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self.check_labels(trainer.datamodule)  # type: ignore[attr-defined]
+        check_scorable(trainer.datamodule, self.settings)  # type: ignore[attr-defined]
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
         encoder = describe(model)
@@ -36,7 +36,7 @@ class EffectsOfHeads(HeadAnalysis):
         plan = Plan(self.settings.mode, layers, heads, tuple(every_head(layers, heads)))
         device = next(encoder.model.parameters()).device
         measure = DirectEffects(layers, heads).to(torch.device("cpu") if device.type == "mps" else device)
-        replacements, loader = self.replacements(trainer, model, plan), self.loader(trainer)
+        replacements, loader = replacements_of(trainer, model, plan, self.settings), self.loader(trainer)
         with progress_over(len(loader), "direct and total effects", visible=shows_progress(trainer)) as advance:
             take_effects(
                 model,

@@ -30,15 +30,14 @@ from bertsecrets.ablation.plan import (
     random_groups,
     read_groups,
 )
-from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
+from bertsecrets.callbacks.head_analysis import check_scorable, replacements_of
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
-from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
@@ -115,13 +114,7 @@ class DisableHeads(pl.Callback):
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, TaskData):
             data.check_evaluation(self.settings.evaluation)
-            if not data.task.is_labelled:
-                raise UserError(
-                    f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "
-                    "choose a labelled task."
-                )
-            if self.settings.mode == "optimal":
-                data.labels(TRAIN)
+            check_scorable(data, self.settings)
         encoder = describe(pl_module.model)
         if "similar_groups" in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
@@ -169,7 +162,15 @@ class DisableHeads(pl.Callback):
             kept = identity if decision.kind == "exact" else f"{identity} screened {self._screening()}"
             self._parts = Parts(self.run.folder / "ablation" / "parts", kept)
         settings: dict[str, Any] = {
-            "replacements": self._replacements(trainer, data, model, plan, identity),
+            "replacements": replacements_of(
+                trainer,
+                model,
+                plan,
+                self.settings,
+                # A sweep during training has another model each time.
+                saved=self.run.folder / "ablation" / "optimal.safetensors" if identity else None,
+                fingerprint=identity,
+            ),
             "max_tokens": self.settings.max_tokens,
             "context": context,
             "parts": self._parts,
@@ -297,23 +298,6 @@ class DisableHeads(pl.Callback):
                 "No two heads have similar maps, so there is no group to disable; give groups with ablation.heads."
             )
         return with_controls(similar, encoder.num_heads, self.settings.group_count, self.settings.seed)
-
-    def _replacements(
-        self, trainer: pl.Trainer, data: TaskData, model: nn.Module, plan: Plan, identity: str
-    ) -> Replacements:
-        return prepare(
-            model,
-            plan,
-            self.settings,
-            data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)),
-            lambda: training_reference(data, self.settings.reference_examples),
-            batch_size=data.config.eval_batch_size,
-            context=trainer.precision_plugin.forward_context,
-            progress=shows_progress(trainer),
-            # A sweep during training has another model each time.
-            saved=self.run.folder / "ablation" / "optimal.safetensors" if identity else None,
-            fingerprint=identity,
-        )
 
     def _replacing(self) -> list[int]:
         """The settings that the replacements of the mode depend on."""

@@ -34,7 +34,7 @@ _LEVEL = 0.95
 class FitGates(pl.Callback):
     """Fit gates to the frozen model when it is validated: pushed shut, pushed open, and along a path of penalties.
 
-    An interrupted analysis goes on from its finished fits.
+    An interrupted analysis resumes from its finished fits.
 
     Args:
         run: The run to write results to.

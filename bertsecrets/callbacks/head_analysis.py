@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -64,16 +65,6 @@ class HeadAnalysis(pl.Callback):
         assert isinstance(data, TaskData)
         data.check_evaluation(self.settings.evaluation)
 
-    def check_labels(self, data: TaskData) -> None:
-        """Raise UserError if the effect of disabling heads cannot be scored, or replacements not be fitted, for lack of labels."""
-        if not data.task.is_labelled:
-            raise UserError(
-                f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "
-                "choose a labelled task."
-            )
-        if self.settings.mode == "optimal":
-            data.labels(TRAIN)
-
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
             return
@@ -107,16 +98,38 @@ class HeadAnalysis(pl.Callback):
         whole = len(data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)))
         return whole if self.max_examples is None else min(whole, self.max_examples)
 
-    def replacements(self, trainer: pl.Trainer, model: nn.Module, plan: Plan) -> Replacements:
-        """What the mode of disabling takes its replacements from."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        return prepare(
-            model,
-            plan,
-            self.settings,
-            data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)),
-            lambda: training_reference(data, self.settings.reference_examples),
-            batch_size=data.config.eval_batch_size,
-            context=trainer.precision_plugin.forward_context,
-            progress=shows_progress(trainer),
+
+def check_scorable(data: TaskData, settings: AblationSettings) -> None:
+    """Raise UserError if the effect of disabling heads cannot be scored, or replacements not be fitted, for lack of labels."""
+    if not data.task.is_labelled:
+        raise UserError(
+            f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "
+            "choose a labelled task."
         )
+    if settings.mode == "optimal":
+        data.labels(TRAIN)
+
+
+def replacements_of(
+    trainer: pl.Trainer,
+    model: nn.Module,
+    plan: Plan,
+    settings: AblationSettings,
+    *,
+    saved: Path | None = None,
+    fingerprint: str = "",
+) -> Replacements:
+    """What the mode of disabling takes its replacements from, on the trainer's data; see :func:`prepare`."""
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    return prepare(
+        model,
+        plan,
+        settings,
+        data.evaluation_dataset(data.check_evaluation(settings.evaluation)),
+        lambda: training_reference(data, settings.reference_examples),
+        batch_size=data.config.eval_batch_size,
+        context=trainer.precision_plugin.forward_context,
+        progress=shows_progress(trainer),
+        saved=saved,
+        fingerprint=fingerprint,
+    )

@@ -42,7 +42,7 @@ class PruneHeads(pl.Callback):
     """Remove heads when a finished model is validated, and write the smallest model with a guarantee to ``pruned/``.
 
     The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order. An
-    interrupted search goes on from its finished batches and recovered models. Any number of processes gives the results
+    interrupted search resumes from its finished batches and recovered models. Any number of processes gives the results
     of one.
 
     Args:

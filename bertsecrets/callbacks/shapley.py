@@ -11,7 +11,7 @@ from bertsecrets.ablation.outcomes import fingerprint
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import FinishedOrders, Shapley, contributions, orders, plan_of, value_grid, worths
 from bertsecrets.ablation.sweep import sweep
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, check_scorable, replacements_of
 from bertsecrets.callbacks.trainer_state import shows_progress, stage_of
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
@@ -53,7 +53,7 @@ class ShapleyHeads(HeadAnalysis):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self.check_labels(trainer.datamodule)  # type: ignore[attr-defined]
+        check_scorable(trainer.datamodule, self.settings)  # type: ignore[attr-defined]
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
         data = trainer.datamodule  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ class ShapleyHeads(HeadAnalysis):
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
         loader = self.loader(trainer)
-        replacements = self.replacements(trainer, model, plans[0])
+        replacements = replacements_of(trainer, model, plans[0], self.settings)
         finished: FinishedOrders | None = None
         if stage_of(trainer) == CHECKPOINT:
             what = [trainer.precision, task.name, self.max_examples, *self.settings.model_dump().items()]
