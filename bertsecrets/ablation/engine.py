@@ -13,13 +13,13 @@ from bertsecrets.ablation.partial_passes import (
     first_of,
     first_token_output,
     is_out_of_memory,
-    mean_over_real,
     mean_values,
     repeat_rows,
     wide,
 )
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
+from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.override import MODES_OF_CONSTANTS, HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe

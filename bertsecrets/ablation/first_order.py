@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.partial_passes import mean_over_real, wide
-from bertsecrets.attention.head_outputs import output_gradients, replacement_slopes
+from bertsecrets.ablation.partial_passes import wide
+from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
 
 
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.models.encoder import Encoder
 
@@ -28,12 +29,6 @@ class CleanLayer:
     output_BSD: Tensor
     value_BHd: Tensor
     arguments: dict[str, Any]
-
-
-def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:
-    """Mean of each head's values over the real tokens, ``[B, H, d]``: the output of uniform attention."""
-    weight_BS11 = real_BS.to(values_BSHd.dtype)[:, :, None, None]
-    return (values_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
 
 
 def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:

@@ -116,3 +116,9 @@ def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BHd: Tens
     """
     own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
     return -own_BH if new_BHd is None else (gradient_BSHd.sum(1) * new_BHd).sum(-1) - own_BH
+
+
+def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:
+    """Mean of each head's values over the real tokens, ``[B, H, d]``: the output of uniform attention."""
+    weight_BS11 = real_BS.to(values_BSHd.dtype)[:, :, None, None]
+    return (values_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)

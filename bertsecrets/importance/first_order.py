@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from bertsecrets.attention.head_outputs import replacement_slopes
+from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
@@ -61,8 +61,7 @@ class FirstOrder(OutputMeasure):
     def per_example_output(
         self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
     ) -> Tensor:
-        weight_BS11 = batch.attention_mask_BS.to(value_BSHd.dtype)[..., None, None]
-        uniform_BHd = (value_BSHd * weight_BS11).sum(1) / weight_BS11.sum(1)
+        uniform_BHd = mean_over_real(value_BSHd, batch.attention_mask_BS)
         mean_BHd = torch.full_like(uniform_BHd, torch.nan) if mean_Hd is None else mean_Hd[None]
         effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BHd) for new_BHd in (None, uniform_BHd, mean_BHd)]
         return torch.stack(effects, -1)
