@@ -249,6 +249,11 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(TRAIN)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, 0))
 
+    def training_split(self, max_examples: int) -> EncodedSplit:
+        """The tokenised examples of :meth:`training_sample`."""
+        dataset = self.encoded(TRAIN)
+        return dataset.part(sample_positions(len(dataset), max_examples, 0))
+
     def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()
