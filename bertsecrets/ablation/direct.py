@@ -1,7 +1,7 @@
 """Direct and total effect of disabling a head: how much of the harm later layers undo, or add (self-repair)."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -210,7 +210,7 @@ class DirectEffects(Measure):
 
 def take_effects(
     model: nn.Module,
-    batches: Iterator[Batch] | Sequence[Batch],
+    batches: Iterable[Batch],
     mode: str,
     measure: DirectEffects,
     *,

@@ -28,6 +28,8 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
 
 LOSS = "loss"
+PERMUTATIONS = 20
+"""Random orders, unless another number is asked for."""
 _LISTED = 12
 
 
