@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from bertsecrets.measures.voita_roles import PREVIOUS, RARE, ROLES, VoitaRoles, role_tests, roles_of
+from bertsecrets.measures.voita_roles import (
+    POSITIONAL,
+    PREVIOUS,
+    RARE,
+    ROLES,
+    SYNTACTIC,
+    VoitaRoles,
+    role_tests,
+    roles_of,
+)
 from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned, without_unlearned
 from bertsecrets.papers.voita2019 import published
 from bertsecrets.pruning.experiment import curves_of, in_points
@@ -25,7 +34,7 @@ _MARGIN = 0.01
 def roles(runs: PaperRuns) -> Chapter | None:
     """Section 5: positional, syntactic and rare-word heads; None if no run measured these roles."""
     rows = []
-    exist, rare = Answers(), Answers()
+    exist = {role: Answers() for role in ROLES}
     for name, (_, views) in _with(runs, _MEASURE).items():
         tests = [role_tests(view) for view in views]
         cells = []
@@ -34,10 +43,9 @@ def roles(runs: PaperRuns) -> Chapter | None:
             if len(told) < len(tests):
                 cells.append(MISSING)
                 continue
-            if role == RARE:
-                rare[name] = _exists([(above_LH[:1], below_LH[:1]) for above_LH, below_LH in told])
-            else:
-                exist[f"{name}, {role}"] = _exists(told)
+            # The paper's rare-word heads are in the first layer.
+            layers = slice(0, 1 if role == RARE else None)
+            exist[role][name] = _exists([(above_LH[layers], below_LH[layers]) for above_LH, below_LH in told])
             reached = [int(roles_of(view)[role].sum()) for view in views]
             cells.append(
                 ", ".join(
@@ -47,17 +55,20 @@ def roles(runs: PaperRuns) -> Chapter | None:
         rows.append([name, str(views[0].value(PREVIOUS).size), *cells])
     if not rows:
         return None
-    judged = (
-        "In every seed some head is significantly above the threshold of the role (true), or all heads are significantly below it "
-        "(false), by task"
-    )
+    statements = {
+        POSITIONAL: "Some heads are positional.",
+        SYNTACTIC: "Some heads are syntactic.",
+        RARE: "One head of the first layer attends to rare words.",
+    }
     claims = [
-        Claim("Some heads are positional or syntactic.", f"{judged} and role: {exist}.", exist.everywhere),
         Claim(
-            "One head of the first layer attends to rare words.",
-            f"{judged}, heads of layer 0: {rare}.",
-            rare.everywhere,
-        ),
+            statements[role],
+            f"In every seed some head{' of layer 0' * (role == RARE)} is significantly above the threshold (true), or all are "
+            f"significantly below it (false): {answers}.",
+            answers.everywhere,
+        )
+        for role, answers in exist.items()
+        if answers
     ]
     section = Section(
         "Section 5: roles of heads",
