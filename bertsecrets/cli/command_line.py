@@ -200,6 +200,8 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
     with claimed(folder, plain(own), resume=resume, overwrite=config.overwrite) as unfinished:
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
+            if own.get("save") is not None:
+                again += f", or write its model with analyze.py export={own.save} checkpoint={folder}"
             print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
             return
         # The default folder has the time in its name, which is not to pass meanwhile.

@@ -156,10 +156,13 @@ def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(folder, str):
         return []
     page = Path(folder) / run.report_path.name
-    if not page.is_file():
-        return []
-    address = quote(Path(os.path.relpath(page, run.folder.resolve())).as_posix())
-    return [(f"Drift and gradients during training: the report of {run.name}", address)]
+    address = address_of(page, run.folder)
+    return [(f"Drift and gradients during training: the report of {run.name}", address)] if address else []
+
+
+def address_of(page: Path, folder: Path) -> str:
+    """Address of a page relative to a folder, for a link; empty if there is no such page."""
+    return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix()) if page.is_file() else ""
 
 
 def _nothing_learned(scores: RunScores) -> str:

@@ -179,6 +179,23 @@ def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
     assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
 
 
+def test_a_table_can_be_folded_and_link_its_rows(tmp_path: Path) -> None:
+    rows = [["one", "1"], ["two", "2"]]
+    tables = [
+        Table(["run", "n"], rows, "Runs", links=["a%20b/r.html", ""]),
+        Table(["x", "y"], rows, "More", folded=True),
+    ]
+    write_report(tmp_path / "r.html", Report("t", sections=[Section("s", tables=tables)]))
+    page = Page(tmp_path / "r.html")
+    assert page.balanced
+    assert [link["href"] for link in page.all("a")] == ["#section-1", "a%20b/r.html"]
+    assert len(page.all("table")) == 2
+    (summary,) = re.findall(r"<details>\s*<summary>(.*?)</summary>", (tmp_path / "r.html").read_text("utf-8"))
+    assert summary == "More"
+    with pytest.raises(ValueError, match="1 links for 2 rows"):
+        Table(["run", "n"], rows, "Runs", links=["a"])
+
+
 def test_without_javascript_the_reader_is_told(page: Page) -> None:
     assert page.all("noscript")
     assert "needs JavaScript" in page.text

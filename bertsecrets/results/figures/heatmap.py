@@ -18,6 +18,7 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
     scale,
+    sentence,
 )
 from bertsecrets.results.formatting import number
 
@@ -41,7 +42,7 @@ def heatmap(
     """A heatmap of ``[layers, heads]`` values, layer 0 in the top row, with values printed where they fit.
 
     Args:
-        value_LH: The numbers; a cell of NaN is hatched.
+        value_LH: The numbers; a cell of NaN is hatched, and nothing but NaN gives a sentence.
         title: What the figure shows.
         unit: Label of the colour bar, with its unit.
         count: Number of examples, one for all or ``[layers, heads]``.
@@ -52,6 +53,8 @@ def heatmap(
         rows: Names of the rows if they are not layers.
     """
     values_LH = np.asarray(value_LH, np.float64)
+    if not np.isfinite(values_LH).any():
+        return sentence(title, f"No head has a value; {sample_size(count)}")
     num_layers, num_heads = values_LH.shape
     cell_width = min(0.75, (PAGE_WIDTH - _MARGIN) / num_heads)
     cell_height = min(0.5, max(0.26, 4.8 / num_layers))
