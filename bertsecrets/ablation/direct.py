@@ -315,4 +315,5 @@ def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:
         last = layer == len(direct_LH) - 1
         rows.append([head_label(layer, head), *cells, MISSING if last else p_value(float(p_LH[layer, head]))])
     header = ["head", "direct", "total", "direct − total", "p of no difference"]
-    return Table(header, rows, "Heads by the size of their direct effect on the loss (t test over examples, corrected)")
+    caption = "Heads by the size of their direct effect on the loss (t test over examples, corrected)"
+    return Table(header, rows, caption, folded=True)

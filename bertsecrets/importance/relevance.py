@@ -122,7 +122,14 @@ class Relevance(Measure):
                 )
                 + " Shares compare the heads of one layer, not layers."
             ],
-            [Table(["layer", "most relevant head", "relevance", "with its sign"], rows, "The top head of each layer")],
+            [
+                Table(
+                    ["layer", "most relevant head", "relevance", "with its sign"],
+                    rows,
+                    "The top head of each layer",
+                    folded=True,
+                )
+            ],
             figures,
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, constants, get_session, get_token
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from bertsecrets.errors import UserError
 
