@@ -87,7 +87,9 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     commands = "\n".join(command for section in sections for command in section.commands)
     for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
         assert f"python analyze.py checkpoint={folder} {settings}" in commands
-    assert "python train.py task=mrpc model=minilm seed=1 control=second_sentence" in commands
+    assert (
+        "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1 control=second_sentence" in commands
+    )
     assert "annotation.pipeline=" in commands
     assert not re.search(r"\bQ\d", text)
 
@@ -136,7 +138,7 @@ def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, s
     assert told(answer).short == short
     # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
     assert "by +0.120 (95 % interval +0.116 to +0.124)" in told(answer).sentence
-    assert "control=inverted_rates,permuted_labels" in answer.missing[0].command
+    assert "-m control=inverted_rates,permuted_labels" in answer.missing[0].command
 
 
 def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
@@ -451,7 +453,7 @@ def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
     with_gradients(folder, 1 + RISING)
     first = QUESTIONS[0].section(runs_in(tmp_path))
     assert first.summary == UNTOLD
-    assert first.paragraphs[0] == "Not judged, as the model is not shown to beat a constant answer: mrpc."
+    assert first.paragraphs[1] == "Not judged, as the model is not shown to beat a constant answer: mrpc."
 
 
 def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Question:
             sentences.append(f"{'Cannot be told' if not answer.told else 'Also missing'}{which}: {why}")
         return Section(
             self.title,
-            paragraphs=[*sentences, self.doubt],
+            paragraphs=[self.doubt, *sentences],
             tables=[table for part in answer.told for table in part.tables],
             figures=[block for part in answer.told for block in part.figures],
             commands=list(dict.fromkeys(lack.command for lack in answer.missing)),

@@ -13,6 +13,10 @@ from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import CONF
+
+_DATA = ("root", "path", "limit_train", "limit_eval")
+_TRAINING = ("learning_rate", "batch_size", "max_epochs")
 
 Ready = Callable[[MeasureView], bool]
 
@@ -80,6 +84,21 @@ class Tuned:
         if self.config["task"].get("demo") or section.get("pipeline"):
             return ""
         return " annotation=spacy annotation.pipeline=en_core_web_md"
+
+    def retrain(self, settings: str) -> str:
+        """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
+        config = self.models[0].runs[0].config
+        model, data = config["model"], config.get("data") or {}
+        chosen = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
+        words = [f"task={self.task}", f"model={chosen}"]
+        words += [f"model.path={model['path']}", f"model.name={model['name']}"] if chosen == "folder" else []
+        words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
+        words += [f"data.{key}={data[key]}" for key in _DATA if data.get(key) is not None]
+        if self.models[0].training is not None:
+            training = config["task"].get("training") or {}
+            words += [f"task.training.{key}={training[key]}" for key in _TRAINING if training.get(key) is not None]
+        words.append(f"seed={self.models[0].runs[0].seed}")
+        return f"python train.py {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
 
     @property
     def learned(self) -> bool | None:

@@ -144,8 +144,8 @@ class QuestionsPage:
             ],
             notes=[
                 f"{len(sections) - untold} of {len(sections)} questions are answered, at least in part; {untold} cannot be told from "
-                "these runs. Where an analysis is missing, the question names the command that takes it: give its folder to compare "
-                "as well.",
+                "these runs. Where an analysis is missing, the question names the command that takes it; analysis=questions takes all that "
+                "a finished model can give. Compare the new folder together with these.",
                 *left_out(unfinished),
             ],
             sections=[*sections, _READING],

@@ -74,11 +74,7 @@ def what_heads_do(runs: QuestionRuns) -> Answer:
             tables.append(_relation_table(name, scores))
             figures.append(_relation_figure(name, scores))
         else:
-            missing.append(
-                _lack(
-                    one, "which heads find syntactic relations.", f"measure=[dependency] analysis=full{one.annotated}"
-                )
-            )
+            missing.append(_lack(one, "which heads find syntactic relations.", f"measure=[dependency]{one.annotated}"))
         if parts:
             short = f"{' and '.join(shorts)} answered" if len(shorts) < 3 else "heads for all three are named"
             told.append(Told(one.name, short, " ".join(parts), tables, figures))

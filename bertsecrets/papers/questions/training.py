@@ -31,9 +31,6 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 
-_RETRAIN = "python train.py task={task} model={model} seed={seed} {settings}"
-_MOST_POINTS = 12
-
 
 def gradients(runs: QuestionRuns) -> Answer:
     """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
@@ -43,7 +40,7 @@ def gradients(runs: QuestionRuns) -> Answer:
         drift = one.views("drift", "cosine")
         pairs = [pair for model in one.models if (pair := _norms_and_drift(model)) is not None]
         if not drift or not pairs:
-            missing.append(Missing(one.name, _NO_GRADIENTS, _retrain(one, "callbacks=default")))
+            missing.append(Missing(one.name, _NO_GRADIENTS, one.retrain("callbacks=default")))
             continue
         norm_LH, drift_LH = (np.mean(values, axis=0) for values in zip(*pairs, strict=True))
         over_heads = rank_correlation(norm_LH, drift_LH)
@@ -85,13 +82,6 @@ _NO_CONTROL = (
 )
 
 
-def _retrain(one: Tuned, settings: str) -> str:
-    config = one.config
-    return _RETRAIN.format(
-        task=one.task, model=config["model"]["name"], seed=one.models[0].runs[0].seed, settings=settings
-    )
-
-
 def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
     present = [controls(control.config) for control in runs.controls_of(one)]
     inverted = any(float(values[LAYER_DECAY]) > 1 for values in present)
@@ -100,7 +90,7 @@ def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
     if not wanted:
         return []
     sweep = "-m " if len(wanted) > 1 else ""
-    command = _retrain(one, f"control={','.join(wanted)}").replace("train.py ", f"train.py {sweep}")
+    command = one.retrain(f"{sweep}control={','.join(wanted)}")
     return [Missing(one.name, _NO_CONTROL, command)]
 
 
@@ -199,7 +189,7 @@ def reasons(runs: QuestionRuns) -> Answer:
         scored = _accuracies(one)
         if scored is None:
             why = "the task's scores have no accuracy, with which one sentence and both could be compared example by example."
-            missing.append(Missing(one.name, why, _retrain(one, "")))
+            missing.append(Missing(one.name, why, one.retrain("")))
             continue
         constant = _constant(one)
         alone = [control for control in runs.controls_of(one) if controls(control.config)[ONLY] != "None"]
@@ -239,7 +229,7 @@ def reasons(runs: QuestionRuns) -> Answer:
             )
         if one.pairs and not gains:
             why = "a model that reads one sentence of each pair, evaluated on the same examples."
-            missing.append(Missing(one.name, why, _retrain(one, "control=second_sentence")))
+            missing.append(Missing(one.name, why, one.retrain("control=second_sentence")))
         figure = interval_rows(
             [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],
             title="Accuracy with both sentences, with one, and without any",
