@@ -24,6 +24,7 @@ from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
+from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
@@ -48,6 +49,8 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     settings = read_analyze(plain(config))
     check_trainer(settings)
     with exclusive_run(config, folder):
+        if is_embedder(settings):
+            return analyze_similarity(config, settings, folder)
         return _analyze(config, settings, folder)
 
 

@@ -57,12 +57,24 @@ def finish(
     if not run.writes:
         return
     scores = collect_scores(module, data, seconds, selected=selected)
-    run.write_json(run.scores_path, scores.as_dict())
     if data.task.is_labelled:
         _write_predictions(run, module)
+    present(run, scores, trainer.loggers, heads=heads, trusted=trusted)
+
+
+def present(run: Run, scores: RunScores, loggers: Sequence[Logger], *, heads: int, trusted: Sequence[str]) -> None:
+    """Write a run's scores, report and figures, log them to W&B, and print the summary.
+
+    Args:
+        run: The run, with all tables in its folder.
+        scores: Its scores.
+        loggers: Its loggers.
+        heads, trusted: See :func:`finish`.
+    """
+    run.write_json(run.scores_path, scores.as_dict())
     summary = report_run(run, heads, trusted)
     summary.write(run)
-    for logger in trainer.loggers:
+    for logger in loggers:
         if isinstance(logger, WandbLogger):
             _track(logger, run, summary)
     print_summary(

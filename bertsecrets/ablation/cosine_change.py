@@ -1,0 +1,53 @@
+"""How far disabling a head moves the cosine similarity of sentence pairs."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import describe_columns
+from bertsecrets.results.views import MeasureView
+
+_METHOD = (
+    "Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two embeddings; a head is "
+    "disabled in both sentences. Gold similarities are scaled to 0..1, on which only the loss depends."
+)
+
+
+class CosineChange(Experiment):
+    """Mean absolute change of the cosine of two sentences' embeddings when a head is disabled in both."""
+
+    name = "cosine_change"
+    title = "How far disabling a head moves the cosine similarity"
+    columns = (Column("mean_change", "mean absolute change of the cosine", "change of cosine", keep="high"),)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """The section of a report, with how the cosine comes about."""
+        section = describe_columns(view)
+        return None if section is None else replace(section, paragraphs=[_METHOD, *section.paragraphs])
+
+
+def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
+    """The mean absolute change over pairs with its standard error, of heads disabled alone; None if there are none.
+
+    Args:
+        outcomes: A sweep over pairs, with cosines as logits.
+    """
+    plan = outcomes.plan
+    value_LHC = torch.full((plan.num_layers, plan.num_heads, 1), math.nan, dtype=torch.float64)
+    stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
+    clean_N = outcomes.clean_NC[:, 0].double()
+    for place, variant in enumerate(plan.variants):
+        if variant.kind == "head":
+            change_N = (outcomes.logits_NVC[:, place, 0].double() - clean_N).abs()
+            at = (variant.layer, variant.head, 0)
+            value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)
+            stderr_LHC[at] = change_N.std() / math.sqrt(len(change_N)) if len(change_N) > 1 else math.nan
+    if not bool(count_LHC.any()):
+        return None
+    return HeadGrid(CosineChange.name, CosineChange.columns, value_LHC, stderr_LHC, count_LHC)

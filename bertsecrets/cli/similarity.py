@@ -1,0 +1,208 @@
+"""Analyse a sentence-embedding model: every head disabled, judged by the cosine similarity of sentence pairs."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.replacements import check_embedder_mode
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.attention import check_attention
+from bertsecrets.callbacks.capture import CaptureMaps
+from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.cli.build import make_data, make_loggers, trusted_classes
+from bertsecrets.cli.finish import closing, present
+from bertsecrets.cli.settings import AnalyzeSettings
+from bertsecrets.cli.targets import load_target, make
+from bertsecrets.data.example import Example
+from bertsecrets.data.module import TaskData, sample_positions
+from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.sentence_pairs import SentencePairs
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
+from bertsecrets.models.metrics import score
+from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
+from bertsecrets.models.spec import INITIAL
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.config_copy import write_config
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.scores import RunScores, SetScores, beats_constant
+from bertsecrets.sweeps.output_folder import keep_results
+
+
+def is_embedder(settings: AnalyzeSettings) -> bool:
+    """Whether the checkpoint is a sentence-embedding model that a labelled task is to judge.
+
+    Raises:
+        UserError: If the folder cannot be read.
+    """
+    checkpoint = settings.keys.checkpoint
+    if checkpoint in (None, INITIAL) or not settings.task.is_labelled:
+        return False
+    path = Path(str(checkpoint))
+    return path.is_dir() and is_embedder_folder(path)
+
+
+def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
+    """Score a sentence-embedding model on pairs and disable its heads and layers; return its scores.
+
+    Raises:
+        UserError: If the task has no similarity of pairs, the analysis is another than disabling, or the model cannot be
+            read.
+    """
+    started = time.monotonic()
+    task, ablation = _task(settings), settings.ablation
+    sweeper = _sweeper(settings)
+    model, tokenizer = load_embedder(str(settings.keys.checkpoint))
+    data = make_data(settings, tokenizer)
+    check_attention(model)
+    if torch.cuda.is_available() and settings.trainer.accelerator != "cpu":
+        module: nn.Module = model
+        module.to("cuda")
+
+    name = Path(str(settings.keys.checkpoint)).resolve().name
+    run = Run(folder, settings.keys.name, name, task.name, "pretrained")
+    run.folder.mkdir(parents=True, exist_ok=True)
+    recorded = config.copy()
+    recorded.model = {
+        "name": name,
+        "path": str(settings.keys.checkpoint),
+        "package": None,
+        "revision": None,
+        "sha256": None,
+    }
+    trained = {"name": run.name, "init": run.init, "seed": settings.keys.seed}
+    OmegaConf.update(recorded, "trained", trained, force_add=True)
+    write_config(recorded, folder)
+
+    encoder = describe(model)
+    plan = Plan(ablation.mode, encoder.num_layers, encoder.num_heads, tuple(sweeper.variants(encoder)))
+    evaluation = data.check_evaluation(ablation.evaluation)
+    split = SentencePairs(_scaled(data, evaluation), tokenizer, model.max_length)
+    positions = sample_positions(len(split), ablation.max_examples, 0)
+    batches = BucketedEvalSampler(split.lengths, data.config.eval_batch_size, positions=positions)
+    parts = Parts(folder / "ablation" / "parts", fingerprint(model, plan, [model.pooling, model.max_length]))
+    keep_results()
+    loggers = make_loggers(settings, run)
+    with closing(loggers):
+        total = len(positions) * len(plan.variants)
+        with progress_over(total, "disabling", visible=settings.keys.progress, unit="variant·example") as advance:
+            outcomes = sweep(
+                model,
+                plan,
+                (split[spec] for spec in batches),
+                max_tokens=ablation.max_tokens,
+                parts=parts,
+                progress=advance,
+            )
+        _keep(run, outcomes, task, settings, evaluation)
+        parts.clear()
+        scores = _scores(outcomes, task, data, evaluation, time.monotonic() - started)
+        present(run, scores, loggers, heads=settings.report.heads, trusted=trusted_classes(settings))
+    return {evaluation: scores.sets[evaluation].model}
+
+
+def _task(settings: AnalyzeSettings) -> Task:
+    """The task, with the rank correlation as its first metric.
+
+    Raises:
+        UserError: If it has no similarity of pairs.
+    """
+    task = settings.task
+    if not task.is_regression or task.texts != 2:
+        raise UserError(
+            f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it has no "
+            "similarity scores of sentence pairs; choose task=stsb or task=demo_similarity."
+        )
+    others = [name for name in task.metrics if name != "spearman"]
+    return task.model_copy(update={"metrics": ("spearman", *others), "label_range": (0.0, 1.0)})
+
+
+def _sweeper(settings: AnalyzeSettings) -> DisableHeads:
+    """The chosen disabling, or that of every head and layer.
+
+    Raises:
+        UserError: If something else is asked for.
+    """
+    wish = "; choose analysis=disable, disable_heads, disable_layers or disable_groups."
+    ablation = settings.ablation
+    check_embedder_mode(ablation)
+    if ablation.sweep == "screened" or ablation.budget is not None or ablation.plan_only:
+        raise UserError(
+            "Screened, budgeted and merely planned sweeps are not available for a sentence-embedding model; leave out "
+            "ablation.sweep, ablation.budget and ablation.plan_only."
+        )
+    chosen = []
+    for name, section in settings.callbacks.items():
+        kind = load_target(f"analysis.{name}", section)
+        if kind is DisableHeads:
+            chosen.append(make(section, run=Run(Path(), "", "", "", "", writes=False), ablation=ablation))
+        elif kind is not CaptureMaps:
+            raise UserError(f"analysis.{name} is not available for a sentence-embedding model{wish}")
+    for measure in settings.measures:
+        # The default of a command without an analysis compares with a model that such a folder does not name.
+        if measure.name != "drift":
+            raise UserError(
+                f"measure={measure.name} of a sentence-embedding model is taken by bertsecrets.measure{wish}"
+            )
+    disable: DisableHeads = (
+        chosen[0] if chosen else DisableHeads(Run(Path(), "", "", "", "", writes=False), ablation=ablation)
+    )
+    if "similar_groups" in disable.plans:
+        raise UserError(f"Groups of heads with similar maps are not available for a sentence-embedding model{wish}")
+    return disable
+
+
+def _scaled(data: TaskData, evaluation: str) -> list[Example]:
+    """The examples of an evaluation set, with similarities from 0 to 1."""
+    assert data.task.label_range is not None
+    low, high = data.task.label_range
+    split = data.evaluation[evaluation]
+    scaled_N = (data.labels(split).double() - low) / (high - low)
+    return [
+        replace(example, label=label) for example, label in zip(data.examples(split), scaled_N.tolist(), strict=True)
+    ]
+
+
+def _keep(run: Run, outcomes: Outcomes, task: Task, settings: AnalyzeSettings, evaluation: str) -> None:
+    identity = {
+        "run": run.name,
+        "model": run.model,
+        "task": run.task,
+        "init": run.init,
+        "stage": CHECKPOINT,
+        "step": 0,
+        "evaluation": evaluation,
+    }
+    rows = judged_rows(outcomes, task, identity, **settings.ablation.judging())
+    run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
+    run.add_checks(selection_checks(outcomes, task, rows, settings.ablation.seed))
+    outcomes.write(run.folder / "ablation" / f"{CHECKPOINT}-{0:08d}-{outcomes.plan.mode}.safetensors", task)
+    grids = judged_grids(outcomes.plan, rows)
+    run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
+    run.add(*(run.rows(grid, CHECKPOINT, 0) for grid in grids))
+    moved = cosine_change(outcomes)
+    if moved is not None:
+        run.declare(CosineChange().declaration())
+        run.add(run.rows(moved, CHECKPOINT, 0))
+
+
+def _scores(outcomes: Outcomes, task: Task, data: TaskData, evaluation: str, seconds: float) -> RunScores:
+    """Scores of the unedited model on the examples of the sweep."""
+    cosine_N, label_N = outcomes.clean_NC[:, 0], outcomes.label_N
+    constant = float(label_N.mean())
+    own = {**score(cosine_N, label_N, task), "loss": float((cosine_N - label_N).square().mean())}
+    p_constant = beats_constant(cosine_N.numpy(), label_N.numpy(), constant, correlated=True)
+    always = score(torch.full_like(label_N, constant), label_N, task)
+    sets = {evaluation: SetScores(len(label_N), own, always, p_constant)}
+    return RunScores(sets, f"{constant:.2f}", 0, seconds, notes=data.notes)

@@ -1,0 +1,110 @@
+"""``analyze.py`` of a Sentence Transformers folder: heads judged by the cosine of pairs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from cli.runs import door
+from hydra import compose, initialize_config_dir
+from scipy.stats import spearmanr
+from transformers import AutoModel, AutoTokenizer
+
+import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
+from bertsecrets.attention import HeadEdit, override
+from bertsecrets.cli.settings import read_analyze
+from bertsecrets.cli.similarity import analyze_similarity, is_embedder
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain
+from bertsecrets.results.table import HeadTable
+from bertsecrets.settings import CONF
+
+
+@pytest.fixture
+def embedder(tiny_bert: Path, tmp_path: Path) -> Path:
+    """The tiny model with mean pooling, and weights large enough to matter."""
+    folder = tmp_path / "embedder"
+    shutil.copytree(tiny_bert, folder)
+    torch.manual_seed(0)
+    model = AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"idx": i, "path": path, "type": f"x.{kind}"} for i, (path, kind) in enumerate(kinds.items())]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
+    return folder
+
+
+def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = ["data.limit_eval=20", "data.limit_train=20", "ablation.resamples=100", "ablation.permutations=100"]
+    given += ["logger=none", "progress=false", f"hydra.run.dir={out}"]
+    result = door("analyze", "task=demo_similarity", f"checkpoint={embedder}", *given)
+    assert result.returncode == 0, result.stderr
+    assert "Report:" in result.stdout
+
+    tokenizer, model = AutoTokenizer.from_pretrained(embedder), AutoModel.from_pretrained(embedder).eval()
+    config = SourceConfig.read("data", {"source": "demo", "limit_eval": 20})
+    settings = read_analyze(_composed("task=demo_similarity", f"checkpoint={embedder}"))
+    data = TaskData(settings.task, config, tokenizer, batch_size=8, max_length=64, seed=0)
+    examples = data.examples("validation")
+    gold = [float(example.label or 0) for example in examples]
+
+    def cosines() -> np.ndarray:
+        with torch.no_grad():
+            vectors = [
+                [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in example.texts]
+                for example in examples
+            ]
+        return np.array([float(torch.dot(a, b) / a.norm() / b.norm()) for a, b in vectors])
+
+    clean = cosines()
+    scores = json.loads((out / "scores.json").read_text())["sets"]["val"]["model"]
+    assert scores["spearman"] == pytest.approx(spearmanr(clean, gold)[0], abs=1e-6)
+    assert scores["loss"] == pytest.approx(np.square(clean - np.array(gold) / 5).mean(), abs=1e-6)
+    rows = {(row["variant"], row["metric"]): row for row in pq.read_table(out / "ablation.parquet").to_pylist()}
+    moved_LH, _, count_LH = HeadTable.read(out / "heads.parquet").grid("cosine_change", "mean_change", "checkpoint", 0)
+    assert (count_LH == 20).all()
+    for layer, head in ((0, 2), (2, 3)):
+        with override(model, [HeadEdit(layer, head, "uniform")]):
+            new = cosines()
+        row = rows[f"l{layer:02d}h{head:02d}", "spearman"]
+        assert row["delta"] == pytest.approx(spearmanr(new, gold)[0] - spearmanr(clean, gold)[0], abs=1e-6)
+        assert moved_LH[layer, head] == pytest.approx(np.abs(new - clean).mean(), abs=1e-6)
+    report = (out / "report.html").read_text("utf-8")
+    assert "How far disabling a head moves the cosine similarity" in report
+    assert "a head is disabled in both sentences" in report
+
+
+def _composed(*arguments: str) -> dict[str, object]:
+    with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+        return plain(compose("analyze", overrides=list(arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["task=mrpc"], "which task 'mrpc' cannot judge"),
+        (["task=stsb", "analysis=prune"], "is not available for a sentence-embedding model; choose analysis=disable"),
+        (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
+        (["task=stsb", "ablation.budget=10min"], "budgeted and merely planned sweeps are not available"),
+        (["task=stsb", "measure=[entropy]"], "is taken by bertsecrets.measure"),
+    ],
+)
+def test_what_it_cannot_do_is_told_before_a_model_is_loaded(
+    arguments: list[str], sentence: str, embedder: Path, tmp_path: Path
+) -> None:
+    (embedder / "model.safetensors").write_bytes(b"not weights")
+    settings = read_analyze(_composed(*arguments, f"checkpoint={embedder}"))
+    assert is_embedder(settings)
+    with pytest.raises(UserError, match=sentence):
+        analyze_similarity(None, settings, tmp_path)  # type: ignore[arg-type]
