@@ -15,11 +15,12 @@ from PIL import Image
 from scipy.ndimage import generic_filter
 
 from bertsecrets.errors import UserError
+from bertsecrets.results.figures.cells import head_cells
 from bertsecrets.results.figures.gallery import MapPanel, gallery, labelled_positions
 from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow, running_median
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.saving import png, save_figure
 from bertsecrets.results.figures.scores import scores
 from bertsecrets.results.figures.style import effect_scale, scale
 from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
@@ -117,6 +118,46 @@ def test_heatmap_hatches_missing_and_outlines_marked_cells() -> None:
     assert "n = 0 to 5 examples" in note
     assert "hatched: no value" in note
     assert "median 0.03, largest 0.04" in note
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    with Image.open(io.BytesIO(png(figure, 100))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_cells_of_heads_lie_where_their_colours_are() -> None:
+    one_LH = np.zeros((3, 20))
+    one_LH[2, 7] = 1
+    other_LH = np.zeros((3, 20))
+    other_LH[0, 19] = 1
+    panels = [HeadPanel("a", one_LH), HeadPanel("b", other_LH), HeadPanel("c", one_LH)]
+    for figure, places in (
+        (heatmap(one_LH, title="t", unit="u", count=1, limits=(0, 1)), [(2, 7)]),
+        (head_panels(panels, title="t", unit="u", note="n", limits=(0, 1)), [(2, 7), (0, 19), (2, 7)]),
+    ):
+        colour_YX = pixels(figure)
+        height, width = colour_YX.shape[:2]
+        grids = head_cells(figure)
+        assert len(grids) == len(places)
+        for grid, place in zip(grids, places, strict=True):
+            assert (grid.layers, grid.heads) == (3, 20)
+            for layer, head in np.ndindex(3, 20):
+                # A quarter into the cell, off its number.
+                x = width * (grid.left + (head + 0.25) / 20 * grid.width)
+                y = height * (grid.top + (layer + 0.15) / 3 * grid.height)
+                red, _, blue = colour_YX[int(y), int(x)].astype(int)
+                # Yellow is the top of the scale, violet its bottom.
+                assert (red > 200 > blue) == ((layer, head) == place), (layer, head)
+
+
+def test_rows_that_are_no_layers_have_no_cells_of_heads() -> None:
+    value = [[0.1, 0.2]]
+    for figure in (
+        heatmap(value, title="t", unit="u", count=1, rows=["subject"]),
+        heatmap([[0.1], [0.2]], title="t", unit="u", count=1, whole_layers=True),
+        head_panels([HeadPanel("a", value)], title="t", unit="u", note="n", rows=["subject"]),
+    ):
+        assert head_cells(figure) == []
 
 
 def test_an_empty_grid_is_a_sentence() -> None:

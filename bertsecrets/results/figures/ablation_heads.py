@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -83,6 +84,7 @@ def disabling_heatmap(
         mesh = axes.pcolormesh(shown_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
+        mark_heads(axes, layers, heads)
         for layer, head in np.argwhere(np.asarray(dispensable_LH, bool) & ~certain_LH):
             axes.add_patch(Rectangle((head, layer), 1, 1, facecolor="white", edgecolor="white", linewidth=0.5))
         _draw_cells(axes, point_LH, certain_LH, norm, colours, cell)

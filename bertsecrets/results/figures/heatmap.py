@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import (
     PAGE_WIDTH,
     finite_of,
@@ -65,6 +66,8 @@ def heatmap(
         norm, colours = scale(values_LH, limits)
         mesh = axes.pcolormesh(values_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.invert_yaxis()
+        if rows is None and not whole_layers:
+            mark_heads(axes, num_layers, num_heads)
         _label_axes(axes, num_layers, num_heads, whole_layers)
         if rows is not None:
             axes.set_yticks(np.arange(num_layers) + 0.5, list(rows))

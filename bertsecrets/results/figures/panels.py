@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -98,7 +99,9 @@ def head_panels(
         grid = figure.subplots(down, columns, squeeze=False, sharex=True, sharey=True)
         for axes, text, value_LH, certain_LH in zip(grid.flat, titles, values, certain, strict=False):
             _draw(axes, text, value_LH, certain_LH, norm, colours)
-            if rows is not None:
+            if rows is None:
+                mark_heads(axes, layers, heads)
+            else:
                 axes.set_yticks(np.arange(layers) + 0.5, list(rows))
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)

@@ -245,6 +245,7 @@ class Report:
         notes: Sentences before the findings, such as on runs that were left out.
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
+        maps: Relative address of another page with a viewer of the same heads, for a page without one; empty for none.
     """
 
     title: str
@@ -254,6 +255,7 @@ class Report:
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
     wide: bool = False
+    maps: str = ""
 
     @property
     def lead(self) -> list[str]:
@@ -283,6 +285,11 @@ class Report:
     def viewer(self) -> HeadViewer | None:
         """The viewer of the first section that has one."""
         return next((section.viewer for section in self.sections if section.viewer is not None), None)
+
+    @property
+    def opens_heads(self) -> bool:
+        """Whether there is a viewer for the cells of heatmaps to open."""
+        return self.viewer is not None or bool(self.maps)
 
     @property
     def heads(self) -> JointTable | None:
