@@ -25,7 +25,7 @@ _CELLS = 1 << 21
 
 def linear(argument: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A linear map, weight ``[outputs, inputs]``; the bias is spread evenly over the inputs."""
-    result: Tensor = _Linear.apply(argument, weight.detach(), _detached(bias), None)
+    result: Tensor = _Linear.apply(argument, weight.detach(), _detached(bias), None)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -37,19 +37,19 @@ def layer_norm(
     centre_DD = torch.eye(size, dtype=argument.dtype, device=argument.device) - 1 / size
     weight_DD = centre_DD if weight is None else weight.detach()[:, None] * centre_DD
     factor = (argument.detach().var(-1, unbiased=False, keepdim=True) + eps).rsqrt()
-    result: Tensor = _Linear.apply(argument, weight_DD, _detached(bias), factor)
+    result: Tensor = _Linear.apply(argument, weight_DD, _detached(bias), factor)  # type: ignore[no-untyped-call]
     return result
 
 
 def add(first: Tensor, second: Tensor) -> Tensor:
     """A sum of two tensors of one shape."""
-    result: Tensor = _Sum.apply(first, second)
+    result: Tensor = _Sum.apply(first, second)  # type: ignore[no-untyped-call]
     return result
 
 
 def matmul(first: Tensor, second: Tensor) -> Tensor:
     """A product of matrices; a factor that needs no gradient is a constant."""
-    result: Tensor = _Product.apply(first, second)
+    result: Tensor = _Product.apply(first, second)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -145,7 +145,7 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
         )
     own = settings.get("max_seq_length")
     limits = [length for length in (own, max_positions(encoder)) if isinstance(length, int) and length > 0]
-    return SentenceEmbedder(encoder.float(), pooling, min(limits, default=_LONGEST)).eval(), tokenizer
+    return SentenceEmbedder(encoder.float(), pooling, min(limits, default=_LONGEST)).eval(), tokenizer  # type: ignore[no-untyped-call]
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
