@@ -282,8 +282,9 @@ def disable(
     if isinstance(unwrap(model), SentenceEmbedder):
         check_embedder_mode(ablation)
         longest = max_length or unwrap(model).max_length
-        pairs = SentencePairs(_examples(model, tokenizer, labelled, None), tokenizer, longest)  # type: ignore[arg-type]
-        return _disabled(model, task, pairs, plans, ablation, batch_size, lambda plan: Replacements())
+        examples = _examples(model, tokenizer, labelled, None)
+        sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
+        return _disabled(model, task, sentences, plans, ablation, batch_size, lambda plan: Replacements())
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     references = split
     if reference_texts is not None:
