@@ -14,13 +14,22 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.composition import check
+from bertsecrets.cli.habits import as_setting, group_of, with_trainer_arguments
+from bertsecrets.cli.help import help_text
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.formatting import message
 from bertsecrets.results.run import is_first_process
 from bertsecrets.sweeps import signals
-from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_arguments, quoted, unquoted
+from bertsecrets.sweeps.hydra_arguments import (
+    Invocation,
+    is_multirun,
+    parse_arguments,
+    quoted,
+    unknown_options,
+    unquoted,
+)
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed
 from bertsecrets.sweeps.run_folder import FAILURE, report_failure
@@ -54,7 +63,12 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
 def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:
     folder: Path | None = None
     try:
-        sys.argv[1:] = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            print(help_text(config_name))  # noqa: T201
+            return
+        check_words(sys.argv[1:], config_name)
+        arguments = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
+        sys.argv[1:] = with_trainer_arguments(arguments)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
             task()
@@ -102,6 +116,25 @@ def _interrupted(folder: Path | None) -> str:
     if folder is None or not any((folder / name).exists() for name in (CONFIG_COPY, SWEEP_FILE)):
         return signals.NOTHING_SAVED
     return f"Interrupted; continue with resume={shlex.quote(str(folder))}"
+
+
+def check_words(arguments: list[str], command: str) -> None:
+    """Check that each argument is a setting, or an option of Hydra's.
+
+    Raises:
+        UserError: If one is not; the sentence says what to write.
+    """
+    unknown = unknown_options(arguments)
+    if unknown:
+        place = arguments.index(unknown[0])
+        following = arguments[place + 1] if place + 1 < len(arguments) else None
+        raise UserError(
+            f"'{unknown[0]}' is not an option; settings have no dashes: write {as_setting(unknown[0], following, command)}."
+        )
+    for argument in arguments:
+        group = group_of(argument)
+        if group is not None:
+            raise UserError(f"'{argument}' is a choice of {group}; write {group}={argument}.")
 
 
 def with_resume(arguments: list[str]) -> list[str]:

@@ -70,6 +70,7 @@ def finish(
         scores.lines(),
         summary.highlights,
         run.report_path,
+        answers=summary.report.answers,
         findings=summary.report.lead[:_PRINTED] if summary.analysis else summary.report.notes[:1],
     )
 
