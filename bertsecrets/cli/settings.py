@@ -15,7 +15,7 @@ from bertsecrets.cli.targets import Section, accepted_arguments, check_arguments
 from bertsecrets.cli.trainer_settings import TrainerSettings, read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
-from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.sources import SourceConfig, check_controls
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure
@@ -304,6 +304,8 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     ablation = AblationSettings.read("ablation", keys.ablation)
     _check_evaluation("evaluation", keys.evaluation, task)
     _check_evaluation("ablation.evaluation", ablation.evaluation, task)
+    source = SourceConfig.read("data", keys.data)
+    check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
     loggers = _chosen(keys.logger)
@@ -311,7 +313,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
         check_arguments(f"logger.{name}", section, ("run", "config"))
     return {
         "task": task,
-        "source": SourceConfig.read("data", keys.data),
+        "source": source,
         "model": ModelSpec.read("model", keys.model),
         "trainer": read_trainer(keys.trainer),
         "loggers": loggers,

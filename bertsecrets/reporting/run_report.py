@@ -11,6 +11,7 @@ import numpy as np
 
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.answer import answers
+from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.captures import moment_name, read_steps
@@ -218,6 +219,7 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
         ("optimiser steps", str(scores.step)),
         ("time", f"{scores.seconds:.0f} s"),
     ]
+    facts += [("control", control) for control in controls_in_words(config)]
     if "optimizer" in config:
         try:
             facts += [

@@ -37,6 +37,8 @@ class SourceConfig(Settings):
         eval_batch_size: Largest evaluation batch.
         pad_to_multiple_of: Pad batches to a multiple of this many tokens.
         num_workers: Worker processes per data loader.
+        only: Control: of each pair, keep the ``first`` or the ``second`` sentence alone, in every split.
+        permute_labels: Control: shuffle the training labels with the seed; evaluation labels stay.
     """
 
     source: Literal["auto", "hub", "tsv", "conllu", "coreference", "demo"] = Field(
@@ -52,6 +54,30 @@ class SourceConfig(Settings):
     eval_batch_size: int = Field(default=64, ge=1, description=_COUNT)
     pad_to_multiple_of: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
     num_workers: int = Field(default=0, ge=0, le=1024, description="a whole number from 0 to 1024")
+    only: Literal["first", "second"] | None = Field(default=None, description="first, second, or null for both")
+    permute_labels: bool = Field(default=False, description="true or false")
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Sentences on what the chosen controls do to the data; empty for the data as they are."""
+        return (
+            *((f"Control: of each pair the {self.only} sentence alone is read.",) if self.only is not None else ()),
+            *(("Control: the training labels are shuffled.",) if self.permute_labels else ()),
+        )
+
+
+def check_controls(config: SourceConfig, task: Task) -> None:
+    """Raise UserError if a control does not fit the task."""
+    if config.only is not None and task.texts != 2:
+        raise UserError(
+            f"data.only={config.only} keeps one sentence of a pair, but examples of task '{task.name}' have a single sentence; "
+            "leave it out, or choose a task of pairs."
+        )
+    if config.permute_labels and not task.is_labelled:
+        raise UserError(
+            f"data.permute_labels=true shuffles training labels, but task '{task.name}' has none; leave it out, or choose a "
+            "labelled task."
+        )
 
 
 def make_source(config: SourceConfig, task: Task) -> Source:
