@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.ablation.section import (
+    Row,
     latest_rows,
     metric_label,
     points_in_words,
@@ -42,7 +42,7 @@ class ChangedAndNeeded:
 
     drift_N: NDArray[np.float64]
     effect_N: NDArray[np.float64]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     correlation: RankCorrelation
 
     @property
@@ -134,7 +134,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     ).replace("95%", "95 %")
 
 
-def _needed_in_words(rows: Sequence[Mapping[str, Any]], one: str, many: str) -> str:
+def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     metric = metric_label(rows[0]["metric"])
     ordered = sorted((row for row in rows if np.isfinite(row["delta"])), key=lambda row: float(row["delta"]))
