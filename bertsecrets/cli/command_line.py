@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.habits import as_setting, group_of, with_trainer_arguments
 from bertsecrets.cli.help import help_text
+from bertsecrets.cli.quiet import in_job, raise_kept
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
@@ -32,7 +33,7 @@ from bertsecrets.sweeps.hydra_arguments import (
 )
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed
-from bertsecrets.sweeps.run_folder import FAILURE, report_failure
+from bertsecrets.sweeps.run_folder import report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
@@ -71,7 +72,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         sys.argv[1:] = with_trainer_arguments(arguments)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
-            task()
+            _run_task(task)
             return
         first = check(invocation)
         if is_multirun(invocation, first):
@@ -92,7 +93,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
     except (Interrupted, KeyboardInterrupt) as error:
         number = error.number if isinstance(error, Interrupted) else signal.SIGINT
         report_failure("Interrupted", "interrupted.")
-        if is_first_process() and FAILURE not in os.environ:
+        if is_first_process() and not in_job():
             print(_interrupted(folder), file=sys.stderr)  # noqa: T201
         sys.exit(128 + number)
     except Exception as error:
@@ -101,6 +102,11 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         if reason is None:
             raise
         _stop(reason)
+
+
+def _run_task(task: Callable[[], object]) -> None:
+    task()
+    raise_kept()
 
 
 def _disk_error(error: BaseException | None, folder: Path) -> str | None:
@@ -219,7 +225,7 @@ def _output_folder(config: DictConfig) -> Path:
 def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) -> None:
     """Run a single run in its folder, which the first of its processes holds before Hydra or a logger writes there."""
     if not is_first_process():
-        task()
+        _run_task(task)
         return
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     own = with_run_settings(own, list(config.hydra.overrides.task))
@@ -231,7 +237,7 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
             return
         # The default folder has the time in its name, which is not to pass meanwhile.
         sys.argv.append(f"hydra.run.dir={quoted(str(folder))}")
-        task()
+        _run_task(task)
 
 
 def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:

@@ -91,6 +91,9 @@ class Measure(Experiment, Metric):
 
     full_state_update = False
     needs: frozenset[Need] = frozenset()
+    own_examples: bool = False
+    """Whether it may bring examples of its own, so that those of the task need not meet its needs."""
+
     feed: Feed = Feed()
     reference: str = INITIAL
     """With ``Need.REFERENCE``, the model to compare with."""
