@@ -70,7 +70,12 @@ def help_text(command: str) -> str:
     listed = _LISTED.get(command)
     groups = _GROUP.findall((CONF / f"{command}.yaml").read_text("utf-8"))
     parts.append(
-        "\n".join(["groups, with their choices (<group>=<choice>):", *(_group(name, comment, listed) for name, comment in groups)])
+        "\n".join(
+            [
+                "groups, with their choices (<group>=<choice>):",
+                *(_group(name, comment, listed) for name, comment in groups),
+            ]
+        )
     )
     if listed is not None:
         lines = [f"  {path.stem:<27}{first_sentence(path)}" for path in _choices(listed)]

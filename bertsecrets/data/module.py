@@ -18,7 +18,6 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
-from bertsecrets.data.sources.base import SplitFiles
 from bertsecrets.data.task import SHORTEST, Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import has_documents, windows
@@ -104,7 +103,7 @@ class TaskData(pl.LightningDataModule):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on the controls, and on what was left out or unusual in the files read so far."""
-        return (*self.config.controls, *(self.source.notes if isinstance(self.source, SplitFiles) else ()))
+        return (*self.config.controls, *self.source.notes)
 
     def prepare_data(self) -> None:
         # Lightning calls this on one process per machine; the others read from the cache.
@@ -254,6 +253,11 @@ class TaskData(pl.LightningDataModule):
         """This process's batches of :meth:`training_sample`, each example on one process."""
         dataset = self.encoded(TRAIN)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, 0))
+
+    def training_split(self, max_examples: int) -> EncodedSplit:
+        """The tokenised examples of :meth:`training_sample`."""
+        dataset = self.encoded(TRAIN)
+        return dataset.part(sample_positions(len(dataset), max_examples, 0))
 
     def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
