@@ -154,7 +154,7 @@ def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
             worst = ordered[0]
             first += (
                 f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
-                f"{points_in_words(worst)}."
+                f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
     _, dispensable, inconclusive = (counts[verdict] for verdict in VERDICTS)
     return (
@@ -175,6 +175,6 @@ def _layers_in_words(view: MeasureView) -> str:
     if not needed:
         return f"Of {len(rows)} whole layers none is shown to be needed."
     return (
-        f"Of {len(rows)} whole layers {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']} "
-        f"({points_in_words(worst)})."
+        f"Of {len(rows)} whole layers {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']}, "
+        f"{points_in_words(worst)}."
     )
