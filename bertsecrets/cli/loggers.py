@@ -75,12 +75,13 @@ def wandb_logger(
         "config": {**config, "code_version": code_version(), **lineage(config)},
         **settings,
     }
-    options = wandb.Settings(
-        quiet=True, show_info=False, console="off", init_timeout=init_timeout, login_timeout=init_timeout
-    )
+    options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
     online = _start_online(wandb_arguments, run.folder, options) if run.writes and mode == "online" else None
     mode = "offline" if mode == "online" and online is None else mode
     run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
+    if mode != "online":
+        # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
+        options.silent = True
     logger = WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
     # W&B warns that this argument of Lightning's has no effect.
     logger._wandb_init.pop("anonymous", None)
