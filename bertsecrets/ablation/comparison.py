@@ -10,7 +10,7 @@ from bertsecrets.ablation.seeds import OverSeeds, over_seeds
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_code, head_label, lower_first, number
+from bertsecrets.results.formatting import head_label, heads_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
 from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.results.sections import (
@@ -114,8 +114,8 @@ def _heads(comparison: Comparison) -> Section | None:
         # Coloured if more than half of the seeds show an effect.
         panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
         counts.append(effect.count)
-        always = [head_code(layer, head) for layer, head in np.argwhere(share_LH == 1)]
-        shown = ", ".join(always[:10]) + (" …" if len(always) > 10 else "")
+        always = [(int(layer), int(head)) for layer, head in np.argwhere(share_LH == 1)]
+        shown = heads_label(always[:10]) + (" …" if len(always) > 10 else "")
         ever = int((share_LH > 0).sum())
         rows += condition_rows(label, "ablation", effect.what, delta_RLH, np.full_like(delta_RLH, np.nan))
         cells.append([label, str(len(delta_RLH)), effect.what, str(ever), str(len(always)), shown or "none"])
@@ -130,7 +130,7 @@ def _heads(comparison: Comparison) -> Section | None:
         unit="change of score (points)",
         note=f"mean over seeds; pale: significant in at most half of them; {sample_size(counts)} for each"
         f"{left_out_panels(panels)}",
-        signed=True,
+        effects=True,
     )
     header = ["condition", "seeds", "metric (mode)", "heads needed in any seed", "in every seed", "which"]
     tables = [Table(header, cells, "Which heads are needed, and in how many seeds")]

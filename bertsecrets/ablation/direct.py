@@ -1,7 +1,7 @@
 """Direct and total effect of disabling a head: how much of the harm later layers undo, or add (self-repair)."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -210,7 +210,7 @@ class DirectEffects(Measure):
 
 def take_effects(
     model: nn.Module,
-    batches: Iterator[Batch] | Sequence[Batch],
+    batches: Iterable[Batch],
     mode: str,
     measure: DirectEffects,
     *,
@@ -315,4 +315,5 @@ def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:
         last = layer == len(direct_LH) - 1
         rows.append([head_label(layer, head), *cells, MISSING if last else p_value(float(p_LH[layer, head]))])
     header = ["head", "direct", "total", "direct − total", "p of no difference"]
-    return Table(header, rows, "Heads by the size of their direct effect on the loss (t test over examples, corrected)")
+    caption = "Heads by the size of their direct effect on the loss (t test over examples, corrected)"
+    return Table(header, rows, caption, folded=True)

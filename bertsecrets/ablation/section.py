@@ -22,7 +22,7 @@ from bertsecrets.results.figures.ablation_sets import (
     layer_bars,
     redundancy_chart,
 )
-from bertsecrets.results.formatting import MISSING, head_code, head_label, number, p_value
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 
@@ -271,7 +271,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     kind, mode, metric, count = first["kind"], first["mode"], first["metric"], first["count"]
     stem = f"ablation_{kind}_{mode}_{metric}"
     what = f"{_KINDS[kind][1]} disabled ({mode}): {metric_label(metric)}"
-    names = [_codes(row["heads"]) if row["kind"].startswith("group") else row["variant"] for row in rows]
+    names, variants = [_name(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
     certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
@@ -329,8 +329,8 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         title = f"Effects during training, {what}"
         delta_TV = np.full((len(steps), len(names)), np.nan)
         for row in history:
-            if row["variant"] in names:
-                delta_TV[steps.index(row["step"]), names.index(row["variant"])] = row["delta"]
+            if row["variant"] in variants:
+                delta_TV[steps.index(row["step"]), variants.index(row["variant"])] = row["delta"]
         figure = effect_trajectory(steps, delta_TV, names, title=title, count=count)
         blocks.append(_block(f"{stem}_trajectory", title, figure))
     return blocks
@@ -361,7 +361,7 @@ def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
             continue
         groups.append(
             SimilarGroup(
-                name=_codes(row["heads"]),
+                name=_heads(row),
                 alone=[member["delta"] for member in alone],
                 together=row["delta"],
                 but_one=[other["delta"] for other in but_one] if row["num_heads"] > 2 else [],
@@ -415,13 +415,13 @@ def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
 
 
 def _name(row: Row) -> str:
-    """Label of what was disabled; a group is labelled by its heads, as layer-head."""
+    """Label of what was disabled; a group is labelled by its heads."""
     if row["kind"] == "layer":
         return f"layer {row['layer']}"
     if row["kind"] == "cumulative":
         return f"the first {row['num_heads']}"
     if row["kind"] in ("group", "group_but_one", "random"):
-        return _codes(row["heads"])
+        return _heads(row)
     head = head_label(row["layer"], row["head"])
     return head if row["kind"] == "head" else f"all but {head}"
 
@@ -440,6 +440,7 @@ def metric_label(name: str) -> str:
     )
 
 
-def _codes(heads: str) -> str:
-    """Heads as the table lists them, ``3-1 7-10``, by their codes."""
-    return " ".join(head_code(*map(int, head.split("-"))) for head in heads.split(" "))
+def _heads(row: Row) -> str:
+    """The heads that the table lists as ``3-1 7-10``."""
+    pairs = (head.split("-") for head in row["heads"].split(" "))
+    return heads_label((int(layer), int(head)) for layer, head in pairs)

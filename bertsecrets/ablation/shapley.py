@@ -28,6 +28,8 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
 
 LOSS = "loss"
+PERMUTATIONS = 20
+"""Random orders, unless another number is asked for."""
 _LISTED = 12
 
 
@@ -197,4 +199,4 @@ def _table(view: MeasureView, names: Sequence[str], p_CLH: Array) -> Table:
         rows.append(cells)
     header = ["head", *(cell for name in names for cell in (name, f"{name}: p"))]
     which = "All heads" if order.size <= 2 * _LISTED else f"The {_LISTED} heads of highest and of lowest value"
-    return Table(header, rows, f"{which}, by value for the loss (p: t test over orders, corrected)")
+    return Table(header, rows, f"{which}, by value for the loss (p: t test over orders, corrected)", folded=True)

@@ -127,7 +127,9 @@ class ForwardPass:
     def is_token_BS(self, ids: Sequence[int], device: torch.device) -> Tensor:
         """Which tokens have one of these ids, bool; raises UserError if the pass got no ``input_ids``."""
         if self._ids_BS is None:
-            raise UserError("Modes 'redirect' and 'cut' find tokens by their ids; pass input_ids to the model.")
+            raise UserError(
+                "Modes 'redirect', 'cut' and 'isolate' find tokens by their ids; pass input_ids to the model."
+            )
         ids_BS = self._ids_BS.to(device)
         return torch.isin(ids_BS, torch.tensor(list(ids), dtype=ids_BS.dtype, device=device))
 

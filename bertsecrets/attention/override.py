@@ -18,13 +18,14 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
 
-Mode = Literal["uniform", "zero", "mean", "optimal", "resample", "identity", "redirect", "cut"]
+Mode = Literal["uniform", "zero", "mean", "optimal", "resample", "identity", "redirect", "cut", "isolate"]
 MODES: tuple[str, ...] = get_args(Mode)
 MODES_OF_CONSTANTS = ("mean", "optimal")
 """Modes that replace a head's output with one vector, the same at every token."""
 
 _MODES_OF_MAPS = ("redirect", "cut")
-_MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_MAPS)
+_MODES_OF_TOKENS = (*_MODES_OF_MAPS, "isolate")
+_MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class HeadEdit:
         ``redirect``: nothing is attended to at the tokens of ``away_from``; the remaining weights of a row are scaled to
             sum to one. The output is zero in a row that attends to nothing else.
         ``cut``: as ``redirect``, but the remaining weights stay as they are.
+        ``isolate``: the tokens of ``away_from`` attend only to themselves; all other rows stay as they are.
     """
 
     layer: int
@@ -77,7 +79,7 @@ def override(
         edits: At most one per head.
         constants_LHd: A vector for every head, from :func:`mean_head_outputs` or
             :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean`` and ``optimal``.
-        away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect`` and ``cut``.
+        away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect``, ``cut`` and ``isolate``.
         donors: Keyword arguments of the model with one other example for each example of the batches to come; needed by
             mode ``resample``, for which they run once, when the context opens.
 
@@ -180,10 +182,10 @@ def _by_layer(
             check_constants(encoder, mode, constants_LHd)
     if any(edit.mode == "resample" for edit in edits) and donors is None:
         raise UserError("Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors.")
-    if any(edit.mode in _MODES_OF_MAPS for edit in edits) and not away_from:
+    if any(edit.mode in _MODES_OF_TOKENS for edit in edits) and not away_from:
         raise UserError(
-            "Modes 'redirect' and 'cut' need the tokens to turn attention away from; pass their ids as away_from, e.g. "
-            "[tokenizer.sep_token_id]."
+            "Modes 'redirect', 'cut' and 'isolate' need the tokens whose attention they change; pass their ids as away_from, "
+            "e.g. [tokenizer.sep_token_id]."
         )
     if encoder.shares_layers and any(
         getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
@@ -227,7 +229,7 @@ def _replaced(
         edits: Edits of one layer.
         source: Where the replacements come from.
         map_of: For modes ``redirect`` and ``cut``: a head's map, ``[B, Q, K]``.
-        barred_BS: For the same modes: which tokens receive no attention.
+        barred_BS: For the same modes, which tokens receive no attention; for ``isolate``, which attend only to themselves.
     """
     result_BSHd = output_BSHd.clone()
     for edit in edits:
@@ -254,6 +256,11 @@ def _replaced(
             with torch.autocast(kept_BQK.device.type, enabled=False):
                 turned_BSd = kept_BQK @ values_BSHd[:, :, edit.head].to(kept_BQK.dtype)
             result_BSHd[:, :, edit.head] = turned_BSd.to(output_BSHd.dtype)
+        elif edit.mode == "isolate":
+            assert values_BSHd is not None
+            assert barred_BS is not None
+            own_BSd = values_BSHd[:, :, edit.head].to(output_BSHd.dtype)
+            result_BSHd[:, :, edit.head] = torch.where(barred_BS[..., None], own_BSd, output_BSHd[:, :, edit.head])
         else:
             assert values_BSHd is not None
             values_BSd = values_BSHd[:, :, edit.head]
@@ -307,7 +314,7 @@ def _before_projection(
                     edits_of[layer],
                     source,
                     map_of,
-                    forward_pass.is_token_BS(source.away_from, output_BSD.device) if map_of is not None else None,
+                    forward_pass.is_token_BS(source.away_from, output_BSD.device) if source.away_from else None,
                 )
                 return (result_BSHd.flatten(2), *args[1:])
 

@@ -40,7 +40,7 @@ class EffectsOfHeads(HeadAnalysis):
         with progress_over(len(loader), "direct and total effects", visible=shows_progress(trainer)) as advance:
             take_effects(
                 model,
-                loader,  # type: ignore[arg-type]
+                loader,
                 self.settings.mode,
                 measure,
                 replacements=replacements,

@@ -20,6 +20,7 @@ from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import export_onnx, export_program
 from bertsecrets.pruning.latency import Latency, compare_latency
+from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads, save_pruned
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
@@ -58,7 +59,8 @@ class PruneHeads(pl.Callback):
         self.run = run
         self.settings = prune or PruneSettings()
         self.scores = with_controls(self.settings.scores)
-        self.sources = [*map(table_of, self.settings.tables), *([] if origin is None else [origin])]
+        self.tables = [table_of(folder) for folder in self.settings.tables]
+        self.origin = origin
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -99,6 +101,7 @@ class PruneHeads(pl.Callback):
         finished = Finished(
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
+        columns = self._columns()
         orders, chosen = search(
             model,
             data.task,
@@ -106,9 +109,10 @@ class PruneHeads(pl.Callback):
                 lambda: data.training_sample(settings.examples),
                 lambda: data.training_share(settings.examples),
                 lambda: data.evaluation_loader(evaluation),
+                lambda: data.training_split(settings.examples),
             ),
             settings,
-            self._columns(),
+            columns,
             context=trainer.precision_plugin.forward_context,
             finished=finished,
             bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),
@@ -120,7 +124,9 @@ class PruneHeads(pl.Callback):
         lengths = data.evaluation_dataset(evaluation).lengths
         costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
         latencies = self._latencies(trainer, model, chosen, costs.length)
-        extras = as_extras(orders, chosen, data.task.metrics[0], settings, costs, latencies, pl_module.device.type)
+        extras = as_extras(
+            orders, chosen, columns, data.task.metrics[0], settings, costs, latencies, pl_module.device.type
+        )
         self.run.folder.mkdir(parents=True, exist_ok=True)
         self.run.write_json(self.run.extras_path(Pruning.name), {OWN: extras})
         self.run.declare(Pruning().declaration())
@@ -175,10 +181,16 @@ class PruneHeads(pl.Callback):
         _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _columns(self) -> dict[str, Array]:
-        """The columns of the head tables at their last step: of this analysis, the named ones and the analysed run."""
+        """The columns of the head tables at their last step: of ``prune.tables``, this analysis and the analysed run.
+
+        Of the last two only those that cannot be computed on the examples that choose heads.
+        """
         columns: dict[str, Array] = {}
-        for run in (self.run, *self.sources):
+        for run in (self.run, *([] if self.origin is None else [self.origin])):
             columns = {**columns_of(run), **columns}
+        columns = {name: value_LH for name, value_LH in columns.items() if name not in measured_scores()}
+        for run in reversed(self.tables):
+            columns |= columns_of(run)
         return columns
 
 

@@ -21,7 +21,8 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.first_experiment import FirstPruned
-from bertsecrets.pruning.scores import Situation, find_score, removal_sets
+from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
+from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN, Array
@@ -79,6 +80,7 @@ class PruneFirst(pl.Callback):
             columns = {**columns_of(table_of(folder)), **columns}
         self.name = score
         self.score = find_score(score, columns)
+        self.columns = columns
         self.iterative = iterative
         self.examples = examples
         self.seed = seed
@@ -128,17 +130,18 @@ class PruneFirst(pl.Callback):
         total = _gates_of(module).gate_LH.numel()
         tenth = max(1, total // 10)
         sizes = [*range(tenth, count, tenth), count] if self.iterative else [count]
-        visible = shows_progress(trainer)
+        visible, passes = shows_progress(trainer), passes_of([self.name], self.columns, total)
         try:
             with (
                 torch.no_grad(),
-                progress_over(len(sizes) * total * self.examples, "scoring heads", visible) as advance,
+                progress_over(len(sizes) * passes * self.examples, "scoring heads", visible) as advance,
             ):
                 situation = Situation(
                     module.model,
                     data.task,
                     partial(data.training_sample, self.examples),
                     partial(data.training_share, self.examples),
+                    partial(data.training_split, self.examples),
                     seed=self.seed,
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,

@@ -1,13 +1,15 @@
 """Relevance of heads at the last validation."""
 
+from collections.abc import Iterator
+
 import pytorch_lightning as pl
-import torch
 from torch import nn
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import shows_progress
-from bertsecrets.importance.relevance import Relevance, head_relevance
+from bertsecrets.data.batch import Batch
+from bertsecrets.importance.relevance import Relevance, take_relevance
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
@@ -40,15 +42,14 @@ class RelevanceOfHeads(HeadAnalysis):
         self.consider_attention = consider_attention
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
-        encoder = describe(model)
-        device = next(encoder.model.parameters()).device
-        measure = Relevance(encoder.num_layers, encoder.num_heads)
-        measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
-        loader = self.loader(trainer)
+        encoder, loader = describe(model), self.loader(trainer)
         with progress_over(len(loader), "relevance", visible=shows_progress(trainer)) as advance:
-            for on_host in loader:
-                batch = on_host.to(device)
-                measure.update(batch, head_relevance(model, batch.inputs(), self.consider_attention))
-                advance()
+
+            def batches() -> Iterator[Batch]:
+                for batch in loader:
+                    yield batch
+                    advance()
+
+            grid = take_relevance(model, batches(), self.consider_attention)
         extras = {"consider_attention": self.consider_attention}
-        return Result(Relevance(encoder.num_layers, encoder.num_heads), measure.compute(), extras)
+        return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, extras)

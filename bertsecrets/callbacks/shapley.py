@@ -9,7 +9,16 @@ from torch import nn
 
 from bertsecrets.ablation.outcomes import fingerprint
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import FinishedOrders, Shapley, contributions, orders, plan_of, value_grid, worths
+from bertsecrets.ablation.shapley import (
+    PERMUTATIONS,
+    FinishedOrders,
+    Shapley,
+    contributions,
+    orders,
+    plan_of,
+    value_grid,
+    worths,
+)
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, check_scorable, replacements_of
 from bertsecrets.callbacks.trainer_state import shows_progress, stage_of
@@ -41,7 +50,7 @@ class ShapleyHeads(HeadAnalysis):
         self,
         run: Run,
         ablation: AblationSettings | None = None,
-        permutations: Annotated[int, Field(ge=2, description="a whole number from 2")] = 20,
+        permutations: Annotated[int, Field(ge=2, description="a whole number from 2")] = PERMUTATIONS,
         max_examples: MaxExamples = 128,
     ) -> None:
         super().__init__(run, ablation, max_examples)

@@ -65,6 +65,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     check_length(checkpoint.model, settings.training["max_length"])
     check_attention(checkpoint.model)
 
+    origin = run_of(keys.checkpoint)
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +73,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         trained = {"name": run.name, "init": init, "seed": seed}
         if path is not None and path.is_file():
             trained["folder"] = str(path.parent.parent.resolve())
+        if origin is not None:
+            trained["layer_decay"] = origin.config().get("optimizer", {}).get("layer_decay", 1.0)
         OmegaConf.update(recorded, "trained", trained, force_add=True)
         write_config(recorded, folder)
     module = SequenceClassifier(
@@ -92,7 +95,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             reference=reference,
             ablation=settings.ablation,
             prune=settings.prune,
-            origin=run_of(keys.checkpoint),
+            origin=origin,
             labelling=settings.labelling,
         ),
     ]

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.composition import check
+from bertsecrets.cli.own_data import own_data
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
@@ -59,6 +61,10 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         if invocation is None:
             task()
             return
+        own = own_data(invocation)
+        if own:
+            sys.argv += own
+            invocation = replace(invocation, overrides=[*invocation.overrides, *own])
         first = check(invocation)
         if is_multirun(invocation, first):
             sweep = _open_sweep(invocation, first)
@@ -194,6 +200,8 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
     with claimed(folder, plain(own), resume=resume, overwrite=config.overwrite) as unfinished:
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
+            if own.get("save") is not None:
+                again += f", or write its model with analyze.py export={own.save} checkpoint={folder}"
             print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
             return
         # The default folder has the time in its name, which is not to pass meanwhile.

@@ -49,6 +49,7 @@ def check(invocation: Invocation) -> DictConfig:
         params = sweeper_params(first) if sweeping else {}
         defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
         combinations = _combinations([*defaults, *parsed])
+        saved: dict[str, list[str]] = {}
         for combination in combinations:
             composed = _composed(invocation, combination)
             try:
@@ -58,6 +59,13 @@ def check(invocation: Invocation) -> DictConfig:
                 if len(combinations) == 1:
                     raise
                 raise UserError(f"{error} (In the job {_job(combination)}.)") from error
+            target = own.get("save") or own.get("export")
+            if target is not None and target in saved:
+                raise UserError(
+                    f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder '{target}'; put the "
+                    "job's name into it, e.g. save='models/${name}'."
+                )
+            saved[str(target)] = combination
         return first
 
 

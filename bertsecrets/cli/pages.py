@@ -1,7 +1,9 @@
 """Pages of finished runs, made without a model: reports, comparisons, and a paper's page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
@@ -15,6 +17,10 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run
+from bertsecrets.sweeps.sweep import SWEEP_FILE
+
+COMPARISON = "comparison"
+"""Folder of a sweep's pages inside the sweep's folder."""
 
 
 def report_again(config: DictConfig) -> list[Path]:
@@ -43,7 +49,9 @@ def report_again(config: DictConfig) -> list[Path]:
 
 
 def compare_runs(config: DictConfig) -> list[Path]:
-    """Compare the runs that ``compare`` names, in Hydra's output folder; return the pages.
+    """Compare the runs that ``compare`` names; return the pages.
+
+    Those of a sweep lie in the sweep's folder unless ``hydra.run.dir`` is given, others in Hydra's output folder.
 
     Raises:
         UserError: If a folder holds no finished run, or the runs' heads cannot be compared.
@@ -65,9 +73,10 @@ def compare_runs(config: DictConfig) -> list[Path]:
         )
     if keys.compare_heads or keys.paper:
         check_sizes(runs)
-    folder = run_folder()
+    folder = _of_sweep(names) or run_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    write_config(config, folder)
+    if folder == run_folder():
+        write_config(config, folder)
     trusted = trusted_classes(settings)
     pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
     if keys.paper:
@@ -77,13 +86,21 @@ def compare_runs(config: DictConfig) -> list[Path]:
     return pages
 
 
+def _of_sweep(names: Sequence[str]) -> Path | None:
+    """Where the pages of a sweep lie; None for anything but one sweep, or if the command names another folder."""
+    chosen = any(argument.startswith("hydra.run.dir=") for argument in HydraConfig.get().overrides.hydra)
+    if chosen or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
+        return None
+    return Path(names[0]).absolute() / COMPARISON
+
+
 def paper_name(paper: bool | str) -> str:
     """Name of the paper that a setting asks for; empty for none."""
     return ("kovaleva2019" if paper else "") if isinstance(paper, bool) else paper
 
 
 def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
-    """Write the pages that compare a sweep's finished runs into its folder ``comparison``; one run only gets a paper's page.
+    """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; one run only gets a paper's page.
 
     Args:
         folder: Folder of the sweep.
@@ -91,7 +108,7 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     runs, unfinished = find_runs([str(folder)])
-    target = folder / "comparison"
+    target = folder / COMPARISON
     pages = []
     if len(runs) > 1:
         same_size = len({run.size for run in runs if run.size is not None}) < 2

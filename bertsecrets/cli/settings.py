@@ -15,7 +15,7 @@ from bertsecrets.cli.targets import Section, accepted_arguments, check_arguments
 from bertsecrets.cli.trainer_settings import TrainerSettings, read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
-from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.sources import SourceConfig, check_controls
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure
@@ -34,7 +34,7 @@ _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
 _PATH = Annotated[str, Field(min_length=1)]
-_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace", "view")
+_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace", "view", "export")
 """The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
 _SWITCH = "true or false"
 
@@ -77,6 +77,7 @@ class CommonKeys(Settings):
     job_type: str = Field(min_length=1, max_length=64, description="a text of 1 to 64 characters")
     resume: _PATH | Literal[True] | None = Field(default=None, description="a folder, true (of a sweep), or null")
     overwrite: bool = Field(default=False, description=_SWITCH)
+    push_to_hub: _PATH | None = Field(default=None, description="<owner>/<name> of a repository, or null")
     objective: str | None = Field(default=None, description="<set>/<metric>, or null")
     debug: bool = Field(default=False, description=_SWITCH)
     progress: bool = Field(default=True, description=_SWITCH)
@@ -110,6 +111,7 @@ class TrainKeys(CommonKeys):
     checkpoint: Section = Field(default={}, description=_SECTION)
     sweep: Section = Field(default={}, description=_SECTION)
     compile: bool = Field(default=False, description=_SWITCH)
+    save: _PATH | None = Field(default=None, description="a new folder, or null")
 
 
 class AnalyzeKeys(CommonKeys):
@@ -133,6 +135,7 @@ class AnalyzeKeys(CommonKeys):
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
         default=None, description="a sentence, a list of two, or null"
     )
+    export: _PATH | None = Field(default=None, description="a new folder, or null")
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
     labelling: Section = Field(default={}, description=_SECTION)
     patterns: Section = Field(default={}, description=_SECTION)
@@ -233,6 +236,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
     common = _read_common(keys, config)
     if not common["task"].is_labelled:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
+    _check_uploaded("save", keys.save, keys.push_to_hub)
     return TrainSettings(
         **common,
         keys=keys,
@@ -256,12 +260,22 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     keys = AnalyzeKeys.read("", config)
     labelling = LabellingSettings.read("labelling", keys.labelling)
     pages = keys.report if isinstance(keys.report, str) else None
-    modes = (keys.merge, keys.compare, pages, labelling.labels, keys.train_patterns, keys.workspace, keys.view)
+    modes = (
+        keys.merge,
+        keys.compare,
+        pages,
+        labelling.labels,
+        keys.train_patterns,
+        keys.workspace,
+        keys.view,
+        keys.export,
+    )
     chosen = [name for name, value in zip(_MODES, modes, strict=True) if value is not None]
     if len(chosen) > 1:
         raise UserError(f"{' and '.join(chosen)} are both given; give one of them.")
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
+    _check_uploaded("export", keys.export, keys.push_to_hub)
     common = _read_common(keys, config)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     return AnalyzeSettings(
@@ -292,6 +306,11 @@ def read_settings(config: Mapping[str, Any]) -> RunSettings:
     return read_train(config) if "optimizer" in config else read_analyze(config)
 
 
+def _check_uploaded(key: str, folder: str | None, repo: str | None) -> None:
+    if repo is not None and folder is None:
+        raise UserError(f"push_to_hub uploads the folder that {key}= writes; give {key}=<new folder> too.")
+
+
 def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     task = task_from_config(keys.task)
     check_metrics(task)
@@ -304,6 +323,8 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     ablation = AblationSettings.read("ablation", keys.ablation)
     _check_evaluation("evaluation", keys.evaluation, task)
     _check_evaluation("ablation.evaluation", ablation.evaluation, task)
+    source = SourceConfig.read("data", keys.data)
+    check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
     loggers = _chosen(keys.logger)
@@ -311,7 +332,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
         check_arguments(f"logger.{name}", section, ("run", "config"))
     return {
         "task": task,
-        "source": SourceConfig.read("data", keys.data),
+        "source": source,
         "model": ModelSpec.read("model", keys.model),
         "trainer": read_trainer(keys.trainer),
         "loggers": loggers,

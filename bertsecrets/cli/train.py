@@ -23,6 +23,7 @@ from bertsecrets.cli.build import (
     run_folder,
     trusted_classes,
 )
+from bertsecrets.cli.export import check_save, save_model
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
@@ -32,6 +33,7 @@ from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
+from bertsecrets.reporting.model_card import VERSIONS, versions
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import folder_write
 from bertsecrets.results.run import Run, is_first_process
@@ -52,6 +54,7 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
         config = resumed(config, folder)
     settings = read_train(plain(config))
     check_trainer(settings)
+    check_save(settings)
     with exclusive_run(config, folder):
         return _train(settings, folder)
 
@@ -78,6 +81,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         "model": spec.model_dump(),
         "init": keys.init,
         INITIAL_WEIGHTS: weights_digest(model),
+        VERSIONS: versions(),
     }
     last_path = run.checkpoints / LAST
     resume_from = last_path if keys.resume is not None and last_path.exists() else None
@@ -121,6 +125,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             selected=selected,
             seconds=time.monotonic() - started,
         )
+    save_model(settings, best if selected else last_path, run)
     return module.scores
 
 

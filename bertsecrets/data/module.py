@@ -17,8 +17,7 @@ from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
-from bertsecrets.data.sources import TRAIN, SourceConfig, make_source
-from bertsecrets.data.sources.base import SplitFiles
+from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
 from bertsecrets.data.task import SHORTEST, Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import has_documents, windows
@@ -36,11 +35,11 @@ class TaskData(pl.LightningDataModule):
         tokenizer: A fast tokenizer.
         batch_size: Training examples per step, of all processes together.
         max_length: Longest sequence in tokens, special tokens included.
-        seed: Seed of the training order and of the sample that ``limit_train`` draws.
+        seed: Seed of the training order, of the sample that ``limit_train`` draws, and of permuted labels.
         annotator: Annotates the words of the evaluation sets; None keeps the source's own annotation.
 
     Raises:
-        UserError: If the source does not have the task, or sizes are not positive.
+        UserError: If the source does not have the task, sizes are not positive, or a control does not fit the task.
     """
 
     def __init__(
@@ -57,6 +56,7 @@ class TaskData(pl.LightningDataModule):
         for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, SHORTEST)):
             if type(value) is not int or value < least:
                 raise UserError(f"task.training.{name} is {value!r}; expected a whole number from {least}.")
+        check_controls(source, task)
         self.task = task
         self.config = source
         self.source = make_source(source, task)
@@ -102,8 +102,8 @@ class TaskData(pl.LightningDataModule):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was left out or unusual in the files read so far."""
-        return tuple(self.source.notes) if isinstance(self.source, SplitFiles) else ()
+        """Sentences on the controls, and on what was left out or unusual in the files read so far."""
+        return (*self.config.controls, *self.source.notes)
 
     def prepare_data(self) -> None:
         # Lightning calls this on one process per machine; the others read from the cache.
@@ -125,12 +125,17 @@ class TaskData(pl.LightningDataModule):
         """The examples of a split, or the sample that ``limit_train`` or ``limit_eval`` sets.
 
         The training sample depends on the seed; evaluation samples do not, so runs can be compared. A smaller sample
-        is part of a larger one. Examples keep their ``index`` and their order.
+        is part of a larger one. Examples keep their ``index`` and their order. With ``only``, each has one sentence of its
+        pair; with ``permute_labels``, the labels of the training sample are shuffled.
         """
         if split not in self._examples:
             everything = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
             sample = [everything[position] for position in sample_positions(len(everything), limit, seed)]
+            if self.config.only is not None:
+                sample = [_one_sentence(example, ("first", "second").index(self.config.only)) for example in sample]
+            if self.config.permute_labels and split == TRAIN:
+                sample = permuted_labels(sample, self.seed)
             self._examples[split] = self._annotated(sample) if split in self.evaluation.values() else sample
         return self._examples[split]
 
@@ -249,6 +254,11 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(TRAIN)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, 0))
 
+    def training_split(self, max_examples: int) -> EncodedSplit:
+        """The tokenised examples of :meth:`training_sample`."""
+        dataset = self.encoded(TRAIN)
+        return dataset.part(sample_positions(len(dataset), max_examples, 0))
+
     def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()
@@ -292,6 +302,19 @@ class TaskData(pl.LightningDataModule):
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
+
+
+def _one_sentence(example: Example, place: int) -> Example:
+    kept = slice(place, place + 1)
+    return replace(example, texts=example.texts[kept], annotations=example.annotations[kept])
+
+
+def permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:
+    """The examples with their labels shuffled among them; the same seed gives the same order."""
+    labels = [example.label for example in examples]
+    # A stream of its own: the same one draws the training sample.
+    random.Random(f"labels {seed}").shuffle(labels)
+    return [replace(example, label=label) for example, label in zip(examples, labels, strict=True)]
 
 
 def sample_positions(count: int, limit: int | None, seed: int) -> list[int]:

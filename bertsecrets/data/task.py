@@ -81,6 +81,18 @@ class TsvLayout(_TaskSection):
     headless: _Names = ()
 
 
+class CsvLayout(_TaskSection):
+    """The columns of a CSV file of the user's own, which ``data.path`` names.
+
+    Attributes:
+        texts: Names of the text columns.
+        label: Name of the label column.
+    """
+
+    texts: _Names
+    label: str = Field(description="the name of the label column")
+
+
 class ConlluLayout(_TaskSection):
     """Where a folder of treebanks keeps a task's sentences.
 
@@ -132,9 +144,9 @@ class Task(_TaskSection):
         tsv_labels: Label as written in a TSV file -> class name, where the two differ.
         label_range: Smallest and largest score of a regression task, else None.
         evaluation: Name in front of its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be
-            missing from a TSV folder.
+            missing from a TSV folder. The split ``held_out`` is a part of the training rows.
         test: The same for the test splits.
-        hub, tsv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
+        hub, tsv, csv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
         demo: Whether the project generates it.
     """
 
@@ -150,6 +162,7 @@ class Task(_TaskSection):
     test: _NameMap = Field(default_factory=lambda: {"test": "test"})
     hub: HubLayout | None = Field(default=None, description="a section of keys and values")
     tsv: TsvLayout | None = Field(default=None, description="a section of keys and values")
+    csv: CsvLayout | None = Field(default=None, description="a section of keys and values")
     conllu: ConlluLayout | None = Field(default=None, description="a section of keys and values")
     coreference: CoreferenceLayout | None = Field(default=None, description="a section of keys and values")
     demo: bool = Field(default=False, description="true or false")
@@ -199,7 +212,7 @@ def _check_labels(task: Task) -> None:
 
 
 def _check_layouts(task: Task) -> None:
-    for section, layout in (("hub", task.hub), ("tsv", task.tsv)):
+    for section, layout in (("hub", task.hub), ("tsv", task.tsv), ("csv", task.csv)):
         if layout is not None and len(layout.texts) != task.texts:
             raise UserError(
                 f"task.{section}.texts names {len(layout.texts)} columns; expected {task.texts}, as task.texts says."

@@ -1,6 +1,7 @@
 """Tokenise a split once and form padded batches of it."""
 
 import bisect
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,15 @@ class EncodedSplit(Dataset[Batch]):
             raise UserError(
                 f"pad_to is {pad_to}, but an example has {max(self.lengths)} tokens; set max_length={pad_to} with it."
             )
+
+    def part(self, positions: Sequence[int]) -> "EncodedSplit":
+        """The examples at some positions as a split of their own."""
+        part = copy.copy(self)
+        part.examples = [self.examples[position] for position in positions]
+        part.rows = [self.rows[position] for position in positions]
+        part.lengths = [len(row.ids) for row in part.rows]
+        part.truncated = sum(row.truncated for row in part.rows)
+        return part
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -221,4 +221,4 @@ def _table(view: MeasureView) -> Table:
     header = ["layer", "mean |gradient|"]
     header += [f"{label} ÷ any token" for label in CLASSES.values()]
     header += [f"{label}, % of attention × gradient" for label in CLASSES.values()]
-    return Table(header, rows, "Means over the heads of each layer")
+    return Table(header, rows, "Means over the heads of each layer", folded=True)

@@ -1,6 +1,6 @@
 """Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4; METHODS V2)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers.activations import ACT2CLS
 from bertsecrets.attention.hooks import follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
@@ -122,9 +122,32 @@ class Relevance(Measure):
                 )
                 + " Shares compare the heads of one layer, not layers."
             ],
-            [Table(["layer", "most relevant head", "relevance", "with its sign"], rows, "The top head of each layer")],
+            [
+                Table(
+                    ["layer", "most relevant head", "relevance", "with its sign"],
+                    rows,
+                    "The top head of each layer",
+                    folded=True,
+                )
+            ],
             figures,
         )
+
+
+def take_relevance(model: nn.Module, batches: Iterable[Batch], consider_attention: bool = False) -> HeadGrid:
+    """Relevances of all heads over this process's batches, reduced over all processes.
+
+    Args and errors as :func:`head_relevance`; batches are moved to the model's device.
+    """
+    encoder = describe(model)
+    device = next(encoder.model.parameters()).device
+    measure = Relevance(encoder.num_layers, encoder.num_heads)
+    # MPS has no float64: the sums stay on the CPU.
+    measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
+    for on_host in batches:
+        batch = on_host.to(device)
+        measure.update(batch, head_relevance(model, batch.inputs(), consider_attention))
+    return measure.compute()
 
 
 def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False) -> Tensor:

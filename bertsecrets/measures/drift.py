@@ -341,4 +341,4 @@ def _layers_table(value_LH: NDArray[np.float64]) -> Table:
         for layer, value_H in enumerate(value_LH)
         if np.isfinite(value_H).any()
     ]
-    return Table(["layer", "mean cosine over heads", "lowest head", "highest head"], rows, "By layer")
+    return Table(["layer", "mean cosine over heads", "lowest head", "highest head"], rows, "By layer", folded=True)

@@ -25,7 +25,9 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_exceeds_zero
 
 POSITIONAL, SYNTACTIC, RARE = "positional", "syntactic", "rare words"
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
@@ -292,16 +294,44 @@ def frequencies(split: EncodedSplit) -> Counter[int]:
 
 
 def roles_of(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
-    """Which heads ``[layers, heads]`` have each role that could be judged."""
+    """Which heads ``[layers, heads]`` reach the threshold of each role that could be judged."""
+    return {
+        role: np.any([view.value(column) >= limit for column, limit in limits.items()], axis=0)
+        for role, limits in _limits(view).items()
+    }
+
+
+def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Which heads ``[layers, heads]`` are significantly above the threshold of each role, and which are below it.
+
+    One-sided t tests over texts, corrected over heads and columns; the most frequent distance's share is taken as known. Of
+    the columns of a role, a head is above the threshold of one, or below those of all.
+    """
+    limits_by_role = _limits(view)
+    limits = {column: limit for limits in limits_by_role.values() for column, limit in limits.items()}
+    shown = []
+    for sign in (1, -1):
+        p_values = []
+        for column, limit in limits.items():
+            value_LH, stderr_LH, count_LH = view.grid(column)
+            p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
+        shown.append(dict(zip(limits, np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, strict=True)))
+    above, below = shown
+    return {
+        role: (np.any([above[column] for column in own], axis=0), np.all([below[column] for column in own], axis=0))
+        for role, own in limits_by_role.items()
+    }
+
+
+def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
+    """The columns of each role that could be judged, with their thresholds."""
     thresholds = view.extras["thresholds"]
-    passed = {POSITIONAL: _strength(view, POSITIONAL) >= thresholds["positional"]}
-    judged = _judged(view)
-    if judged:
-        gains = [view.value(column) >= share + thresholds["gain"] for column, share in judged.items()]
-        passed[SYNTACTIC] = np.any(gains, axis=0)
-    if np.isfinite(view.value(TWO_RAREST)).any():
-        passed[RARE] = view.value(TWO_RAREST) >= thresholds["rare"]
-    return passed
+    limits = {
+        POSITIONAL: dict.fromkeys((PREVIOUS, NEXT), thresholds["positional"]),
+        SYNTACTIC: {column: share + thresholds["gain"] for column, share in _judged(view).items()},
+        RARE: {TWO_RAREST: thresholds["rare"]} if np.isfinite(view.value(TWO_RAREST)).any() else {},
+    }
+    return {role: own for role, own in limits.items() if own}
 
 
 def _judged(view: MeasureView) -> dict[str, float]:
@@ -316,24 +346,20 @@ def _judged(view: MeasureView) -> dict[str, float]:
 
 def _strength(view: MeasureView, role: str) -> Array:
     """The highest share ``[layers, heads]`` among a role's columns."""
-    columns = {POSITIONAL: [PREVIOUS, NEXT], SYNTACTIC: list(_judged(view)), RARE: [TWO_RAREST]}[role]
-    strength_LH: Array = np.fmax.reduce([view.value(column) for column in columns])
+    strength_LH: Array = np.fmax.reduce([view.value(column) for column in _limits(view)[role]])
     return strength_LH
 
 
 def _table(view: MeasureView) -> Table:
-    thresholds, judged = view.extras["thresholds"], _judged(view)
+    judged = _judged(view)
+    limits = {column: limit for own in _limits(view).values() for column, limit in own.items()}
     rows = []
     for column in view.columns:
         value_LH, stderr_LH, _ = view.grid(column.name)
         relation = column.name.removesuffix(FROM_HEAD)
         if not np.isfinite(value_LH).any():
             continue
-        limit = {
-            PREVIOUS: thresholds["positional"],
-            NEXT: thresholds["positional"],
-            TWO_RAREST: thresholds["rare"],
-        }.get(column.name, judged[column.name] + thresholds["gain"] if column.name in judged else None)
+        limit = limits.get(column.name)
         place = highest(value_LH)
         rows.append(
             [

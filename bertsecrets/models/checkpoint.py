@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import GATES, RECORD
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.models.loading import load_config, load_folder, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
@@ -164,7 +164,6 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
     return Checkpoint(model.eval(), {"init": init, "seed": seed}, Path(INITIAL))
 
 
-@torch.no_grad()
 def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
     """Multiply each head's columns of the output projection by its gate: the same logits without gates."""
     encoder = describe(model)
@@ -180,10 +179,7 @@ def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
             f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} layers of "
             f"{expected[1]} heads; give a checkpoint of this model."
         )
-    for site, gate_H in zip(encoder.sites, gate_LH, strict=True):
-        assert site.projection is not None
-        weight = site.projection.weight
-        weight.copy_((weight.unflatten(1, (encoder.num_heads, -1)) * gate_H[:, None]).flatten(1))
+    scale_heads(encoder, gate_LH)
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -55,6 +56,18 @@ class Encoder:
     def distinct_sites(self) -> tuple[AttentionSite, ...]:
         """The attention sites without repetitions."""
         return tuple({id(site.module): site for site in self.sites}.values())
+
+
+@torch.no_grad()
+def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
+    """Multiply each head's columns of the output projection by its gate, ``[layers, heads]``: the logits of the gated model.
+
+    For families with an adapter whose layers share no weights.
+    """
+    for site, gate_H in zip(encoder.sites, gate_LH, strict=True):
+        assert site.projection is not None
+        weight = site.projection.weight
+        weight.copy_((weight.unflatten(1, (encoder.num_heads, -1)) * gate_H.to(weight)[:, None]).flatten(1))
 
 
 def unwrap(module: nn.Module) -> PreTrainedModel:

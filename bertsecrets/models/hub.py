@@ -1,10 +1,16 @@
-"""Whether the Hugging Face hub can be reached."""
+"""The Hugging Face hub: whether it can be reached, and upload of a model's folder."""
 
 import functools
+from pathlib import Path
 
-from huggingface_hub import constants, get_session
+from huggingface_hub import HfApi, constants, get_session, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from bertsecrets.errors import UserError
 
 _PATIENCE_S = 3.0
+_LONGEST_REASON = 200
 
 
 @functools.cache
@@ -21,3 +27,67 @@ def hub_is_reachable() -> bool:
     except Exception:
         return False
     return True
+
+
+def check_upload(repo: str) -> None:
+    """Check, before any work, that the present user may upload to a repository of the hub.
+
+    Args:
+        repo: ``owner/name``, or a name in the user's own account.
+
+    Raises:
+        UserError: If that is no repository's name, nobody is logged in, the hub does not answer, or the login does not
+            allow writing there.
+    """
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(
+            f"push_to_hub is '{repo}', which is not the name of a repository; give <owner>/<name>."
+        ) from error
+    if get_token() is None:
+        raise UserError(
+            f"push_to_hub={repo} needs a login to the Hugging Face hub; run `hf auth login`, or leave push_to_hub out."
+        )
+    if not hub_is_reachable():
+        raise UserError(
+            f"push_to_hub={repo} needs the Hugging Face hub, which does not answer; connect to the network, or leave "
+            "push_to_hub out and upload the folder later."
+        )
+    try:
+        user = HfApi().whoami()
+    # Which HTTP client the library uses, and so the class of an error of the line, depends on its version.
+    except Exception as error:
+        raise UserError(
+            f"The Hugging Face hub does not confirm the login ({_reason(error)}); run `hf auth login` again."
+        ) from error
+    owner = repo.partition("/")[0] if "/" in repo else user["name"]
+    owners = [user["name"], *(organisation["name"] for organisation in user.get("orgs", ()))]
+    if owner not in owners:
+        raise UserError(
+            f"push_to_hub is '{repo}', but the login is of '{user['name']}'; give {' or '.join(owners)} as the owner."
+        )
+    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise UserError(f"push_to_hub={repo} needs a token that may write; make one, and run `hf auth login` again.")
+
+
+def upload(folder: Path, repo: str) -> str:
+    """Upload a model's folder; return the address of its page. A repository that does not exist yet is created, private.
+
+    Raises:
+        UserError: If the hub refuses it or cannot be reached.
+    """
+    api = HfApi()
+    try:
+        created = api.create_repo(repo, private=True, exist_ok=True)
+        api.upload_folder(repo_id=created.repo_id, folder_path=folder, commit_message="Upload by bertsecrets")
+    except Exception as error:
+        raise UserError(
+            f"'{folder}' is complete, but could not be uploaded to '{repo}' ({_reason(error)}); upload it later with "
+            f"`hf upload {repo} {folder}`."
+        ) from error
+    return str(created)
+
+
+def _reason(error: Exception) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:_LONGEST_REASON].rstrip(".")

@@ -39,7 +39,7 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
     """
     config = load_config(spec)
     location, options = _location(spec)
-    with _one_sentence(spec), _quiet():
+    with _one_sentence(spec), quiet():
         tokenizer: Any = AutoTokenizer.from_pretrained(location, use_fast=True, **options)
     if not tokenizer.is_fast:
         raise UserError(
@@ -74,7 +74,7 @@ def load_config(spec: ModelSpec) -> PreTrainedConfig:
         UserError: If it cannot be read, describes no encoder that could be built, or asks for code.
     """
     location, options = _location(spec)
-    with _one_sentence(spec), _quiet():
+    with _one_sentence(spec), quiet():
         config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
     _check_config(config, spec)
     return config
@@ -99,7 +99,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     if init != RANDOM_INIT and (folder := spec.folder()) is not None:
         _check_whole(folder)
         check_weights(folder)
-    with _one_sentence(spec), _quiet(), torch.random.fork_rng(devices=[]):
+    with _one_sentence(spec), quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config.num_labels = task.num_outputs
         config.problem_type = "regression" if task.is_regression else "single_label_classification"
@@ -137,7 +137,7 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
     _check_whole(folder)
     check_weights(folder)
     location, options = _location(spec)
-    with _one_sentence(spec), _quiet():
+    with _one_sentence(spec), quiet():
         model, info = AutoModelForSequenceClassification.from_pretrained(
             location, config=config, dtype=torch.float32, output_loading_info=True, **options
         )
@@ -216,8 +216,8 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the library, which would report the new weights of every classification head."""
+def quiet() -> Iterator[None]:
+    """Silence the library, which would report the new weights of every classification head, and show bars of its own."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -91,7 +91,7 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     chosen, total, metric = content["chosen"], content["total"], content["metric"]
     margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
     examples = f"{content['examples']:,} examples"
-    if not from_table(chosen["score"]):
+    if not from_table(content, chosen["score"]):
         examples += " that chose neither the heads nor their order"
     facts = f"observed change {_points(chosen['change'])}, a loss above {_points(chosen['bound'])} ruled out"
     if chosen["asked"]:
@@ -118,7 +118,7 @@ def in_points(margin: float) -> str:
 
 
 def _source_in_words(content: Mapping[str, Any]) -> list[str]:
-    names = list(dict.fromkeys(row["score"] for row in content["curves"] if from_table(row["score"])))
+    names = list(dict.fromkeys(row["score"] for row in content["curves"] if from_table(content, row["score"])))
     if not names:
         return []
     return [
@@ -145,7 +145,7 @@ def _how(content: Mapping[str, Any]) -> str:
     )
     computed = (
         f"Scores are computed {when}, on {content['choosing']:,} training examples; the"
-        if not all(from_table(row["score"]) for row in content["curves"] if row["score"] not in CONTROLS)
+        if not all(from_table(content, row["score"]) for row in content["curves"] if row["score"] not in CONTROLS)
         else "The"
     )
     return (

@@ -1,72 +1,42 @@
 """Scores that say which head to remove next: one number for each head, the lowest goes first."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.data.batch import Batch
-from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.sets import Context, HeadSet, PartsOf, evaluate_sets
+from bertsecrets.pruning.measured import MeasuredScore, measured_scores
+from bertsecrets.pruning.sets import HeadSet, evaluate_sets
+from bertsecrets.pruning.situation import Score, Situation
 
-
-@dataclass(frozen=True)
-class Situation:
-    """What a score may look at.
-
-    Args:
-        model: The model, in evaluation mode, with all its heads.
-        task: The task.
-        batches: The examples that may choose heads, the same on every process; each call starts anew.
-        share: This process's share of them; None for all.
-        removed: Heads that are already removed.
-        seed: Seed of a random score.
-        context: Entered around every batch, e.g. the trainer's autocast.
-        rises: What :func:`exact` has computed, by removed heads; its reverse uses the same numbers.
-        parts: Where finished batches of exact sweeps are saved.
-        progress: Called with the number of newly finished pairs of a set and an example.
-    """
-
-    model: nn.Module
-    task: Task
-    batches: Callable[[], Iterable[Batch]]
-    share: Callable[[], Iterable[Batch]] | None = None
-    removed: HeadSet = frozenset()
-    seed: int = 0
-    context: Context = nullcontext
-    rises: dict[HeadSet, Tensor] = field(default_factory=dict)
-    parts: PartsOf | None = None
-    progress: Callable[[int], object] | None = None
-
-
-Score = Callable[[Situation], Tensor]
-"""A score, ``[layers, heads]``: higher is worth keeping. Numbers of removed heads are ignored."""
+EXACT = "exact"
 
 
 def exact(situation: Situation) -> Tensor:
     """How much the mean loss rises if the head is disabled as well (mode ``zero``), from an exact sweep."""
-    if situation.removed in situation.rises:
-        return situation.rises[situation.removed]
+    key = (EXACT, situation.removed)
+    if key in situation.known:
+        return situation.known[key][EXACT]
     encoder = describe(situation.model)
     heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
     sets = [situation.removed | {place} for place in heads]
     results = evaluate_sets(
         situation.model,
         [situation.removed, *sets],
-        (situation.share or situation.batches)(),
+        situation.own_batches(),
         situation.task,
         context=situation.context,
         parts=situation.parts,
         progress=situation.progress,
     )
     rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)
-    situation.rises[situation.removed] = rise_LH
+    situation.known[key] = {EXACT: rise_LH}
     return rise_LH
 
 
@@ -79,8 +49,8 @@ def random_order(situation: Situation) -> Tensor:
 
 RANDOM, REVERSED = "random", "reversed"
 
-SCORES: dict[str, Score] = {"exact": exact, RANDOM: random_order}
-"""The scores that are computed by name; any other is a column of a head table or ``package.module:function``."""
+SCORES: dict[str, Score] = {EXACT: exact, RANDOM: random_order}
+"""The scores of pruning itself; any other is a column of a head table, a measured score or ``package.module:function``."""
 
 CONTROLS = (RANDOM, REVERSED)
 """Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
@@ -89,10 +59,17 @@ OPPOSITE = "-"
 """Before the name of a score: the opposite order."""
 
 
-def from_table(name: str) -> bool:
-    """Whether a score is a column of a head table, which may have been measured on any examples."""
-    name = name.removeprefix(OPPOSITE)
-    return name not in (*SCORES, *CONTROLS) and ":" not in name
+def from_table(content: Mapping[str, Any], name: str) -> bool:
+    """Whether a score was read from a head table, which may have been measured on any examples.
+
+    Args:
+        content: From :func:`bertsecrets.pruning.search.as_extras`.
+        name: The score's name.
+    """
+    if "from_tables" in content:
+        return name in content["from_tables"]
+    # Runs of earlier versions read all columns from tables.
+    return name.removeprefix(OPPOSITE) not in (*SCORES, *CONTROLS) and ":" not in name
 
 
 def with_controls(names: Sequence[str]) -> list[str]:
@@ -111,13 +88,38 @@ def with_controls(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*names, *CONTROLS]))
 
 
-def find_score(name: str, columns: Mapping[str, Array], first: str = "exact") -> Score:
-    """A score by its name, by a column of a head table, or by the function that computes it.
+def column_of(name: str, columns: Collection[str]) -> str | None:
+    """The table column or measured score that a score's name stands for, as ``measure/column``; None if it is neither.
+
+    The measure or the column alone is enough if only one fits, or if both have the same name.
 
     Args:
-        name: A name of ``SCORES``, ``reversed``, a column as ``measure/column`` (the measure or the column alone if only one
-            fits), or ``package.module:function``; after ``-`` its opposite.
-        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping.
+        name: The score's name, with or without ``-`` before it.
+        columns: Columns of head tables.
+
+    Raises:
+        UserError: If several fit.
+    """
+    name = name.removeprefix(OPPOSITE)
+    if name in (*SCORES, REVERSED):
+        return None
+    keys = [*dict.fromkeys([*columns, *measured_scores()])]
+    fitting = [key for key in (name, f"{name}/{name}") if key in keys] or [
+        key for key in keys if name in key.split("/")
+    ]
+    if len(fitting) > 1:
+        raise UserError(f"The pruning score '{name}' fits several columns; choose one of {', '.join(fitting)}.")
+    return fitting[0] if fitting else None
+
+
+def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> Score:
+    """A score by its name, by a column, or by the function that computes it.
+
+    Args:
+        name: A name of ``SCORES``, ``reversed``, a column as :func:`column_of` reads it, or ``package.module:function``; after
+            ``-`` its opposite.
+        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping. A column
+            that is not among them is computed if it is one of :func:`measured_scores`.
         first: The score that ``reversed`` reverses.
 
     Raises:
@@ -129,11 +131,11 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = "exact") ->
         return _opposite(find_score(name.removeprefix(OPPOSITE), columns))
     if name in SCORES:
         return SCORES[name]
-    fitting = [key for key in columns if key == name] or [key for key in columns if name in key.split("/")]
-    if len(fitting) > 1:
-        raise UserError(f"The pruning score '{name}' fits several columns; choose one of {', '.join(fitting)}.")
-    if fitting:
-        score_LH = torch.from_numpy(columns[fitting[0]].copy())
+    column = column_of(name, columns)
+    if column is not None:
+        if column not in columns:
+            return measured_scores()[column]
+        score_LH = torch.from_numpy(columns[column].copy())
         return lambda situation: score_LH
     module, _, function = name.partition(":")
     if function:
@@ -145,10 +147,29 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = "exact") ->
                 f"The pruning score '{name}' cannot be imported ({error}); give package.module:function."
             ) from error
         return score
+    valid = dict.fromkeys([*SCORES, REVERSED, *measured_scores(), *columns])
     raise UserError(
-        f"Unknown pruning score '{name}'; {choices(name, [*SCORES, REVERSED, *columns])}; columns of another analysis are read "
-        "from prune.tables=[<its folder>]."
+        f"Unknown pruning score '{name}'; {choices(name, valid)}; other columns are read from prune.tables=[<the folder of "
+        "their analysis>]."
     )
+
+
+def passes_of(names: Sequence[str], columns: Mapping[str, Array], num_heads: int) -> int:
+    """Passes over each example that the scores take once, without functions from elsewhere; for a progress bar.
+
+    Args:
+        names: The scores' names.
+        columns: Columns of head tables.
+        num_heads: Heads of the whole model.
+    """
+    passes = {}
+    for name in names:
+        score = None if name in CONTROLS else find_score(name.removeprefix(OPPOSITE), columns)
+        if score is exact:
+            passes[EXACT] = num_heads
+        elif isinstance(score, MeasuredScore):
+            passes[score.experiment] = score.passes(num_heads)
+    return sum(passes.values())
 
 
 def _opposite(score: Score) -> Score:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,26 @@ from torch import Tensor, nn
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.pruning.guarantee import Guarantee, guarantee
 from bertsecrets.pruning.latency import Latency
 from bertsecrets.pruning.recovery import recovered
 from bertsecrets.pruning.resume import Finished
-from bertsecrets.pruning.scores import CONTROLS, RANDOM, Situation, find_score, removal_sets, steps_of, with_controls
+from bertsecrets.pruning.scores import (
+    CONTROLS,
+    RANDOM,
+    column_of,
+    find_score,
+    passes_of,
+    removal_sets,
+    steps_of,
+    with_controls,
+)
 from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.pruning.situation import Situation
 
 Batches = Callable[[], Iterable[Batch]]
 Bar = Callable[[int, str], AbstractContextManager[Callable[..., object]]]
@@ -36,11 +47,13 @@ class Examples:
         choosing: Those that choose the heads and train recovered models, the same on every process.
         share: This process's share of them.
         testing: This process's share of those that test the smaller models.
+        split: Those that choose the heads, as a tokenised split.
     """
 
     choosing: Batches
     share: Batches
     testing: Batches
+    split: Callable[[], EncodedSplit]
 
 
 @dataclass(frozen=True)
@@ -73,12 +86,15 @@ class Chosen:
         place: Its step in the order; None if no smaller model is shown to be good enough.
         tests: Steps of the order that were tested, in this order.
         outcome: The tests' outcome.
+        shown: Score -> number of heads removed in the smallest model of its order that is shown to be good enough, 0 if none
+            is; empty if one number of heads was asked for.
     """
 
     order: Order
     place: int | None
     tests: tuple[int, ...]
     outcome: Guarantee
+    shown: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
@@ -154,10 +170,12 @@ def _plans(
     sizes = check_settings(settings, encoder)
     names = with_controls(settings.scores)
     first = next(name for name in names if name not in CONTROLS)
-    rises: dict[HeadSet, Tensor] = {}
+    known: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = {}
     plans = []
-    sweeps = encoder.num_layers * encoder.num_heads * (len(sizes) if settings.iterative else 1)
-    with bar(sweeps * _count(examples.share), "scoring heads") as advance:
+    passes = passes_of(names, columns, encoder.num_layers * encoder.num_heads) * (
+        len(sizes) if settings.iterative else 1
+    )
+    with bar(passes * _count(examples.share), "scoring heads") as advance:
         for name in names:
             score = find_score(name, columns, first)
             for seed in range(settings.seeds if name == RANDOM else 1):
@@ -166,9 +184,10 @@ def _plans(
                     task,
                     examples.choosing,
                     examples.share,
+                    examples.split,
                     seed=settings.seed + seed,
                     context=context,
-                    rises=rises,
+                    known=known,
                     parts=finished.parts,
                     progress=advance,
                 )
@@ -288,6 +307,7 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         return Chosen(order, place, (place,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     best: Chosen | None = None
+    shown = {}
     for order in choosers:
         assert order.chosen_on is not None
         _, change_V = order.chosen_on.changes(metric)
@@ -295,15 +315,17 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         outcome = guarantee(order.tested_on.part(places), metric, margin, confidence)
         last = places[outcome.passed - 1] if outcome.passed else None
         candidate = Chosen(order, last, tuple(places), outcome)
+        shown[order.score] = 0 if last is None else len(order.sets[last])
         if best is None or (last is not None and (best.place is None or last > best.place)):
             best = candidate
     assert best is not None
-    return best
+    return replace(best, shown=shown)
 
 
 def as_extras(
     orders: Sequence[Order],
     chosen: Chosen,
+    columns: Mapping[str, Array],
     metric: str,
     settings: PruneSettings,
     costs: Cost,
@@ -314,6 +336,7 @@ def as_extras(
 
     Args:
         orders, chosen: From :func:`search`.
+        columns: Columns of head tables that could serve as scores.
         metric: The tested metric.
         settings: The settings of the search.
         costs: Parameters and FLOPs.
@@ -344,6 +367,7 @@ def as_extras(
                     else {},
                 }
             )
+    names = dict.fromkeys(order.score for order in orders)
     outcome = chosen.outcome
     tested = chosen.place if chosen.place is not None else chosen.tests[0]
     index = chosen.tests.index(tested)
@@ -365,6 +389,8 @@ def as_extras(
         "parameters": costs.parameters,
         "flops": costs.flops,
         "curves": curves,
+        "from_tables": [name for name in names if column_of(name, columns) in columns],
+        "shown": {score: total - removed if removed else None for score, removed in chosen.shown.items()},
         "chosen": {
             "score": chosen.order.score,
             "kept": total - len(chosen.order.sets[tested]),

@@ -82,7 +82,7 @@ def _in_words(label: str, contents: Sequence[Mapping[str, Any]], removed: Sequen
     *most, last = map(str, removed)
     shares = f"{', '.join(most)} and {last}" if most else last
     examples = f"{first['examples']:,} examples"
-    if not any(from_table(content["chosen"]["score"]) for content in contents):
+    if not any(from_table(content, content["chosen"]["score"]) for content in contents):
         examples += " that did not choose them"
     return (
         f"{label}: {shares} of {first['total']} heads can go in {seeds} with a loss of {first['metric']} of "

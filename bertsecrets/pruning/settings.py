@@ -16,8 +16,9 @@ class PruneSettings(Settings):
         max_loss: The loss of score that matters, in points (hundredths of the score).
         confidence: Confidence at which such a loss must be ruled out, and level of the intervals.
         scores: Which scores choose the heads to remove, the first one for ``keep``: names of
-            :data:`bertsecrets.pruning.scores.SCORES`, columns of head tables, or functions. The controls are always added.
-        tables: Folders of other analyses of the checkpoint, whose columns may serve as scores.
+            :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns of head
+            tables, or functions. The controls are always added.
+        tables: Folders of other analyses of the checkpoint, whose columns serve as scores.
         iterative: Whether scores are computed anew after each step; else once (Michel et al. 2019).
         step: Share of all heads removed in each step.
         keep: Save the model with this many heads; None for the smallest with the guarantee.

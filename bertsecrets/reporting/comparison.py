@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from bertsecrets.ablation.comparison import effects
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
+from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
@@ -19,6 +20,7 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.run import Run
 from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.ranks import rank_correlation
@@ -61,7 +63,7 @@ def write_comparison(
             for name in conditions[0].factors
         ],
         notes=notes,
-        sections=[*flat, _runs(runs), _reading(with_heads=bool(rows))],
+        sections=[*flat, _runs(runs, folder), _reading(with_heads=bool(rows))],
     )
     save_figures(report.figures, folder / "figures")
     numbers = folder / "comparison.parquet"
@@ -108,7 +110,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         for name, scores in condition.runs[0].scores["sets"].items():
             for metric in scores["constant"]:
                 values = [_number(_score(run, name, metric)) for run in condition.runs]
-                constant = _number(scores["constant"][metric])
+                constant = _mean_constant(condition, name, metric)
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
                 interval = within_range(mean_interval(values), metric)
@@ -150,7 +152,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
             "With one seed there is no interval, and with two it is hardly informative; it is cut off at the ends of the metric's "
             "range."
         ],
-        [Table(header, cells, "Mean over seeds")],
+        [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],
         [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
     )
 
@@ -197,9 +199,10 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
     return Section("Drift against disabling", findings, figures=[block])
 
 
-def _runs(runs: Sequence[FinishedRun]) -> Section:
+def _runs(runs: Sequence[FinishedRun], folder: Path) -> Section:
     rows = [[run.name, str(run.seed), f"{run.scores['seconds']:.0f} s"] for run in runs]
-    return Section("The runs", tables=[Table(["folder", "seed", "time"], rows)])
+    links = [address_of(Run.open(run.folder).report_path, folder) for run in runs]
+    return Section("The runs", tables=[Table(["report", "seed", "time"], rows, links=links)])
 
 
 def _reading(with_heads: bool) -> Section:
@@ -227,6 +230,12 @@ def _score(run: FinishedRun, name: str, metric: str) -> float | None:
     """A run's score; None if it is undefined, or the run has no such set."""
     scores = run.scores["sets"].get(name, {"model": {}})["model"]
     return None if scores.get(metric) is None else float(scores[metric])
+
+
+def _mean_constant(condition: Condition, name: str, metric: str) -> float:
+    """Mean score of the constant answers of a condition's runs, whose sets may differ; NaN where any is undefined."""
+    sets = [run.scores["sets"].get(name) for run in condition.runs]
+    return float(np.mean([_number(scores["constant"].get(metric)) for scores in sets if scores is not None]))
 
 
 def _number(value: float | None) -> float:

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.controls import controls
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.views import Contrast, Grids, Replicates
 
@@ -71,7 +72,7 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
     Raises:
         UserError: If two runs are equal in everything including their seed.
     """
-    flat = [_flatten(run.config) for run in runs]
+    flat = [_settings(run) for run in runs]
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
     for key in sorted({key for settings in flat for key in settings}):
@@ -139,6 +140,11 @@ def _contrast_name(first: Condition, second: Condition, factor: str, varying: Se
 def _identity(run: FinishedRun) -> dict[str, str]:
     config = run.config
     return {"task": config["task"]["name"], "model": config["model"]["name"], "init": run.init}
+
+
+def _settings(run: FinishedRun) -> dict[str, str]:
+    """Every setting that may distinguish conditions, by its key."""
+    return {**_flatten(run.config), **controls(run.config)}
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertsecrets.results.experiment import Experiment
@@ -19,7 +21,7 @@ from bertsecrets.results.views import MeasureView
 Grid = NDArray[Any]
 """Numbers or texts ``[layers, heads]``."""
 
-CSV, LATEX = "heads_together.csv", "heads_together.tex"
+CSV, LATEX, PARQUET = "heads_together.csv", "heads_together.tex", "heads_together.parquet"
 
 _SHOWN = 10
 """Columns that a page shows at first; readers choose further ones."""
@@ -101,13 +103,13 @@ class HeadsTogether:
             "All heads",
             paragraphs=[
                 f"Each row is a head; it opens the head in the viewer where the run has kept maps. {CSV} in the run's "
-                f"folder holds all {len(self.columns)} columns, {LATEX} those shown at first."
+                f"folder, like {PARQUET}, holds all {len(self.columns)} columns, {LATEX} those shown at first."
             ],
             joint=JointTable(self.heads, columns),
         )
 
     def write(self, folder: Path) -> None:
-        """Write ``heads_together.csv``, every column in full precision, and ``heads_together.tex``, the main ones.
+        """Write ``heads_together.csv`` and ``.parquet``, every column in full precision, and ``.tex``, the main ones.
 
         Raises:
             UserError: If the disk is full.
@@ -120,6 +122,19 @@ class HeadsTogether:
                 writer.writerow([layer, head, *(_cell(values[place]) for values in flat)])
         with atomic_write(folder / LATEX) as temporary:
             temporary.write_text(self.latex(), encoding="utf-8")
+        with atomic_write(folder / PARQUET) as temporary:
+            pq.write_table(self.arrow(), temporary, compression="zstd")
+
+    def arrow(self) -> pa.Table:
+        """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as strings."""
+        columns = {
+            name: pa.array([head[place] for head in self.heads], pa.int32())
+            for place, name in enumerate(("layer", "head"))
+        }
+        for column in self.columns:
+            # An undefined number is null, as its cell in the CSV is empty.
+            columns[column.key] = pa.array(column.value_LH.ravel().tolist(), from_pandas=True)
+        return pa.table(columns)
 
     def latex(self) -> str:
         """The main columns as a ``longtable`` with ``booktabs`` rules."""

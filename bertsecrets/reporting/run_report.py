@@ -10,8 +10,10 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
+from bertsecrets.results.captures import FOLDER as CAPTURES
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
@@ -135,6 +137,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
             *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
         ],
         links=_origin(run, config) if analysis else [],
+        maps=_maps_of_origin(config, run) if analysis else "",
         # An analysis leads with what was asked for.
         sections=[*flat, *all_heads, *of_scores, *of_data, _reading_section()]
         if analysis
@@ -155,10 +158,21 @@ def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(folder, str):
         return []
     page = Path(folder) / run.report_path.name
-    if not page.is_file():
-        return []
-    address = quote(Path(os.path.relpath(page, run.folder.resolve())).as_posix())
-    return [(f"Drift and gradients during training: the report of {run.name}", address)]
+    address = address_of(page, run.folder)
+    return [(f"Drift and gradients during training: the report of {run.name}", address)] if address else []
+
+
+def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
+    """Address of the report of the analysed run if it has kept maps."""
+    folder = (config.get("trained") or {}).get("folder")
+    if not isinstance(folder, str) or not (Path(folder) / CAPTURES).is_dir():
+        return ""
+    return address_of(Path(folder) / run.report_path.name, run.folder)
+
+
+def address_of(page: Path, folder: Path) -> str:
+    """Address of a page relative to a folder, for a link; empty if there is no such page."""
+    return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix()) if page.is_file() else ""
 
 
 def _nothing_learned(scores: RunScores) -> str:
@@ -202,6 +216,7 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
         ("optimiser steps", str(scores.step)),
         ("time", f"{scores.seconds:.0f} s"),
     ]
+    facts += [("control", control) for control in controls_in_words(config)]
     if "optimizer" in config:
         try:
             facts += [

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,6 +70,48 @@ def folder_write(folder: Path) -> Iterator[None]:
         if reason is not None:
             raise _cannot_write(folder, reason) from error
         raise
+
+
+def check_new_folder(key: str, folder: Path) -> None:
+    """Check that a folder can be created, or exists and is empty.
+
+    Args:
+        key: The setting that names it, for the message.
+        folder: The folder, absolute.
+
+    Raises:
+        UserError: If it exists and is not empty, or cannot be created.
+    """
+    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise UserError(f"{key} is '{folder}', but '{nearest}' is a file; choose another folder.")
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise UserError(f"{key} is '{folder}', which cannot be written (permission denied); choose another folder.")
+    if nearest == folder and any(folder.iterdir()):
+        raise UserError(f"{key} is '{folder}', which already holds files; choose a new folder, or move them away.")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to ``folder``; rename it to ``folder`` if the block succeeds, remove it if it fails.
+
+    Raises:
+        UserError: If the folder cannot be written: the disk is full, or it has got a content meanwhile.
+    """
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        os.replace(temporary, folder)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    except Exception as error:
+        # PyTorch and safetensors report a full disk by errors of their own.
+        if (reason := _refusal(temporary / ".probe")) is not None:
+            raise _cannot_write(folder, reason) from error
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 
 MISSING = "\N{EN DASH}"
 """Text for an undefined number."""
@@ -91,6 +92,21 @@ def head_code(layer: int, head: int | None) -> str:
     ('l11h03', 'l00')
     """
     return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
+
+
+def heads_label(heads: Iterable[tuple[int, int]]) -> str:
+    """Several heads' label on pages, in order of layer and head.
+
+    >>> heads_label([(7, 10), (3, 2), (3, 1)])
+    'layer 3 · heads 1, 2; layer 7 · head 10'
+    """
+    layers: dict[int, list[int]] = {}
+    for layer, head in sorted(heads):
+        layers.setdefault(layer, []).append(head)
+    return "; ".join(
+        f"layer {layer} · head{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
+        for layer, members in layers.items()
+    )
 
 
 def lower_first(title: str) -> str:

@@ -10,11 +10,11 @@ from bertsecrets.grid import Column
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_code, head_label, lower_first, number, p_value, with_error
+from bertsecrets.results.formatting import head_label, heads_label, lower_first, number, p_value, with_error
 from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
-from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, MeasureView, Replicates
+from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
 from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation
 from bertsecrets.statistics.replicates import (
     Difference,
@@ -39,13 +39,16 @@ def describe_columns(view: MeasureView) -> Section | None:
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
         return None
-    rows = []
+    rows, empty = [], []
     for column in columns:
         value_LH, stderr_LH, _ = view.grid(column.name)
         if np.isfinite(value_LH).any():
             place = highest(value_LH)
             most = with_error(value_LH[place], stderr_LH[place])
             rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*place), most])
+        else:
+            empty.append(column)
+    drawn = [column for column in columns if column not in empty]
     findings = [_highest_in_words(view, columns[0])]
     header = ["column", "mean over heads", "highest head", "value ± standard error"]
     blocks = [
@@ -55,9 +58,14 @@ def describe_columns(view: MeasureView) -> Section | None:
             f"{view.title}, {_columns_in_words(group)}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
-        for place, group in enumerate(_by_unit(columns))
+        for place, group in enumerate(_by_unit(drawn))
     ]
-    return Section(view.title, findings, [], [Table(header, rows)] if rows else [], blocks)
+    paragraphs = [_without_values([column.label for column in empty])] if empty else []
+    return Section(view.title, findings, paragraphs, [Table(header, rows)] if rows else [], blocks)
+
+
+def _without_values(labels: Sequence[str]) -> str:
+    return f"No head has a value, so that there is nothing to draw: {', '.join(labels)}."
 
 
 def _highest_in_words(view: MeasureView, column: Column) -> str:
@@ -231,14 +239,18 @@ def compare_conditions(comparison: Comparison) -> Section | None:
     paragraphs: list[str] = []
     rows: list[Mapping[str, object]] = []
     measure = next(iter(replicates.values())).views[0].name
+    grids_of = {
+        name: {label: grid for label, condition in replicates.items() if (grid := condition.grids(name)) is not None}
+        for name in columns
+    }
+    empty: list[str] = []
     for place, column in enumerate(columns.values()):
-        grids = {
-            label: grid for label, condition in replicates.items() if (grid := condition.grids(column.name)) is not None
-        }
+        grids = grids_of[column.name]
         for label, grid in grids.items():
             rows += condition_rows(label, measure, column.name, grid.value_RLH, grid.stderr_RLH)
         # Features that no example has, often coreferent words, would give an empty figure.
         if not any(np.isfinite(grid.value_RLH).any() for grid in grids.values()):
+            empty.append(column.label)
             continue
         heading = f"{title}: {column.label}"
         panels = [HeadPanel(label, grid.value_RLH.mean(axis=0)) for label, grid in grids.items()]
@@ -248,6 +260,7 @@ def compare_conditions(comparison: Comparison) -> Section | None:
             title=heading,
             unit=column.unit or column.label,
             note=f"mean over seeds, {sample_size(counts)} for each{left_out_panels(panels)}",
+            limits=_common_limits([grids_of[name] for name, other in columns.items() if other.unit == column.unit]),
         )
         caption = f"{heading}, side by side on one scale."
         blocks.append(
@@ -265,7 +278,17 @@ def compare_conditions(comparison: Comparison) -> Section | None:
                 block, sentence = differences
                 blocks.append(block)
                 findings.append(sentence)
+    if empty:
+        paragraphs.append(_without_values(empty))
     return Section(title, findings, paragraphs, tables, blocks, rows=rows) if blocks else None
+
+
+def _common_limits(columns: Sequence[Mapping[str, Grids]]) -> tuple[float, float] | None:
+    """The range of the means over seeds of several columns; None without a value."""
+    means = [grid.value_RLH.mean(axis=0).ravel() for grids in columns for grid in grids.values()]
+    known = [value_N[np.isfinite(value_N)] for value_N in means]
+    value_N = np.concatenate(known) if known else np.zeros(0)
+    return (float(value_N.min()), float(value_N.max())) if value_N.size else None
 
 
 def _differences(
@@ -351,7 +374,7 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
         layers = [layer for value_LH in value_RLH if (layer := lowest_layer(value_LH)) is not None]
         heads = value_RLH.shape[2]
         lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
-        common = ", ".join(head_code(head // heads, head % heads) for head in kept) or "none"
+        common = heads_label(divmod(head, heads) for head in kept) or "none"
         ordered = math.isfinite(mean)
         rows.append(
             [

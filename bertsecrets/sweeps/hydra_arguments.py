@@ -4,10 +4,11 @@ This is the only module that uses ``hydra._internal``.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
@@ -116,6 +117,21 @@ def quoted(text: str) -> str:
     """
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def as_argument(value: Any) -> str:
+    """A plain value in Hydra's grammar, which reads it back unchanged; keys are names.
+
+    >>> as_argument({"texts": ["a, b"], "range": [0.5, 2.0]})
+    "{texts: ['a, b'], range: [0.5, 2.0]}"
+    """
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {as_argument(content)}" for key, content in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(as_argument, value)) + "]"
+    return "null" if value is None else str(value)
 
 
 def unquoted(text: str) -> str:

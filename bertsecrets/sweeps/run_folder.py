@@ -41,6 +41,8 @@ NO_INFLUENCE = frozenset(
         "objective",
         "report",
         "sweep",
+        "save",
+        "push_to_hub",
         "hydra",
         "trained",
     }

@@ -55,8 +55,8 @@ def test_needed_heads_are_counted_over_seeds(tmp_path: Path) -> None:
     assert section is not None
     table = section.tables[0]
     assert table.rows == [
-        ["a", "2", "accuracy (uniform)", "2", "1", "l00h01"],
-        ["b", "1", "accuracy (uniform)", "1", "1", "l00h01"],
+        ["a", "2", "accuracy (uniform)", "2", "1", "layer 0 · head 1"],
+        ["b", "1", "accuracy (uniform)", "1", "1", "layer 0 · head 1"],
     ]
     assert section.findings == ["Of 2 heads needed in some seed of a condition, 1 is needed in every seed."]
     assert len(section.rows) == 8

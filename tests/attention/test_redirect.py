@@ -46,6 +46,10 @@ def by_hand(model: nn.Module, batch: dict[str, Tensor], ids: list[int], layer: i
         for row in range(len(heads)):
             length = int(batch["attention_mask"][row].sum())
             for query in range(length):
+                if mode == "isolate":
+                    if int(batch["input_ids"][row, query]) in ids:
+                        heads[row, query, HEAD] = seen["values"][row, query, HEAD]
+                    continue
                 total, weights = torch.zeros(heads.shape[-1]), 0.0
                 for key in range(length):
                     if int(batch["input_ids"][row, key]) not in ids:
@@ -65,7 +69,7 @@ def by_hand(model: nn.Module, batch: dict[str, Tensor], ids: list[int], layer: i
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("mode", ["redirect", "cut"])
+@pytest.mark.parametrize("mode", ["redirect", "cut", "isolate"])
 def test_attention_is_turned_away_from_the_named_tokens(family: str, mode: str) -> None:
     model = tiny_model(family)
     model.family_name = family
@@ -84,9 +88,10 @@ def test_a_family_without_adapter_gives_the_same(monkeypatch: pytest.MonkeyPatch
         with torch.no_grad(), override(model, [HeadEdit(1, HEAD, mode)], away_from=ids):
             return model(**batch).logits
 
-    expected = [turned(mode) for mode in ("redirect", "cut")]
+    modes = ("redirect", "cut", "isolate")
+    expected = [turned(mode) for mode in modes]
     monkeypatch.delitem(adapters.FAMILIES, "bert")
-    for mode, logits in zip(("redirect", "cut"), expected, strict=True):
+    for mode, logits in zip(modes, expected, strict=True):
         assert (turned(mode) - logits).abs().max() < 1e-5
     with pytest.raises(UserError, match="Norms of values need an adapter, and model type 'bert' has none"):
         output_weights(model, 0)
@@ -124,7 +129,7 @@ def test_gradients_flow_through_the_turned_attention(family: str) -> None:
 def test_bad_input_is_reported() -> None:
     model, batch = tiny_model("bert"), tiny_batch()
     with (
-        pytest.raises(UserError, match="Modes 'redirect' and 'cut' need the tokens"),
+        pytest.raises(UserError, match="Modes 'redirect', 'cut' and 'isolate' need the tokens"),
         override(model, [HeadEdit(0, 0, "redirect")]),
     ):
         pass

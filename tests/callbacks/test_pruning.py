@@ -33,8 +33,9 @@ from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
-from bertsecrets.pruning.scores import SCORES, Situation, removal_sets
+from bertsecrets.pruning.scores import SCORES, removal_sets
 from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 

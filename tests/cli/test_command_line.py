@@ -70,7 +70,7 @@ def test_every_group_of_the_configuration_composes() -> None:
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
             extra = ["annotation.pipeline=null"] if path.stem in annotated else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
-            unlabelled = ("ud_ewt", "treebank", "coreference", "demo_coreference")
+            unlabelled = ("ud_ewt", "treebank", "coreference", "demo_coreference", "own")
             if path.stem in unlabelled or "override /analysis" in path.read_text("utf-8"):
                 checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
             else:

@@ -83,7 +83,7 @@ def options() -> Iterator[tuple[str, list[str]]]:
                 extra = _EXTRA.get(path.stem, [])
                 if path.stem in ("dark_secrets", "dark_secrets_minilm") and group == "experiment":
                     extra = ["annotation.pipeline=null"]
-                if path.stem == "ud_ewt" or "override /analysis" in path.read_text("utf-8"):
+                if "metrics: []" in path.read_text("utf-8") or "override /analysis" in path.read_text("utf-8"):
                     yield "analyze", [chosen, *extra]
                 else:
                     yield command, [chosen, *extra]

@@ -60,9 +60,12 @@ def grid_of(folder: Path, measure: str, column: str) -> dict[tuple[int, int], fl
     return {(layer, head): float(value) for layer, row in enumerate(grid_LH) for head, value in enumerate(row)}
 
 
-@pytest.mark.parametrize("recovery", [0, 1])
-def test_two_processes_give_the_numbers_of_one(trained: Path, tmp_path: Path, recovery: int) -> None:
-    extra = [f"prune.recovery_epochs={recovery}", "prune.iterative=true"]
+MEASURED = "[exact,head_gradient/batch_normalised,first_order/mean,relevance,direct_effect,shapley]"
+
+
+@pytest.mark.parametrize(("recovery", "scores"), [(0, MEASURED), (1, "[exact]")])
+def test_two_processes_give_the_numbers_of_one(trained: Path, tmp_path: Path, recovery: int, scores: str) -> None:
+    extra = [f"prune.recovery_epochs={recovery}", "prune.iterative=true", f"prune.scores={scores}"]
     one = pruned(tmp_path / "one", trained, *extra)
     two = pruned(tmp_path / "two", trained, *extra, "trainer=ddp_cpu", "trainer.devices=2")
     assert one["choosing"] == two["choosing"] == 33
@@ -70,6 +73,8 @@ def test_two_processes_give_the_numbers_of_one(trained: Path, tmp_path: Path, re
     for first, second in zip(one["curves"], two["curves"], strict=True):
         numbers = [{key: value for key, value in row.items() if key != "latency"} for row in (first, second)]
         assert numbers[1] == pytest.approx(numbers[0], abs=1e-5)
+    assert one["shown"] == two["shown"]
+    assert one["from_tables"] == []
     assert not (tmp_path / "two" / "pruning").exists()
 
 

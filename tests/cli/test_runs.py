@@ -22,7 +22,8 @@ from bertsecrets.results.table import HeadTable
 def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny model with every default callback and W&B offline."""
     folder = tmp_path_factory.mktemp("run") / "one"
-    result = door("train", *small(tiny_bert, folder, logger="default", optimizer__learning_rate=0.005))
+    saved = folder.parent / "saved"
+    result = door("train", *small(tiny_bert, folder, logger="default", optimizer__learning_rate=0.005, save=saved))
     assert result.returncode == 0, result.stderr
     assert "Report:" in result.stdout
     learned = json.loads((folder / "scores.json").read_text())["sets"]["val"]["p_constant"] <= 0.05
@@ -59,6 +60,23 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
     assert value_LH.shape == (3, 4)
     assert (count_LH == 37).all()
     assert ((value_LH > 0) & (value_LH <= 1 + 1e-6)).all()
+
+
+def test_a_run_saves_its_best_model_as_a_hugging_face_folder(finished: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    from bertsecrets.models.checkpoint import read_record
+
+    saved = finished.parent / "saved"
+    model, info = AutoModelForSequenceClassification.from_pretrained(saved, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    weights = read_record(finished / "checkpoints" / "best.ckpt")["state_dict"]
+    assert all(torch.equal(weights[f"model.{name}"], tensor) for name, tensor in model.state_dict().items())
+    card = (saved / "README.md").read_text("utf-8")
+    accuracy = json.loads((finished / "scores.json").read_text())["sets"]["val"]["model"]["accuracy"]
+    assert f"| val/accuracy | {accuracy:.3f} |" in card
+    assert f"torch {torch.__version__}" in card
 
 
 def test_scores_measures_and_maps_of_a_page_are_of_one_set_of_weights(finished: Path) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, distributed, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, constant_predictions
 from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.task import CsvLayout
 from bertsecrets.errors import UserError
 
 CONFIG = Path(__file__).resolve().parents[2] / "conf" / "data"
@@ -172,10 +173,15 @@ def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> N
 def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
     content = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(content, dict)
-    content["root"] = str(root)
+    if path.stem != "csv":
+        content["root"] = str(root)
     name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
     training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
-    data = TaskData.from_config({str(k): v for k, v in content.items()}, task(name), wordpiece(), training, seed=3)
+    chosen = task(name)
+    if path.stem == "csv":
+        content["path"] = str(root / "reviews.csv")
+        chosen = chosen.model_copy(update={"csv": CsvLayout(texts=("a", "b"), label="same")})
+    data = TaskData.from_config({str(k): v for k, v in content.items()}, chosen, wordpiece(), training, seed=3)
     assert (data.batch_size, data.max_length, data.seed) == (4, 16, 3)
     assert data.config.source == path.stem
 

@@ -13,6 +13,8 @@ from bertsecrets.errors import UserError
 TREEBANKS = {"ud_ewt", "treebank"}
 COREFERENCE = {"coreference", "demo_coreference"}
 UNLABELLED = TREEBANKS | COREFERENCE
+OWN = {"own"}
+"""Filled in from the user's data."""
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
 
 HUB_LABELS = {
@@ -41,8 +43,8 @@ def config(**changes: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def test_conf_task_has_the_nine_glue_tasks_the_demo_tasks_treebanks_and_coreference() -> None:
-    assert set(NAMES) == GLUE | set(DEMO_TASKS) | UNLABELLED
+def test_conf_task_has_the_glue_tasks_imdb_the_demo_tasks_treebanks_and_coreference() -> None:
+    assert set(NAMES) == GLUE | {"imdb"} | set(DEMO_TASKS) | UNLABELLED | OWN
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,8 +54,9 @@ def test_a_task_is_named_like_its_file_and_has_one_kind_of_source(name: str) -> 
     assert found.demo == (name in {*DEMO_TASKS, "demo_coreference"})
     assert (found.conllu is not None) == (name in TREEBANKS)
     assert (found.coreference is not None) == (name in COREFERENCE)
-    assert (found.hub is None) == (found.tsv is None) == (found.demo or name in UNLABELLED)
-    assert found.is_labelled == (name not in UNLABELLED)
+    assert (found.hub is None) == (found.demo or name in UNLABELLED | OWN)
+    assert (found.tsv is None) == (name not in GLUE)
+    assert found.is_labelled == (name not in UNLABELLED | OWN)
     assert found.num_outputs == (len(found.labels) if found.labels else 1)
 
 

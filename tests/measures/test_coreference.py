@@ -373,7 +373,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     compared = Coreference.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
     [kinds] = compared.tables
-    text = f"{100 * first.accuracy:.1f} l00h0{first.head} ({100 * first.baselines[2].accuracy:.1f})"
+    text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baselines[2].accuracy:.1f})"
     assert list(kinds.rows[0]) == ["all mentions", text, text]
 
 

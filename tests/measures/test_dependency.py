@@ -338,7 +338,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     [relations] = compared.tables
     assert list(relations.header) == ["relation", "a", "b"]
     first = record.relations[0]
-    text = f"{100 * first.accuracy:.1f} l00h0{first.head} ({100 * first.baseline:.1f})"
+    text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baseline:.1f})"
     assert list(relations.rows[0]) == ["all", text, text]
     assert {row["condition"] for row in compared.rows} == {"a", "b"}
 

@@ -36,6 +36,18 @@ def test_every_parameter_is_in_one_group_at_its_depths_rate(family: str) -> None
     assert rate[id(head)] == 1.0
 
 
+def test_an_inverted_decay_lets_lower_layers_learn_faster() -> None:
+    model = tiny_model("bert")
+    groups = parameter_groups(model, OptimizerConfig(learning_rate=1e-4, layer_decay=1.25))
+    rate = {id(p): group["lr"] for group in groups for p in group["params"]}
+    by_layer = [{rate[id(p)] for p in layer.parameters()} for layer in describe(model).layers]
+    assert [len(rates) for rates in by_layer] == [1, 1, 1]
+    # Three layers: the lowest is three factors below the classification head.
+    assert [rates.pop() for rates in by_layer] == pytest.approx([1.953125e-4, 1.5625e-4, 1.25e-4])
+    with pytest.raises(UserError, match=r"optimizer.layer_decay is 2.5; expected a number above 0 and up to 2"):
+        OptimizerConfig.read("optimizer", {"learning_rate": 1e-4, "layer_decay": 2.5})
+
+
 def test_frozen_parts_do_not_learn_and_others_do() -> None:
     model = tiny_model("bert")
     freeze(model, ["embeddings", 1])

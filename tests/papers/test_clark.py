@@ -66,7 +66,7 @@ def test_a_head_is_above_one_half_only_with_certainty(
     chapter = chapter_of(positions, tmp_path)
     assert verdicts(chapter) == holds
     [table] = chapter.section.tables[1:]
-    assert table.rows[0][-1] == "l01h04, l03h05, l06h11, l07h04"
+    assert table.rows[0][-1] == "layer 1 · head 4; layer 3 · head 5; layer 6 · head 11; layer 7 · head 4"
 
 
 def test_the_paper_s_curves_of_special_tokens_hold_and_their_reverse_does_not(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_table_1_is_judged_by_its_intervals(
     chapter = chapter_of(dependency, tmp_path)
     assert verdicts(chapter) == holds
     rows = {row[0]: row for row in chapter.section.tables[1].rows}
-    assert rows["obj"][-2:] == ["86.8, 40.0", "l07h09"]
+    assert rows["obj"][-2:] == ["86.8, 40.0", "layer 7 · head 9"]
     assert rows["cc"][-2:] == ["–", "–"]
 
 

@@ -1,5 +1,6 @@
 """The page that follows Michel et al. 2019, against numbers put into the runs by hand."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,34 @@ def test_pruning_a_model_that_learned_nothing_shows_nothing(tmp_path: Path) -> N
     for seed in (1, 2):
         pruned_run(tmp_path, seed, 0.0, -0.1, kept=2, p_constant=0.5)
     assert verdicts(chapter_of(curves, tmp_path)) == [None, None]
+
+
+def add_order(folder: Path, score: str, change: float, kept: int | None) -> None:
+    """Put another order into the pruned runs, with the smallest model that is shown on it."""
+    for path in folder.glob("*/pruning.json"):
+        content = json.loads(path.read_text())
+        own = [row for row in content["model"]["curves"] if row["score"] == "exact"]
+        noise = 0.001 * int(path.parent.name[-1])
+        content["model"]["curves"] += [{**row, "score": score, "change": change + noise, "latency": {}} for row in own]
+        content["model"] |= {"from_tables": [], "shown": {score: kept, "exact": None}}
+        path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "kept", "expected"), [(0.0, 2, [True, True, True]), (-0.3, None, [False, False, False])]
+)
+def test_the_papers_score_is_judged_where_it_was_taken(
+    tmp_path: Path, change: float, kept: int | None, expected: list[bool | None]
+) -> None:
+    for seed in (1, 2):
+        pruned_run(tmp_path, seed, -0.05, -0.1, kept=2)
+    add_order(tmp_path, "head_gradient/example_normalised", change, kept)
+    chapter = chapter_of(curves, tmp_path)
+    assert verdicts(chapter) == expected
+    assert [row[2] for row in chapter.section.tables[1].rows] == ["head_gradient/example_normalised"] * 3 + [
+        "exact"
+    ] * 3
+    assert "This is I_h of the paper" in chapter.section.paragraphs[-1]
 
 
 def test_one_seed_does_not_show_that_the_order_matters(tmp_path: Path) -> None:

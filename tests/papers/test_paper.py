@@ -170,7 +170,7 @@ def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) ->
     assert chapter is not None
     section = chapter.section
     assert [row[0] for row in section.tables[1].rows] == ["FrameNet 1.5", "its own"]
-    assert section.tables[1].rows[0][2].startswith("l00h01: 0.300")
+    assert section.tables[1].rows[0][2].startswith("layer 0 · head 1: 0.300")
     assert set(figures(chapter)) == {"paper_figure3", "paper_figure3_maps"}
     assert "he → left" in section.figures[1].caption
 

@@ -112,10 +112,10 @@ def test_a_head_attends_along_relations_if_its_tests_say_so(
     [claim] = chapter.claims
     assert claim.holds is True
     [row] = chapter.section.tables[1].rows
-    highest = f"l00h01: 0.700 ({verdict}); l01h01: 0.300 (relation)"
+    highest = f"layer 0 · head 1: 0.700 ({verdict}); layer 1 · head 1: 0.300 (relation)"
     assert row[2].startswith(highest)
     assert row[4] == f"{count} of 4"
-    assert row[6] == "l00h01: 0.201; l06h05: 0.209"
+    assert row[6] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
 
 
 def test_that_no_head_is_shown_to_follow_the_relation_refutes_nothing(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_what_is_left_without_position_is_part_of_the_same_mean(tmp_path: Path) 
     syntactic = {**pair("verb_to_subject", 0.9, 0.3, 0.2), **pair("subject_to_verb", 0.9, 0.3, 0.2)}
     chapter = chapter_of(token_to_token, tmp_path / "a", token_run({**CLS, **syntactic}))
     assert (chapter.claims[1].holds, "For 0 of 2 such kinds" in chapter.claims[1].here) == (False, True)
-    theirs = "l02h00: 0.606; l02h09: 0.606; l05h09: 0.528"
-    row = ["qqp", "subject → verb", "l00h01: 0.900", "0.300", "+0.200", theirs]
+    theirs = "layer 2 · head 0: 0.606; layer 2 · head 9: 0.606; layer 5 · head 9: 0.528"
+    row = ["qqp", "subject → verb", "layer 0 · head 1: 0.900", "0.300", "+0.200", theirs]
     assert row in chapter.section.tables[2].rows
     # Objects are not what the paper speaks of.
     others = {**pair("object_to_verb", 0.9, 0.3, 0.2), **pair("coreferent", 0.9, 0.3, 0.2)}

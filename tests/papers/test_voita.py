@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
-from bertsecrets.measures.roles import Roles
+from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.chapter import Chapter, PaperRuns
 from bertsecrets.papers.voita2019.heads import gates, last_to_go, roles
 from bertsecrets.papers.voita2019.page import PAPER
@@ -17,7 +17,7 @@ from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 
-LOCAL_LH = np.array([[9.0, 9.0, 9.0, 9.0], [1.0] * 4, [1.0] * 4])
+PREVIOUS_LH = np.array([[0.99, 0.99, 0.99, 0.91], [0.1] * 4, [0.1] * 4])
 
 
 def chapter_of(make: Callable[[PaperRuns], Chapter | None], folder: Path) -> Chapter:
@@ -30,6 +30,13 @@ def verdicts(chapter: Chapter) -> list[bool | None]:
     return [claim.holds for claim in chapter.claims]
 
 
+def roles_measured(**shares: ArrayLike) -> dict[str, ArrayLike]:
+    """Columns of ``voita_roles``: four positional heads in layer 0, one of them not significantly; others low unless given."""
+    low_LH = np.full((3, 4), 0.1)
+    names = ("next", "nsubj", "nsubj_from_head", "obj", "obj_from_head", "rarest", "two_rarest")
+    return {"previous": PREVIOUS_LH, **dict.fromkeys(names, low_LH), **shares}
+
+
 def a_run(
     folder: Path,
     shut_LH: ArrayLike,
@@ -39,15 +46,16 @@ def a_run(
     seed: int = 1,
     p_constant: float | None = None,
     path: Sequence[tuple[int, float, float]] | None = None,
+    **shares: ArrayLike,
 ) -> Path:
-    """A run with local heads in layer 0, gates, and a path whose last point keeps 3 of 12 heads, or one of its own."""
+    """A run with positional heads in layer 0, gates, and a path whose last point keeps 3 of 12 heads, or one of its own."""
     columns = {"pushed_shut": np.asarray(shut_LH, float), "pushed_open": np.ones((3, 4))}
     made = make_run(
         folder / f"run{seed}",
         seed=seed,
         p_constant=p_constant,
         measured=[
-            ("checkpoint", "roles", {"local": LOCAL_LH, "syntactic": np.ones((3, 4))}),
+            ("checkpoint", "voita_roles", roles_measured(**shares)),
             ("checkpoint", "causal_gates", columns),
         ],
     )
@@ -75,9 +83,13 @@ def a_run(
         "choosing": 8,
     }
     run.write_json(run.extras_path("causal_gates"), {"model": content})
-    thresholds = {"local": 3.0, "syntactic": 3.0}
-    run.write_json(run.extras_path("roles"), {"model": {"thresholds": thresholds}})
-    run.declare(CausalGates().declaration(), Roles(1, 1).declaration())
+    extras = {
+        "thresholds": {"positional": 0.9, "gain": 0.1, "rare": 0.5},
+        "min_count": 100,
+        "baselines": {"nsubj": {"count": 200, "share": 0.3}, "obj": {"count": 99, "share": 0.3}},
+    }
+    run.write_json(run.extras_path("voita_roles"), {"model": extras})
+    run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())
     return made
 
 
@@ -128,8 +140,8 @@ def test_a_path_is_tested_in_order_up_to_the_first_failure(
 def test_heads_with_a_role_stay_in_most_seeds_of_a_model_that_learned(
     tmp_path: Path, special: tuple[int, ...], p_constant: float | None, holds: bool | None
 ) -> None:
-    local_LH = np.arange(12).reshape(3, 4) < 4
-    kept = {1: local_LH, -1: ~local_LH, 0: np.ones((3, 4))}
+    first_LH = np.arange(12).reshape(3, 4) < 4
+    kept = {1: first_LH, -1: ~first_LH, 0: np.ones((3, 4))}
     for seed, which in enumerate(special):
         a_run(tmp_path, kept[which], 0, 0.1, seed=seed + 1, p_constant=p_constant)
     chapter = chapter_of(last_to_go, tmp_path)
@@ -138,10 +150,33 @@ def test_heads_with_a_role_stay_in_most_seeds_of_a_model_that_learned(
 
 
 def test_roles_are_counted_and_the_page_is_written(tmp_path: Path) -> None:
-    a_run(tmp_path / "runs", np.zeros((3, 4)), 0, 0.1)
+    a_run(tmp_path / "runs", np.eye(3, 4), 0, 0.1)
     chapter = chapter_of(roles, tmp_path / "runs")
-    assert chapter.section.tables[1].rows[0][:4] == ["mrpc", "12", "4", "0"]
-    # No syntactic head is shown, which refutes nothing.
-    assert verdicts(chapter) == [None, None]
+    assert chapter.section.tables[1].rows == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
+    # All heads are far below the thresholds of the other roles.
+    assert verdicts(chapter) == [True, False, False]
+    row = chapter_of(last_to_go, tmp_path / "runs").section.tables[1].rows[0]
+    assert row[:7] == ["mrpc", "1", "1 of 4", "0 of 0", "0 of 0", "1 of 4", "2 of 8"]
     page = PAPER.write(find_runs([str(tmp_path / "runs")])[0], tmp_path / "page")
     assert "Section 5: roles of heads" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("nsubj", "rare", "expected"),
+    [
+        # 0.4 is the threshold of nsubj; the standard error is 0.01.
+        (0.45, 0.55, [True, True]),
+        (0.41, 0.49, [None, None]),
+        (0.35, 0.45, [False, False]),
+    ],
+)
+def test_a_role_takes_a_head_significantly_above_its_threshold(
+    tmp_path: Path, nsubj: float, rare: float, expected: list[bool | None]
+) -> None:
+    for seed in (1, 2):
+        nsubj_LH, rare_LH = np.full((3, 4), 0.1), np.full((3, 4), 0.1)
+        nsubj_LH[2, seed], rare_LH[0, seed] = nsubj, rare
+        # Rare words count in layer 0 alone.
+        rare_LH[1, 0] = 0.9
+        a_run(tmp_path, np.zeros((3, 4)), 0, 0.1, seed=seed, nsubj_from_head=nsubj_LH, two_rarest=rare_LH)
+    assert verdicts(chapter_of(roles, tmp_path)) == [True, *expected]

@@ -16,8 +16,9 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.pruning.columns import columns_of, table_of
-from bertsecrets.pruning.scores import SCORES, Situation, exact, find_score, removal_sets, with_controls
+from bertsecrets.pruning.scores import SCORES, exact, find_score, removal_sets, with_controls
 from bertsecrets.pruning.sets import cost, evaluate_sets
+from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Declaration, Run
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
@@ -103,8 +104,8 @@ def test_scores_come_from_a_table_or_a_function() -> None:
     grid_LH = np.arange(LAYERS * HEADS, dtype=np.float64).reshape(LAYERS, HEADS)
     score = find_score("drift/cosine", {"drift/cosine": grid_LH})
     assert removal_sets(score, situation(), [3], iterative=False) == [frozenset({(0, 0), (0, 1), (0, 2)})]
-    columns = {"drift/cosine": grid_LH, "drift/distance": -grid_LH, "first_order/zero": grid_LH}
-    for name in ("cosine", "first_order", "-distance"):
+    columns = {"drift/cosine": grid_LH, "drift/distance": -grid_LH, "other/mine": grid_LH, "first_order/zero": grid_LH}
+    for name in ("cosine", "other", "-distance", "first_order/zero"):
         assert removal_sets(find_score(name, columns), situation(), [3], iterative=False) == [
             frozenset({(0, 0), (0, 1), (0, 2)})
         ]

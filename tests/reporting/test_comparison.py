@@ -1,16 +1,21 @@
 """The comparison page against numbers put into the runs by hand."""
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from cli.runs import door
+from hydra import compose, initialize_config_dir
 from reporting.finished_runs import make_run
 
+from bertsecrets.cli import pages
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.settings import CONF
 
 
 @pytest.fixture
@@ -67,6 +72,17 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
         assert (sweep / "comparison" / "figures" / f"{name}.png").is_file(), name
 
 
+def test_the_page_links_every_report_and_averages_the_constant_answers(tmp_path: Path) -> None:
+    for seed, constant in ((1, 0.6), (2, 0.7)):
+        folder = make_run(tmp_path / "my sweep" / f"run {seed}", seed=seed, constant=constant)
+        if seed == 1:
+            (folder / "report.html").touch()
+    text = compare(tmp_path / "my sweep").read_text("utf-8")
+    assert re.findall(r'<td><a href="([^"]*)">([^<]*)</a>', text) == [("../run%201/report.html", "run 1")]
+    assert "<td>run 2</td>" in text
+    assert "0.650" in text
+
+
 def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
     runs, _ = find_runs([str(sweep / "pretrained-1"), str(sweep / "random_normal-1")])
     text = write_comparison(runs, ["lost"], sweep / "two", heads=True).read_text()
@@ -81,8 +97,8 @@ def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Pa
         make_run(tmp_path / "sweep" / f"b{seed}", seed=seed, init="random_normal", cosine_LH=np.full((2, 3), np.nan))
     page = compare(tmp_path / "sweep")
     # Five heads have a number: all of them are the five lowest, and the one without is none of them.
-    assert "l00h01, l00h02, l01h00, l01h01, l01h02" in page.read_text()
-    assert "l00h00" not in page.read_text()
+    assert "layer 0 · heads 1, 2; layer 1 · heads 0, 1, 2" in page.read_text()
+    assert "layer 0 · heads 0" not in page.read_text()
 
 
 def test_p_values_and_what_uniform_attention_gives_are_not_averaged_over_seeds(tmp_path: Path) -> None:
@@ -107,6 +123,23 @@ def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_p
         (folder / "scores.json").write_text(json.dumps(scores))
     page = compare(tmp_path / "sweep")
     assert "On average no better than a constant answer: minilm · pearson" in page.read_text()
+
+
+@pytest.mark.parametrize("overrides", [[], ["hydra.run.dir=elsewhere"]])
+def test_the_pages_of_a_sweep_lie_in_its_folder(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
+) -> None:
+    (sweep / "sweep.json").touch()
+    asked = SimpleNamespace(overrides=SimpleNamespace(hydra=overrides))
+    monkeypatch.setattr(pages, "HydraConfig", SimpleNamespace(get=lambda: asked))
+    monkeypatch.setattr(pages, "run_folder", lambda: tmp_path / "elsewhere")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("analyze", [f"compare={sweep}", "compare_heads=false", "name=comparison"])
+    folder = tmp_path / "elsewhere" if overrides else sweep / "comparison"
+    assert pages.compare_runs(config) == [folder / "comparison.html"]
+    # The folder of a sweep's pages is not taken for a run.
+    assert (folder / "config.yaml").exists() == bool(overrides)
+    assert find_runs([str(sweep)])[1] == []
 
 
 def test_the_command_line_compares_and_names_what_cannot_be_compared(sweep: Path, tmp_path: Path) -> None:

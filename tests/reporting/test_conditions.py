@@ -8,6 +8,7 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.conditions import check_sizes, contrasts, find_conditions
+from bertsecrets.reporting.controls import controls, controls_in_words
 from bertsecrets.reporting.runs import find_runs
 
 
@@ -82,6 +83,35 @@ def test_analyses_differ_by_the_run_that_they_analysed(tmp_path: Path) -> None:
     conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["init", "checkpoint"]
     assert len(conditions) == 5
+
+
+def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) -> None:
+    data = {"only": None, "permute_labels": False}
+    make_run(tmp_path / "plain", data=data, optimizer={"layer_decay": 1.0})
+    make_run(tmp_path / "earlier", seed=2, data={"source": "hub"}, optimizer={"layer_decay": 1.0})
+    make_run(tmp_path / "shuffled", data=data | {"permute_labels": True}, optimizer={"layer_decay": 1.0})
+    make_run(tmp_path / "alone", data=data | {"only": "second"}, optimizer={"layer_decay": 1.0})
+    make_run(tmp_path / "inverted", data=data, optimizer={"layer_decay": 1.25})
+    runs = [run for run in find_runs([str(tmp_path)])[0] if run.name != "earlier"]
+    conditions, varying = find_conditions(runs)
+    assert varying == ["data.only", "data.permute_labels", "optimizer.layer_decay"]
+    assert len(conditions) == 4
+    labels = {condition.label(["data.permute_labels"]) for condition in conditions}
+    assert labels == {"data.permute_labels=True", "data.permute_labels=False"}
+    earlier = find_runs([str(tmp_path / "earlier")])[0][0].config
+    assert controls(earlier) == controls(next(run.config for run in runs if run.name == "plain"))
+    assert controls_in_words(earlier) == []
+    trained = {"name": "x", "init": "pretrained", "seed": 1}
+    for name, decay in (("uniform", {}), ("upside_down", {"layer_decay": 1.25})):
+        make_run(tmp_path / "analyses" / name, checkpoint=name, data=data, trained=trained | decay)
+    conditions, varying = find_conditions(find_runs([str(tmp_path / "analyses")])[0])
+    assert varying == ["optimizer.layer_decay"]
+    config = {"trained": {"layer_decay": 0.9}, "data": {"only": "first", "permute_labels": True}}
+    assert controls_in_words(config) == [
+        "learning rate × 0.9 from each layer to the one below",
+        "first sentence alone",
+        "training labels shuffled",
+    ]
 
 
 def test_runs_of_different_sizes_are_named(tmp_path: Path) -> None:

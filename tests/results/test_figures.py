@@ -15,12 +15,14 @@ from PIL import Image
 from scipy.ndimage import generic_filter
 
 from bertsecrets.errors import UserError
+from bertsecrets.results.figures.cells import head_cells
 from bertsecrets.results.figures.gallery import MapPanel, gallery, labelled_positions
 from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow, running_median
 from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.saving import png, save_figure
 from bertsecrets.results.figures.scores import scores
-from bertsecrets.results.figures.style import scale
+from bertsecrets.results.figures.style import effect_scale, scale
 from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
 from bertsecrets.results.scores import Score
 
@@ -118,8 +120,75 @@ def test_heatmap_hatches_missing_and_outlines_marked_cells() -> None:
     assert "median 0.03, largest 0.04" in note
 
 
-def test_heatmap_of_nothing_but_nan() -> None:
-    assert_legible(heatmap(np.full((2, 3), np.nan), title="t", unit="u", count=0))
+def pixels(figure: Figure) -> np.ndarray:
+    with Image.open(io.BytesIO(png(figure, 100))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_cells_of_heads_lie_where_their_colours_are() -> None:
+    one_LH = np.zeros((3, 20))
+    one_LH[2, 7] = 1
+    other_LH = np.zeros((3, 20))
+    other_LH[0, 19] = 1
+    panels = [HeadPanel("a", one_LH), HeadPanel("b", other_LH), HeadPanel("c", one_LH)]
+    for figure, places in (
+        (heatmap(one_LH, title="t", unit="u", count=1, limits=(0, 1)), [(2, 7)]),
+        (head_panels(panels, title="t", unit="u", note="n", limits=(0, 1)), [(2, 7), (0, 19), (2, 7)]),
+    ):
+        colour_YX = pixels(figure)
+        height, width = colour_YX.shape[:2]
+        grids = head_cells(figure)
+        assert len(grids) == len(places)
+        for grid, place in zip(grids, places, strict=True):
+            assert (grid.layers, grid.heads) == (3, 20)
+            for layer, head in np.ndindex(3, 20):
+                # A quarter into the cell, off its number.
+                x = width * (grid.left + (head + 0.25) / 20 * grid.width)
+                y = height * (grid.top + (layer + 0.15) / 3 * grid.height)
+                red, _, blue = colour_YX[int(y), int(x)].astype(int)
+                # Yellow is the top of the scale, violet its bottom.
+                assert (red > 200 > blue) == ((layer, head) == place), (layer, head)
+
+
+def test_rows_that_are_no_layers_have_no_cells_of_heads() -> None:
+    value = [[0.1, 0.2]]
+    for figure in (
+        heatmap(value, title="t", unit="u", count=1, rows=["subject"]),
+        heatmap([[0.1], [0.2]], title="t", unit="u", count=1, whole_layers=True),
+        head_panels([HeadPanel("a", value)], title="t", unit="u", note="n", rows=["subject"]),
+    ):
+        assert head_cells(figure) == []
+
+
+def test_an_empty_grid_is_a_sentence() -> None:
+    nothing_LH = np.full((2, 3), np.nan)
+    figure = heatmap(nothing_LH, title="t", unit="u", count=7)
+    assert_legible(figure)
+    assert not figure.axes
+    assert "No head has a value; n = 7 examples" in words(figure)
+    figure = head_panels([HeadPanel("a", nothing_LH), HeadPanel("b", nothing_LH)], title="t", unit="u", note="n = 7")
+    assert not figure.axes
+    assert "No head has a value: a, b; n = 7" in words(figure)
+    figure = head_panels([HeadPanel("a", nothing_LH), HeadPanel("b", [[0.5, 0.6]])], title="t", unit="u", note="n = 7")
+    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["b"]
+    assert any("no head has a value: a" in word.replace("\n", " ") for word in words(figure))
+
+
+def brightness(colour: tuple[float, ...]) -> float:
+    return float(np.dot(colour[:3], [0.299, 0.587, 0.114]))
+
+
+@pytest.mark.parametrize("values", [[-4.0, -1.0, 0.0], [-4.0, -1.0, 2.0, np.nan]])
+def test_effects_are_drawn_from_white_and_larger_losses_darker(values: list[float]) -> None:
+    norm, colours = effect_scale(values)
+    assert colours(norm(0.0)) == (1, 1, 1, 1)
+    dark = [brightness(colours(norm(loss))) for loss in np.linspace(0, -4, 9)]
+    assert all(later < earlier for earlier, later in pairwise(dark))
+    red, green, blue, _ = colours(norm(-4.0))
+    assert red > max(green, blue)
+    if 2.0 in values:
+        red, green, blue, _ = colours(norm(2.0))
+        assert blue > red
 
 
 def test_heatmap_of_whole_layers_names_no_head() -> None:

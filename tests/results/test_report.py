@@ -14,6 +14,8 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.report.content import (
     FigureBlock,
     HeadViewer,
+    JointColumn,
+    JointTable,
     Report,
     Section,
     Table,
@@ -177,6 +179,23 @@ def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
             np.testing.assert_allclose(restored_HQK, np.asarray(weight_LHQK)[layer], atol=1 / 255)
     (viewer,) = page.all("div", **{"class": "viewer"})
     assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
+
+
+def test_a_table_can_be_folded_and_link_its_rows(tmp_path: Path) -> None:
+    rows = [["one", "1"], ["two", "2"]]
+    tables = [
+        Table(["run", "n"], rows, "Runs", links=["a%20b/r.html", ""]),
+        Table(["x", "y"], rows, "More", folded=True),
+    ]
+    write_report(tmp_path / "r.html", Report("t", sections=[Section("s", tables=tables)]))
+    page = Page(tmp_path / "r.html")
+    assert page.balanced
+    assert [link["href"] for link in page.all("a")] == ["#section-1", "a%20b/r.html"]
+    assert len(page.all("table")) == 2
+    (summary,) = re.findall(r"<details>\s*<summary>(.*?)</summary>", (tmp_path / "r.html").read_text("utf-8"))
+    assert summary == "More"
+    with pytest.raises(ValueError, match="1 links for 2 rows"):
+        Table(["run", "n"], rows, "Runs", links=["a"])
 
 
 def test_without_javascript_the_reader_is_told(page: Page) -> None:
@@ -352,3 +371,99 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
         "hostile &lt;/script&gt;",
         "plain",
     ]
+
+
+def cells_of(page: Page) -> list[dict[str, str | None]]:
+    return page.all("button", **{"class": "cells"})
+
+
+def test_heatmaps_open_heads_where_there_is_a_viewer(tmp_path: Path) -> None:
+    section = Section("s", figures=[block()])
+    for name, report, pages in (
+        ("none", Report("t", sections=[section]), []),
+        ("elsewhere", Report("t", sections=[section], maps="../run/report.html"), ["../run/report.html"]),
+        ("own", Report("t", sections=[section, Section("", viewer=HeadViewer([example("e", ["a", "b"])]))]), [""]),
+    ):
+        write_report(tmp_path / name, report)
+        page = Page(tmp_path / name)
+        assert page.balanced
+        assert [cells["data-page"] for cells in cells_of(page)] == pages
+        assert all((cells["data-layers"], cells["data-heads"]) == ("4", "4") for cells in cells_of(page))
+
+
+CELLS_PROBE = """<script>
+const viewer = document.querySelector(".viewer");
+const seen = {};
+const place = () => ["layer", "head"].map((name) => viewer.querySelector(`select[data-pick=${name}]`).value).join(".");
+const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
+const [heatmap, own] = [document.querySelector(".picture"), document.querySelector(".cells")];
+const at = (layer, head) => {
+  const box = own.getBoundingClientRect();
+  return { clientX: box.left + ((head + 0.5) / 3) * box.width, clientY: box.top + ((layer + 0.5) / 2) * box.height };
+};
+const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubbles: true, detail: 1, ...options }));
+(async () => {
+  act("pointermove", at(1, 2)); seen.hover = own.title;
+  const mark = own.querySelector("i");
+  seen.mark = [mark.offsetLeft / own.offsetWidth, mark.offsetTop / own.offsetHeight].map((x) => Math.round(100 * x));
+  act("click", at(0, 2));
+  await until(() => viewer.dataset.state === "drawn");
+  seen.click = place(); seen.address = location.hash;
+  seen.top = Math.round(Math.abs(viewer.getBoundingClientRect().top)) < 5;
+  window.scrollTo(0, 0);
+  act("click", at(0, 2));
+  seen.again = Math.round(Math.abs(viewer.getBoundingClientRect().top)) < 5;
+  const select = viewer.querySelector("select[data-pick=example]");
+  [select.value] = ["1"]; select.dispatchEvent(new Event("change"));
+  own.focus();
+  for (const key of ["ArrowDown", "ArrowLeft", "ArrowDown"]) {
+    own.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  }
+  seen.label = own.getAttribute("aria-label");
+  own.dispatchEvent(new PointerEvent("click", { bubbles: true, detail: 0 }));
+  await until(() => place() === "1.1");
+  seen.example = select.value;
+  const row = document.querySelector('.joint tr[data-layer="1"][data-head="0"] a');
+  row.click();
+  await until(() => place() === "1.0");
+  seen.row = place();
+  history.back();
+  await until(() => place() === "1.1");
+  seen.back = location.hash;
+  seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
+  document.body.dataset.seen = JSON.stringify(seen);
+})();
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+@pytest.mark.parametrize("width", [390, 1900])
+def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
+    value_LH = np.arange(6.0).reshape(2, 3)
+    figure = FigureBlock("name", heatmap(value_LH, title="t", unit="u", count=1), "A caption", "A heatmap")
+    heads = [(layer, head) for layer in range(2) for head in range(3)]
+    joint = JointTable(heads, [JointColumn("a/b", "A", "b", ["1"] * 6)])
+    viewer = HeadViewer([example("one", ["a", "b", "c"]), example("two", ["d", "e"])])
+    sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
+    path = tmp_path / "report.html"
+    write_report(path, Report("Browser", sections=sections))
+    path.write_text(path.read_text("utf-8").replace("</body>", CELLS_PROBE + "</body>"), "utf-8")
+    options = (f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom")
+    done = browse(path, tmp_path / "profile", *options)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    match = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert match is not None
+    assert json.loads(match[1].replace("&quot;", '"')) == {
+        "hover": "layer 1 · head 2",
+        "mark": [67, 50],
+        "click": "0.2",
+        "address": "#l00h02",
+        "top": True,
+        "again": True,
+        "label": "layer 1 · head 1; arrow keys choose a head of this heatmap, Enter opens it",
+        "example": "1",
+        "row": "1.0",
+        "back": "#l01h01",
+        "overflow": False,
+    }

@@ -20,6 +20,7 @@ def task(config: DictConfig) -> float | None:
     # Imported late: a mistake on the command line should not wait for PyTorch.
     from bertsecrets.cli.analyze import analyze
     from bertsecrets.cli.build import run_folder
+    from bertsecrets.cli.export import export_model
     from bertsecrets.cli.merge import merge_runs
     from bertsecrets.cli.pages import compare_runs, report_again
     from bertsecrets.cli.pattern_tools import take_labels, train_patterns
@@ -45,6 +46,8 @@ def task(config: DictConfig) -> float | None:
         save_workspace(config)
     elif config.view is not None:
         view_text(config)
+    elif config.export is not None:
+        export_model(config)
     else:
         analyze(config)
     return None

@@ -14,8 +14,11 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
 
-TRAIN = "train"
-"""Name of the training split."""
+TRAIN, VALIDATION = "train", "validation"
+"""Names of the training split and of the usual evaluation split."""
+
+HELD_OUT = "held_out"
+"""Name of the evaluation split that consists of training rows, for data that come without one."""
 
 SPLIT_WORDS = {
     "train": ("train",),
@@ -29,7 +32,14 @@ LONGEST_TEXT = 1_000_000
 
 
 class Source(Protocol):
-    """The rows of a task's splits."""
+    """The rows of a task's splits.
+
+    Attributes:
+        notes: Sentences on what was left out or unusual in the splits read so far.
+    """
+
+    @property
+    def notes(self) -> Sequence[str]: ...
 
     def examples(self, split: str) -> list[Example]:
         """All examples of a split, in file order; raises UserError if there are none or one is not valid."""
@@ -48,9 +58,6 @@ class SplitFiles:
         task: Named in messages.
         folder: The folder of the files.
         files: Split -> file name.
-
-    Attributes:
-        notes: Sentences on what was left out or unusual in the splits read so far.
     """
 
     def __init__(self, task: Task, folder: Path, files: Mapping[str, str]) -> None:

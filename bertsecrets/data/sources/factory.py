@@ -1,14 +1,16 @@
 """The ``data`` section of the configuration, and the source that it names."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertsecrets.data.sources.base import Source
+from bertsecrets.data.sources.base import HELD_OUT, Source
 from bertsecrets.data.sources.conllu import ConlluSource
 from bertsecrets.data.sources.coreference.source import CoreferenceSource
+from bertsecrets.data.sources.csv_file import CsvSource
 from bertsecrets.data.sources.demo import DemoSource
+from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.hub import HubSource
 from bertsecrets.data.sources.tsv import TsvSource
 from bertsecrets.data.task import Task
@@ -18,6 +20,7 @@ from bertsecrets.settings import Settings
 _COUNT = "a whole number from 1"
 _OPTIONAL_COUNT = f"{_COUNT}, or null"
 _OPTIONAL_FOLDER = "the path of a folder, or null"
+_Column = Annotated[str, Field(min_length=1)]
 
 
 class SourceConfig(Settings):
@@ -27,23 +30,41 @@ class SourceConfig(Settings):
         source: ``auto`` takes demo tasks from the package, treebanks and coreference from their folder, all others from the
             hub.
         root: For ``tsv``, ``conllu`` and ``coreference``: the folder that holds the tasks' folders.
-        path: For ``hub``: a local folder instead of the hub.
+        path: For ``hub``: a local folder instead of the hub. For ``csv``: the file.
+        eval_path: For ``csv``: a file with evaluation rows.
+        text, label: Names of the columns that a task made from a CSV file or a data set has.
+        target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than 20
+            different whole numbers, for scores.
+        eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
+        dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
-        skip_bad_rows: Leave out rows of ``tsv`` with too few fields, and sentences of ``conllu`` and documents of
-            ``coreference`` that are not valid, with a warning that counts them.
+        skip_bad_rows: Leave out rows of ``tsv`` with too few fields, rows of ``csv`` with an empty cell or another number of
+            fields, and sentences of ``conllu`` and documents of ``coreference`` that are not valid, with a warning that
+            counts them.
         limit_train: A random sample of this many training examples.
         limit_eval: A random sample of this many examples of each evaluation set.
         eval_batch_size: Largest evaluation batch.
         pad_to_multiple_of: Pad batches to a multiple of this many tokens.
         num_workers: Worker processes per data loader.
+        only: Control: of each pair, keep the ``first`` or the ``second`` sentence alone, in every split.
+        permute_labels: Control: shuffle the training labels with the seed; evaluation labels stay.
     """
 
-    source: Literal["auto", "hub", "tsv", "conllu", "coreference", "demo"] = Field(
+    source: Literal["auto", "csv", "hub", "tsv", "conllu", "coreference", "demo"] = Field(
         default="auto", description="the name of a source"
     )
     root: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
-    path: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
+    path: str | None = Field(default=None, min_length=1, description="the path of a folder or a CSV file, or null")
+    eval_path: str | None = Field(default=None, min_length=1, description="the path of a CSV file, or null")
+    text: _Column | Annotated[list[_Column], Field(min_length=1, max_length=2)] = Field(
+        default="text", description="the name of a column, or a list of two"
+    )
+    label: _Column = Field(default="label", description="the name of a column")
+    target: Literal["auto", "classes", "scores"] = Field(default="auto", description="auto, classes or scores")
+    eval_fraction: float = Field(default=0.2, ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
+    dataset: str | None = Field(default=None, min_length=1, description="the name of a data set of the hub, or null")
+    dataset_config: str | None = Field(default=None, min_length=1, description="a configuration's name, or null")
     revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
     cache_dir: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
     skip_bad_rows: bool = Field(default=False, description="true or false")
@@ -52,20 +73,54 @@ class SourceConfig(Settings):
     eval_batch_size: int = Field(default=64, ge=1, description=_COUNT)
     pad_to_multiple_of: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
     num_workers: int = Field(default=0, ge=0, le=1024, description="a whole number from 0 to 1024")
+    only: Literal["first", "second"] | None = Field(default=None, description="first, second, or null for both")
+    permute_labels: bool = Field(default=False, description="true or false")
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Sentences on what the chosen controls do to the data; empty for the data as they are."""
+        return (
+            *((f"Control: of each pair the {self.only} sentence alone is read.",) if self.only is not None else ()),
+            *(("Control: the training labels are shuffled.",) if self.permute_labels else ()),
+        )
+
+
+def check_controls(config: SourceConfig, task: Task) -> None:
+    """Raise UserError if a control does not fit the task."""
+    if config.only is not None and task.texts != 2:
+        raise UserError(
+            f"data.only={config.only} keeps one sentence of a pair, but examples of task '{task.name}' have a single sentence; "
+            "leave it out, or choose a task of pairs."
+        )
+    if config.permute_labels and not task.is_labelled:
+        raise UserError(
+            f"data.permute_labels=true shuffles training labels, but task '{task.name}' has none; leave it out, or choose a "
+            "labelled task."
+        )
 
 
 def make_source(config: SourceConfig, task: Task) -> Source:
-    """The source that the configuration names.
+    """The source that the configuration names; evaluation rows are held out of its training rows if the task says so.
 
     Raises:
         UserError: If the source does not have the task or cannot be read.
     """
+    source = _make_source(config, task)
+    return HeldOutSource(task, source, config.eval_fraction) if HELD_OUT in task.evaluation.values() else source
+
+
+def _make_source(config: SourceConfig, task: Task) -> Source:
     kind = _kind_of(task) if config.source == "auto" else config.source
     if (kind == "demo") != task.demo:
         expected = "generated by the project: use data=demo" if task.demo else "not generated: use data=hub or data=tsv"
         raise UserError(f"data={kind} does not fit task '{task.name}', which is {expected}.")
     if kind == "demo":
         return DemoSource(task) if task.coreference is None else CoreferenceSource(task, None)
+    if kind == "csv":
+        if config.path is None:
+            raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
+        evaluated = None if config.eval_path is None else Path(config.eval_path).expanduser()
+        return CsvSource(task, Path(config.path).expanduser(), evaluated, config.skip_bad_rows)
     if kind == "coreference":
         if config.root is None:
             raise UserError(
@@ -96,4 +151,6 @@ def _kind_of(task: Task) -> str:
         return "demo"
     if task.conllu is not None:
         return "conllu"
+    if task.csv is not None:
+        return "csv"
     return "coreference" if task.coreference is not None else "hub"

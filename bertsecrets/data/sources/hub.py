@@ -1,6 +1,6 @@
 """Read rows from a data set of the Hugging Face hub, or from a local copy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class HubSource:
         self.folder = None if path is None else Path(path).expanduser()
         self.revision = revision
         self.cache_dir = cache_dir
+        self.notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -49,8 +50,10 @@ class HubSource:
         if len(rows) == 0:
             raise UserError(f"Split '{split}' of data set {self.name} is empty; expected at least one row.")
         values = rows.select_columns(columns).with_format(None)[:]
+        # Numbers are indices of classes that the column names, else names themselves.
+        named = getattr(rows.features[self.layout.label], "names", None) is not None
         return [
-            Example(i, self._texts(texts, f"{split} row {i}"), self._label(label, f"{split} row {i}"))
+            Example(i, self._texts(texts, f"{split} row {i}"), self._label(label, named, f"{split} row {i}"))
             for i, (*texts, label) in enumerate(zip(*(values[name] for name in columns), strict=True))
         ]
 
@@ -59,6 +62,11 @@ class HubSource:
 
     def prepare(self) -> None:
         self._load(TRAIN)
+
+    def splits(self) -> Mapping[str, Any]:
+        """All splits of the data set by name; raises UserError if it cannot be loaded."""
+        splits: Mapping[str, Any] = self._load(None)
+        return splits
 
     def _texts(self, texts: list[Any], where: str) -> tuple[str, ...]:
         for name, text in zip(self.layout.texts, texts, strict=True):
@@ -69,14 +77,14 @@ class HubSource:
             check_length(text, f"{where} of data set {self.name}: column '{name}'")
         return tuple(texts)
 
-    def _label(self, label: Any, where: str) -> int | float | None:
-        # The hub writes -1 where GLUE withholds the label.
-        if label is None or label == -1:
+    def _label(self, label: Any, named: bool, where: str) -> int | float | None:
+        if label is None or (label == -1 and self._withholds_labels()):
             return None
         if self.task.is_regression:
             return read_score(label, self.task, f"{where} of data set {self.name}")
-        if isinstance(label, str) and label in self.task.labels:
-            return self.task.labels.index(label)
+        name = label if named else str(label)
+        if name in self.task.labels:
+            return self.task.labels.index(name)
         if not isinstance(label, int) or not 0 <= label < len(self.task.labels):
             raise UserError(
                 f"{where} of data set {self.name}: label {shown(label)} of task '{self.task.name}'; expected 0 to "
@@ -84,34 +92,46 @@ class HubSource:
             )
         return label
 
-    def _load(self, split: str) -> Any:
+    def _withholds_labels(self) -> bool:
+        """Whether -1 stands for no label, as in GLUE's test splits on the hub."""
+        if self.task.label_range is not None:
+            return self.task.label_range[0] > -1
+        return "-1" not in self.task.labels
+
+    def _load(self, split: str | None) -> Any:
         import datasets
 
+        what = f"Data set {self.name}" if split is None else f"Split '{split}' of data set {self.name}"
         if self.folder is None:
-            advice = "if the hub cannot be reached, use a local folder: data=tsv data.root=<GLUE folder>"
             return self._attempt(
                 lambda: datasets.load_dataset(
                     self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
                 ),
-                split,
-                advice,
+                what,
             )
         folder = str(self.folder)
-        advice = "check the folder that data.path names"
-        if (self.folder / "dataset_dict.json").is_file():
-            return self._attempt(lambda: datasets.load_from_disk(folder)[split], split, advice)
-        if (self.folder / "dataset_info.json").is_file() and (self.folder / "state.json").is_file():
-            raise UserError(f"data.path '{folder}' holds a single split; expected a DatasetDict with all splits.")
-        return self._attempt(
-            lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), split, advice
-        )
+        if self._is_saved():
+            saved = self._attempt(lambda: datasets.load_from_disk(folder), what)
+            return saved if split is None else self._attempt(lambda: saved[split], what)
+        return self._attempt(lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), what)
 
-    def _attempt(self, load: Callable[[], Any], split: str, advice: str) -> Any:
+    def _is_saved(self) -> bool:
+        """Whether the folder is a ``DatasetDict`` on disk; raises UserError if it is one of its splits."""
+        assert self.folder is not None
+        if (self.folder / "dataset_info.json").is_file() and (self.folder / "state.json").is_file():
+            raise UserError(f"data.path '{self.folder}' holds a single split; expected a DatasetDict with all splits.")
+        return (self.folder / "dataset_dict.json").is_file()
+
+    def _attempt(self, load: Callable[[], Any], what: str) -> Any:
         try:
             return load()
         # The errors of datasets, the hub client and its HTTP client have no common base class.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise UserError(
-                f"Split '{split}' of data set {self.name} could not be loaded ({reason}); {advice}."
-            ) from error
+            raise UserError(f"{what} could not be loaded ({reason}); {self._advice()}.") from error
+
+    def _advice(self) -> str:
+        if self.folder is not None:
+            return "check the folder that data.path names"
+        local = "data.path=<folder>" if self.task.tsv is None else "data=tsv data.root=<GLUE folder>"
+        return f"if the hub cannot be reached, use a local folder: {local}"

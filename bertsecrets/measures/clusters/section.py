@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.measures.clusters.record import ClusterRecord
 from bertsecrets.results.figures.head_space import head_space, moved_heads
-from bertsecrets.results.formatting import head_code, head_label, number, p_value
+from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import spearman
@@ -119,8 +119,8 @@ def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table
         inside = distance_NN[np.ix_(members, members)]
         mean = float(inside.sum() / (inside.size - len(members))) if len(members) > 1 else float("nan")
         layers = sorted({int(member) // heads for member in members})
-        codes = [head_code(*divmod(int(member), heads)) for member in members]
-        more = f", {len(codes) - _NAMED} more" if len(codes) > _NAMED else ""
+        named = heads_label(divmod(int(member), heads) for member in members[:_NAMED])
+        more = f"; {len(members) - _NAMED} more" if len(members) > _NAMED else ""
         rows.append(
             [
                 str(group),
@@ -128,7 +128,7 @@ def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table
                 number(mean),
                 number(record.stability[group], 2),
                 ", ".join(map(str, layers)),
-                ", ".join(codes[:_NAMED]) + more,
+                named + more,
             ]
         )
     return Table(["group", "heads", "mean distance", "stability", "layers", "members"], rows, "Groups of heads")

@@ -7,7 +7,7 @@ import numpy as np
 from bertsecrets.measures.coreference.record import BaselineScore, CoreferenceRecord, MentionScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
-from bertsecrets.results.formatting import head_code, head_label, number
+from bertsecrets.results.formatting import head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import Comparison, MeasureView
@@ -99,7 +99,7 @@ def _cell(scores: list[MentionScore]) -> str:
         return number(float("nan"))
     accuracy = float(np.mean([score.accuracy for score in scores]))
     baseline = float(np.mean([_baseline(score, _SHOWN) for score in scores]))
-    places = ", ".join(dict.fromkeys(head_code(score.layer, score.head) for score in scores))
+    places = heads_label({(score.layer, score.head) for score in scores})
     return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
 
 
@@ -186,7 +186,7 @@ def _table(scores: list[MentionScore]) -> Table:
         [
             "best head, chosen on the same",
             *(
-                f"{_percent(score.chosen_on_all)} {head_code(score.layer_on_all, score.head_on_all)}"
+                f"{_percent(score.chosen_on_all)} {head_label(score.layer_on_all, score.head_on_all)}"
                 for score in scores
             ),
         ],

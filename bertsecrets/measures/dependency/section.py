@@ -7,7 +7,7 @@ import numpy as np
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
-from bertsecrets.results.formatting import MISSING, head_code, head_label, number
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
@@ -129,7 +129,7 @@ def _cell(scores: list[RelationScore]) -> str:
     accuracy, baseline = (
         float(np.mean(values)) for values in zip(*((s.accuracy, s.baseline) for s in scores), strict=True)
     )
-    places = ", ".join(dict.fromkeys(head_code(score.layer, score.head) for score in scores))
+    places = heads_label({(score.layer, score.head) for score in scores})
     return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
 
 

@@ -29,7 +29,7 @@ from bertsecrets.papers.clark2019.models import (
 from bertsecrets.results.figures.layer_scatter import layer_scatter
 from bertsecrets.results.figures.panels import LayerLine
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 
@@ -73,7 +73,7 @@ def positions(runs: PaperRuns) -> Chapter:
         [
             f"{name} token",
             model.name,
-            f"{head_code(*(place := highest(model.view.value(column))))}: {number(model.view.value(column)[place])}",
+            f"{head_label(*(place := highest(model.view.value(column))))}: {number(model.view.value(column)[place])}",
             _heads(np.argwhere(model.view.value(column) > _HALF)),
             _heads(theirs) if model.published else MISSING,
         ]
@@ -255,7 +255,7 @@ def _figure(
 
 
 def _heads(places: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
-    return ", ".join(head_code(int(layer), int(head)) for layer, head in places) or MISSING
+    return heads_label((int(layer), int(head)) for layer, head in places) or MISSING
 
 
 def _nearly_all(model: Model, layers: Sequence[int]) -> bool | None:

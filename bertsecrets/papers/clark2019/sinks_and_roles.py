@@ -8,7 +8,7 @@ from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS
 from bertsecrets.measures.roles import DELIMITER, LOCAL, ROLES, role_tests
 from bertsecrets.papers.chapter import Answers, Chapter, PaperRuns, claims_tables
 from bertsecrets.papers.clark2019.models import Model, all_below, claim, model_tables, models, not_measured
-from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import highest
 
@@ -86,7 +86,7 @@ def _sink_row(model: Model, name: str, token: TokenSinks, limits: Limits) -> lis
         str(sum(head.loss_changes and head.redirect_loss > 0 for head in heads)),
         MISSING
         if largest is None
-        else f"{head_code(largest.layer, largest.head)}: {number(max(largest.redirect, largest.cut), 3)}",
+        else f"{head_label(largest.layer, largest.head)}: {number(max(largest.redirect, largest.cut), 3)}",
     ]
 
 
@@ -106,7 +106,7 @@ def roles(runs: PaperRuns) -> Chapter:
             value_LH = model.view.value(role)
             place = highest(value_LH)
             by_layer = " ".join(str(int(heads)) for heads in tests[role].sum(1))
-            best = f"{head_code(*place)}: {number(float(value_LH[place]), 2)}"
+            best = f"{head_label(*place)}: {number(float(value_LH[place]), 2)}"
             threshold = f"{model.view.extras['thresholds'][role]:g}"
             rows.append([role, model.name, threshold, str(int(tests[role].sum())), by_layer, best])
         if model.pretrained:

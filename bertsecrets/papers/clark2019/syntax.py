@@ -11,7 +11,7 @@ from bertsecrets.papers.clark2019 import published
 from bertsecrets.papers.clark2019.maps import heads_of_relations
 from bertsecrets.papers.clark2019.models import Model, claim, model_tables, models, not_measured
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
-from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.scores import LEVEL
 
@@ -101,7 +101,7 @@ def dependency(runs: PaperRuns) -> Chapter:
     model, record = records[0]
     scores = [
         ScoreRow(
-            f"{score.relation} ({head_code(score.layer, score.head)})",
+            f"{score.relation} ({head_label(score.layer, score.head)})",
             score.accuracy,
             score.low,
             score.high,
@@ -283,18 +283,18 @@ def _relation_row(model: Model, score: RelationScore) -> list[str]:
         model.name,
         score.relation,
         f"{score.count:,}",
-        f"{head_code(score.layer, score.head)}{', from the head' if score.from_head else ''}",
+        f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
         _interval(score.accuracy, score.low, score.high),
         f"{number(score.offset, 0, signed=True)}: {_percent(score.baseline)}",
         _interval(score.gain, score.gain_low, score.gain_high, signed=True),
         MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
-        MISSING if place is None or not model.published else head_code(*place),
+        MISSING if place is None or not model.published else head_label(*place),
     ]
 
 
 def _mention_rows(model: Model, kind: Mapping[str, Any]) -> list[list[str]]:
     place = _KINDS.get(kind["kind"])
-    head = f"head {head_code(kind['layer'], kind['head'])}"
+    head = head_label(kind["layer"], kind["head"])
     finders = [
         (head, "head", kind),
         *((_BASELINES.get(entry["name"], entry["name"]), entry["name"], entry) for entry in kind["baselines"]),

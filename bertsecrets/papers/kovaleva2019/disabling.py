@@ -69,7 +69,7 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
         title="Change of score when one head is disabled",
         unit="change of score (points)",
         note=f"mean over seeds; {sample_size([effect.count for _, effect in by_name.values()])}; colours show chance as well",
-        signed=True,
+        effects=True,
     )
     header = [
         "task",

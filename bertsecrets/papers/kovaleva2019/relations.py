@@ -18,7 +18,7 @@ from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.views import MeasureView
@@ -98,7 +98,7 @@ def _before_fine_tuning(condition: Condition) -> MeasureView | None:
 def _sentences(runs: PaperRuns, condition: Condition, view: MeasureView) -> _Sentences:
     record = RelationRecord.read(view.extras)
     name = runs.name(condition) if record is None else record.source
-    known = "; ".join(f"{head_code(*head)}: {number(value)}" for head, value in published.RELATIONS.items())
+    known = "; ".join(f"{head_label(*head)}: {number(value)}" for head, value in published.RELATIONS.items())
     return _Sentences(
         f"{condition.factors['model']} · {name}" if "model" in runs.varying else name,
         relation_grids(view),
@@ -153,4 +153,4 @@ def _row(sentences: _Sentences, count: int) -> list[str]:
 
 def _weight(grids: RelationGrids, head: tuple[int, int]) -> str:
     verdict = f" ({grids.verdict(head)})" if grids.tested else ""
-    return f"{head_code(*head)}: {number(grids.value['weight'][head])}{verdict}"
+    return f"{head_label(*head)}: {number(grids.value['weight'][head])}{verdict}"

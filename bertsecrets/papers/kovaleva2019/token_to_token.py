@@ -20,7 +20,7 @@ from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_code, number
+from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Replicates
@@ -215,12 +215,12 @@ def _pair_table(conditions: Mapping[str, Condition], linking: Mapping[str, Mappi
     for name, pairs in linking.items():
         theirs = published_for(conditions[name], published.PAIRS) or {}
         for pair, head in pairs.items():
-            heads = [f"{head_code(*place)}: {number(weight)}" for *place, weight in theirs.get(pair, ())]
+            heads = [f"{head_label(*place)}: {number(weight)}" for *place, weight in theirs.get(pair, ())]
             rows.append(
                 [
                     name,
                     pair_label(pair),
-                    f"{head_code(*head.head)}: {number(head.weight)}",
+                    f"{head_label(*head.head)}: {number(head.weight)}",
                     number(head.mean),
                     number(head.beyond, signed=True),
                     "; ".join(heads) or MISSING,

@@ -74,7 +74,7 @@ def one_head(runs: PaperRuns) -> Chapter | None:
         unit="change of score (points)",
         note=f"mean over seeds; pale: significant in at most half of them; "
         f"{sample_size([effect.count for _, effect in by_name.values()])}",
-        signed=True,
+        effects=True,
     )
     header = [
         "task",

@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from bertsecrets.measures.roles import role_tests
+from bertsecrets.measures.voita_roles import (
+    POSITIONAL,
+    PREVIOUS,
+    RARE,
+    ROLES,
+    SYNTACTIC,
+    VoitaRoles,
+    role_tests,
+    roles_of,
+)
 from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned, without_unlearned
 from bertsecrets.papers.voita2019 import published
 from bertsecrets.pruning.experiment import curves_of, in_points
@@ -18,52 +27,75 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView
 
-_ROLES = ("local", "syntactic", "delimiter", "block")
-_SPECIAL = ("local", "syntactic")
+_MEASURE = VoitaRoles.name
 _MARGIN = 0.01
 
 
 def roles(runs: PaperRuns) -> Chapter | None:
-    """Section 5: positional and syntactic heads; None if no run measured roles."""
+    """Section 5: positional, syntactic and rare-word heads; None if no run measured these roles."""
     rows = []
-    exist = Answers()
-    for name, (_, views) in _with(runs, "roles").items():
+    exist = {role: Answers() for role in ROLES}
+    for name, (_, views) in _with(runs, _MEASURE).items():
         tests = [role_tests(view) for view in views]
-        counts = {role: [int(test[role].sum()) for test in tests if role in test] for role in _ROLES}
-        for role in _SPECIAL:
-            if counts[role]:
-                # Without a head above the threshold, a weaker role may still be there.
-                exist[f"{name}, {role}"] = True if all(counts[role]) else None
-        total = next(iter(tests[0].values())).size if tests and tests[0] else 0
-        rows.append([name, str(total), *(", ".join(map(str, counts[role])) or MISSING for role in _ROLES)])
+        cells = []
+        for role in ROLES:
+            told = [test[role] for test in tests if role in test]
+            if len(told) < len(tests):
+                cells.append(MISSING)
+                continue
+            # The paper's rare-word heads are in the first layer.
+            layers = slice(0, 1 if role == RARE else None)
+            exist[role][name] = _exists([(above_LH[layers], below_LH[layers]) for above_LH, below_LH in told])
+            reached = [int(roles_of(view)[role].sum()) for view in views]
+            cells.append(
+                ", ".join(
+                    f"{count} ({int(above_LH.sum())})" for count, (above_LH, _) in zip(reached, told, strict=True)
+                )
+            )
+        rows.append([name, str(views[0].value(PREVIOUS).size), *cells])
     if not rows:
         return None
+    statements = {
+        POSITIONAL: "Some heads are positional.",
+        SYNTACTIC: "Some heads are syntactic.",
+        RARE: "One head of the first layer attends to rare words.",
+    }
     claims = [
         Claim(
-            "Some heads are positional or syntactic.",
-            f"In every seed some head scores significantly above the threshold of the role, by task and role: {exist}.",
-            exist.everywhere,
-        ),
-        Claim(
-            "One head of the first layer attends to rare words.",
-            "Not judged on this page; measure=voita_roles finds such heads by the paper's numbers.",
-            None,
-        ),
+            statements[role],
+            f"In every seed some head{' of layer 0' * (role == RARE)} is significantly above the threshold (true), or all are "
+            f"significantly below it (false): {answers}.",
+            answers.everywhere,
+        )
+        for role, answers in exist.items()
+        if answers
     ]
     section = Section(
         "Section 5: roles of heads",
         paragraphs=[
             f"The paper calls a head positional if its highest attention falls on one relative position in {published.POSITIONAL:.0%} "
-            "of tokens, and syntactic if it finds a relation 10 points more often than the best fixed position. Here, local and "
-            "syntactic heads are those of the measure roles (Pande et al. 2021), which come with a test; the measures offsets and "
-            "dependency have the paper's numbers."
+            "of tokens, and syntactic if it finds a relation 10 points more often than the best fixed position. It gives no "
+            "threshold for rare words; here it is half of the tokens, the least share that it reports. The tests are t tests over "
+            "texts, corrected over heads."
         ],
         tables=[
             *claims_tables(claims),
-            Table(["task", "heads", *_ROLES], rows, "Heads with a role, by seed; a head can have several"),
+            Table(
+                ["task", "heads", *ROLES],
+                rows,
+                "Heads that reach the threshold of a role, by seed, in parentheses those significantly above it; a head can have "
+                "several roles",
+            ),
         ],
     )
     return Chapter(section, claims)
+
+
+def _exists(tests: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> bool | None:
+    """Whether some head is above the threshold in every seed; False if all heads are below it in every seed."""
+    if all(above.any() for above, _ in tests):
+        return True
+    return False if all(below.all() for _, below in tests) else None
 
 
 def gates(runs: PaperRuns) -> Chapter | None:
@@ -134,7 +166,7 @@ def gates(runs: PaperRuns) -> Chapter | None:
 
 def last_to_go(runs: PaperRuns) -> Chapter | None:
     """Section 6.3: whether heads with a role are pruned last; None without roles and gates of one condition."""
-    roles_by_name, gates_by_name = _with(runs, "roles"), _with(runs, "causal_gates")
+    roles_by_name, gates_by_name = _with(runs, _MEASURE), _with(runs, "causal_gates")
     rows = []
     last = Answers()
     conditions = []
@@ -147,10 +179,11 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
         verdicts: list[bool | None] = []
         for view in roles_by_name[name][1]:
             gates_view = gates_by_run.get(view.run.folder)
-            special_LH = _special(view)
-            if gates_view is None or special_LH is None:
+            if gates_view is None:
                 continue
             kept_LH = gates_view.value("pushed_shut") >= 0.5
+            by_role = roles_of(view)
+            special_LH = np.logical_or.reduce(list(by_role.values()))
             table = [
                 [int((special_LH & kept_LH).sum()), int((special_LH & ~kept_LH).sum())],
                 [int((~special_LH & kept_LH).sum()), int((~special_LH & ~kept_LH).sum())],
@@ -162,6 +195,7 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
                 [
                     name,
                     str(seeds[view.run.folder]),
+                    *(_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES),
                     *(f"{row[0]} of {sum(row)}" for row in table),
                     *(number(100 * share, 0) for share in shares),
                     p_value(p),
@@ -176,16 +210,19 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
     claims = [
         Claim(
             "Heads with a role are pruned last.",
-            "Heads that are local or syntactic stay open more often than others when the gates of the frozen model are pushed "
+            "Heads that reach the threshold of a role stay open more often than others when the gates of the frozen model are pushed "
             f"shut (true) or less often (false), by Fisher's exact test in most seeds: {last}.",
             last.everywhere,
         )
     ]
-    header = ["task", "seed", "with a role: kept", "others: kept", "with a role, %", "others, %", "p"]
+    header = ["task", "seed", *ROLES, "any role", "no role", "any role, %", "no role, %", "p"]
     section = Section(
         "Section 6.3: functions of the heads that are kept",
         paragraphs=not_learned(runs, conditions),
-        tables=[*claims_tables(claims), Table(header, rows, "Heads kept when pushed shut")],
+        tables=[
+            *claims_tables(claims),
+            Table(header, rows, "Heads kept when pushed shut, of those with each role; p: any role against none"),
+        ],
     )
     return Chapter(section, claims)
 
@@ -200,10 +237,8 @@ def _with(runs: PaperRuns, experiment: str) -> dict[str, tuple[Condition, Sequen
     return by_name
 
 
-def _special(view: MeasureView) -> NDArray[np.bool_] | None:
-    tests = role_tests(view)
-    shown = [tests[role] for role in _SPECIAL if role in tests]
-    return np.logical_or.reduce(shown) if shown else None
+def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
+    return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
 def _prunable(curves: Sequence[Sequence[Mapping[str, Any]]], total: int) -> bool | None:

@@ -9,16 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
+    effect_scale,
     footnote,
     house_style,
     ink_on,
     new_figure,
     sample_size,
-    scale,
 )
 from bertsecrets.results.formatting import number
 
@@ -56,8 +57,8 @@ def disabling_heatmap(
     rate: float = 0.05,
     unit: str = POINTS,
 ) -> Figure:
-    """A cell for each head: coloured where it is needed or raises the score, white where dispensable, grey where
-    inconclusive.
+    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, white where
+    dispensable, grey where inconclusive.
 
     Args:
         delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
@@ -77,15 +78,16 @@ def disabling_heatmap(
     with house_style():
         figure = new_figure(max(5.2, cell * heads + 1.4), max(0.28, min(0.5, 4.8 / layers)) * layers + 1.8, title)
         axes = figure.add_subplot()
-        norm, colours = scale(np.where(certain_LH, point_LH, 0.0) if certain_LH.any() else point_LH, None, signed=True)
+        norm, colours = effect_scale(np.where(certain_LH, point_LH, 0.0) if certain_LH.any() else point_LH)
         shown_LH = np.ma.masked_where(~certain_LH, point_LH)
         axes.set_facecolor(_PALE)
         mesh = axes.pcolormesh(shown_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
+        mark_heads(axes, layers, heads)
         for layer, head in np.argwhere(np.asarray(dispensable_LH, bool) & ~certain_LH):
             axes.add_patch(Rectangle((head, layer), 1, 1, facecolor="white", edgecolor="white", linewidth=0.5))
-        _draw_cells(axes, point_LH, certain_LH, norm, mpl.colormaps[colours], cell)
+        _draw_cells(axes, point_LH, certain_LH, norm, colours, cell)
         axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
         axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
         axes.set_xlabel("head")
@@ -98,7 +100,7 @@ def disabling_heatmap(
         bar.outline.set_linewidth(0.4)
         footnote(
             figure,
-            f"coloured: significant (false discovery rate {rate:.0%}); white: dispensable{within(margin)}; grey: "
+            f"red or blue: significant loss or gain (false discovery rate {rate:.0%}); white: dispensable{within(margin)}; grey: "
             f"inconclusive; {_reach(smallest_effect)}; "
             f"{sample_size(count)}; layers and heads count from 0",
         )

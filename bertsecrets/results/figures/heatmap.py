@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import (
     PAGE_WIDTH,
     finite_of,
@@ -18,6 +19,7 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
     scale,
+    sentence,
 )
 from bertsecrets.results.formatting import number
 
@@ -41,7 +43,7 @@ def heatmap(
     """A heatmap of ``[layers, heads]`` values, layer 0 in the top row, with values printed where they fit.
 
     Args:
-        value_LH: The numbers; a cell of NaN is hatched.
+        value_LH: The numbers; a cell of NaN is hatched, and nothing but NaN gives a sentence.
         title: What the figure shows.
         unit: Label of the colour bar, with its unit.
         count: Number of examples, one for all or ``[layers, heads]``.
@@ -52,6 +54,8 @@ def heatmap(
         rows: Names of the rows if they are not layers.
     """
     values_LH = np.asarray(value_LH, np.float64)
+    if not np.isfinite(values_LH).any():
+        return sentence(title, f"No head has a value; {sample_size(count)}")
     num_layers, num_heads = values_LH.shape
     cell_width = min(0.75, (PAGE_WIDTH - _MARGIN) / num_heads)
     cell_height = min(0.5, max(0.26, 4.8 / num_layers))
@@ -62,6 +66,8 @@ def heatmap(
         norm, colours = scale(values_LH, limits)
         mesh = axes.pcolormesh(values_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.invert_yaxis()
+        if rows is None and not whole_layers:
+            mark_heads(axes, num_layers, num_heads)
         _label_axes(axes, num_layers, num_heads, whole_layers)
         if rows is not None:
             axes.set_yticks(np.arange(num_layers) + 0.5, list(rows))

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure, scale
+from bertsecrets.results.figures.cells import mark_heads
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    effect_scale,
+    footnote,
+    house_style,
+    new_figure,
+    scale,
+    sentence,
+)
 
 _MARKERS = "os^Dv<>"
 _PALE = "#f4f4f4"
@@ -24,7 +36,7 @@ class HeadPanel:
 
     Args:
         title: Title of the panel.
-        value_LH: ``[layers, heads]``; NaN is hatched.
+        value_LH: ``[layers, heads]``; NaN is hatched, and a panel of nothing else is a sentence under the figure.
         certain_LH: Which values to colour; the others are pale. None for all.
     """
 
@@ -41,6 +53,7 @@ def head_panels(
     note: str,
     limits: tuple[float, float] | None = None,
     signed: bool | None = None,
+    effects: bool = False,
     ticks: Mapping[float, str] | None = None,
     rows: Sequence[str] | None = None,
 ) -> Figure:
@@ -53,9 +66,16 @@ def head_panels(
         note: Footnote: sample sizes, and what pale cells mean.
         limits: Ends of the scale; None for the range of all coloured values.
         signed: Whether zero is the middle of the scale; None decides by the values.
+        effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
         ticks: Values to label on the colour bar, with their labels; those outside the scale are left out.
         rows: Names of the rows if they are not layers.
     """
+    empty = [panel.title for panel in panels if not np.isfinite(np.asarray(panel.value_LH, np.float64)).any()]
+    if len(empty) == len(panels):
+        return sentence(title, f"No head has a value: {', '.join(empty)}; {note}")
+    if empty:
+        panels = [panel for panel in panels if panel.title not in empty]
+        note = f"{note}; no head has a value: {', '.join(empty)}"
     values = [np.asarray(panel.value_LH, np.float64) for panel in panels]
     certain = [
         np.isfinite(value_LH)
@@ -74,13 +94,14 @@ def head_panels(
     height = max(1.1, min(2.4, side / heads * layers)) + 0.25 + 0.17 * lines
     with house_style():
         figure = new_figure(max(4.2, side * columns + 1.2), down * height + 1.3, title)
-        norm, colours = scale(
-            counting if counting.size else np.concatenate([v.ravel() for v in values]), limits, signed=signed
-        )
+        drawn = counting if counting.size else np.concatenate([v.ravel() for v in values])
+        norm, colours = effect_scale(drawn) if effects else scale(drawn, limits, signed=signed)
         grid = figure.subplots(down, columns, squeeze=False, sharex=True, sharey=True)
         for axes, text, value_LH, certain_LH in zip(grid.flat, titles, values, certain, strict=False):
             _draw(axes, text, value_LH, certain_LH, norm, colours)
-            if rows is not None:
+            if rows is None:
+                mark_heads(axes, layers, heads)
+            else:
                 axes.set_yticks(np.arange(layers) + 0.5, list(rows))
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
@@ -110,7 +131,12 @@ def _across(panels: int) -> int:
 
 
 def _draw(
-    axes: Axes, title: str, value_LH: ArrayLike, certain_LH: ArrayLike, norm: mpl.colors.Normalize, colours: str
+    axes: Axes,
+    title: str,
+    value_LH: ArrayLike,
+    certain_LH: ArrayLike,
+    norm: mpl.colors.Normalize,
+    colours: str | Colormap,
 ) -> None:
     values_LH, certain_LH = np.asarray(value_LH), np.asarray(certain_LH)
     layers, heads = values_LH.shape

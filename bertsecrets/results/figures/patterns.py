@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.results.figures.cells import mark_heads
 from bertsecrets.results.figures.style import PAGE_WIDTH, QUIET, footnote, house_style, ink_on, new_figure, step_axis
 
 COLOURS = {
@@ -164,6 +165,7 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
                 axes.text(head + 0.5, layer + 0.5, share, ha="center", va="center", fontsize=8.0, color=ink)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
+        mark_heads(axes, layers, heads)
         axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
         axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
         axes.set_xlabel("head")

@@ -15,6 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 SEQUENTIAL = "viridis"
 DIVERGING = "RdBu_r"
+_SHADES = 257
+"""Odd, so that the middle of a scale is white."""
+
+_LOSSES = ("#ffffff", "#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
+_GAINS = ("#ffffff", "#d1e5f0", "#92c5de", "#4393c3", "#2166ac", "#053061")
 PAGE_WIDTH = 7.0
 """Width of a printed page's text, in inches."""
 
@@ -64,6 +69,14 @@ def new_figure(
     return figure
 
 
+def sentence(title: str, text: str) -> Figure:
+    """A figure of nothing but its title and a sentence, for where there is nothing to draw."""
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 0.9, title)
+        footnote(figure, text)
+    return figure
+
+
 def footnote(figure: Figure, text: str) -> None:
     """Add a grey note under the whole figure, wrapped to its width."""
     width = max(20, int(figure.get_size_inches()[0] / 0.066))
@@ -101,6 +114,20 @@ def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | 
         # One value alone has no range; zero gives it a meaning.
         low, high = (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
     return Normalize(low, high), SEQUENTIAL
+
+
+def effect_scale(values: ArrayLike) -> tuple[Normalize, mpl.colors.Colormap]:
+    """A scale of changes of a score: white at none, darker red the larger a loss, and darker blue the larger a gain.
+
+    Args:
+        values: The changes to draw, negative for losses; NaN is ignored. Without a gain the scale ends at white.
+    """
+    finite = finite_of(values)
+    reach = float(np.abs(finite).max(initial=0.0)) or 1.0
+    if not (finite > 0).any():
+        return Normalize(-reach, 0.0), mpl.colors.LinearSegmentedColormap.from_list("losses", _LOSSES[::-1], _SHADES)
+    both = (*_LOSSES[:0:-1], *_GAINS)
+    return Normalize(-reach, reach), mpl.colors.LinearSegmentedColormap.from_list("effects", both, _SHADES)
 
 
 def finite_of(values: ArrayLike) -> NDArray[np.float64]:

@@ -12,15 +12,26 @@ from numpy.typing import ArrayLike
 class Table:
     """A table of text cells; columns of numbers are set flush right.
 
+    Args:
+        header: Headings of the columns.
+        rows: Cells of each row.
+        caption: Text above it.
+        folded: Whether readers have to open it: for numbers that a figure of the section shows too.
+        links: Addresses that the first cells of the rows link to, empty for no link; none for a table without links.
+
     Raises:
-        ValueError: If a row has more or fewer cells than the header.
+        ValueError: If a row has more or fewer cells than the header, or the links do not fit the rows.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
+    folded: bool = False
+    links: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if len(self.links) not in (0, len(self.rows)):
+            raise ValueError(f"Table '{self.caption}': {len(self.links)} links for {len(self.rows)} rows")
         for row in self.rows:
             if len(row) != len(self.header):
                 raise ValueError(f"Table '{self.caption}': a row of {len(row)} cells under {len(self.header)} headings")
@@ -234,6 +245,7 @@ class Report:
         notes: Sentences before the findings, such as on runs that were left out.
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
+        maps: Relative address of another page with a viewer of the same heads, for a page without one; empty for none.
     """
 
     title: str
@@ -243,6 +255,7 @@ class Report:
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
     wide: bool = False
+    maps: str = ""
 
     @property
     def lead(self) -> list[str]:
@@ -272,6 +285,11 @@ class Report:
     def viewer(self) -> HeadViewer | None:
         """The viewer of the first section that has one."""
         return next((section.viewer for section in self.sections if section.viewer is not None), None)
+
+    @property
+    def opens_heads(self) -> bool:
+        """Whether there is a viewer for the cells of heatmaps to open."""
+        return self.viewer is not None or bool(self.maps)
 
     @property
     def heads(self) -> JointTable | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from PIL import Image as Picture
 
+from bertsecrets.results.figures.cells import HeadCells, head_cells
 from bertsecrets.results.figures.saving import png, svg
 
 _CRISP = 150
@@ -17,11 +18,12 @@ _CSS_PIXELS = 96
 
 @dataclass(frozen=True)
 class Image:
-    """A figure as a ``data:`` address, with its natural size in CSS pixels."""
+    """A figure as a ``data:`` address, with its natural size in CSS pixels and the places of its heatmaps of heads."""
 
     source: str
     width: int
     height: int
+    cells: Sequence[HeadCells]
 
 
 def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], int | None]:
@@ -69,4 +71,6 @@ def _raster(figure: Figure, dpi: int) -> Image:
 
 def _image(figure: Figure, kind: str, content: bytes) -> Image:
     width, height = (round(inches * _CSS_PIXELS) for inches in figure.get_size_inches())
-    return Image(f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height)
+    return Image(
+        f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height, head_cells(figure)
+    )

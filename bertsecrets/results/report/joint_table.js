@@ -71,16 +71,6 @@
       for (const { row } of rows) row.cells[column].hidden = !shown;
     }
 
-    function open(event) {
-      if (!viewer) return;
-      const row = event.target.closest("tr");
-      for (const name of ["layer", "head"]) {
-        const select = viewer.querySelector(`select[data-pick=${name}]`);
-        select.value = row.dataset[name];
-        select.dispatchEvent(new Event("change", { bubbles: true }));
-      }
-    }
-
     headings.forEach((heading, column) => {
       const button = heading.querySelector("button");
       button.disabled = false;
@@ -94,8 +84,7 @@
     }
     find.addEventListener("input", filter);
     for (const link of body.querySelectorAll("a")) {
-      if (viewer) link.addEventListener("click", open);
-      else link.removeAttribute("href");
+      if (!viewer && link.getAttribute("href").startsWith("#")) link.removeAttribute("href");
     }
     joint.querySelector(".joint-controls").hidden = false;
     headings[0].setAttribute("aria-sort", "ascending");

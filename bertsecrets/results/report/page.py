@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.formatting import visible
+from bertsecrets.results.formatting import head_code, visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
 from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns
@@ -77,7 +77,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     folder = files("bertsecrets.results.report")
-    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", "joint_table.js")
+    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", "joint_table.js", "cells.js")
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
@@ -88,8 +88,10 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         # The views listen for what the viewer, which starts at once, tells them.
         js=parts["head_views.js"] + parts["viewer.js"],
         joint_js=parts["joint_table.js"],
+        cells_js=parts["cells.js"],
         colours=colour_stops(),
         head_columns=head_columns(report.heads) if examples else [],
+        head_code=head_code,
         numeric=_numeric_columns,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )

@@ -88,10 +88,11 @@
     );
   }
 
-  // The fragment of a link to what is shown: l03h01 is layer 3 · head 1, l03h01e2 the same in the third example.
+  // The fragment of a link to what is shown: l03h01 is layer 3 · head 1, l03h01e2 the same in the third of several
+  // examples; without an example it is that of the example shown.
   function address() {
     const two = (select) => select.value.padStart(2, "0");
-    return `#l${two(pick.layer)}h${two(pick.head)}${pick.example.value === "0" ? "" : `e${pick.example.value}`}`;
+    return `#l${two(pick.layer)}h${two(pick.head)}${sources.length === 1 ? "" : `e${pick.example.value}`}`;
   }
 
   // Inside a notebook's cell the page has no address of its own.
@@ -114,7 +115,7 @@
   function follow() {
     const match = location.hash.match(/^#l(\d+)h(\d+)(?:e(\d+))?$/);
     if (!match) return;
-    const [layer, head, wanted] = match.slice(1).map((digits) => Number(digits ?? 0));
+    const [layer, head, wanted] = match.slice(1).map((digits) => Number(digits ?? pick.example.value));
     if (wanted < sources.length && String(wanted) !== pick.example.value) {
       pick.example.value = String(wanted);
       openExample(wanted);

@@ -1,0 +1,231 @@
+"""Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, judge
+from bertsecrets.attention.override import HeadEdit, Mode, override
+from bertsecrets.data.batch import Batch
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import number, p_value
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import Comparison, MeasureView
+
+Direction = Literal["to", "from"]
+DIRECTIONS: dict[Direction, Mode] = {"to": "redirect", "from": "isolate"}
+"""What is blocked, and the override mode that does it."""
+
+TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
+"""The special tokens, with their labels."""
+
+_VERDICTS = {
+    NEEDED: "the score falls significantly",
+    DISPENSABLE: "a loss that matters is ruled out",
+}
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """The effect of blocking attention to or from one special token in every head.
+
+    Args:
+        token: Name of the token, of :data:`TOKENS`.
+        direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only to
+            itself and so gathers nothing.
+        score, delta: The score, and its change.
+        low, high: Confidence limits of the change.
+        p_value: P-value of no change, corrected over the rows.
+        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+        verdict: ``needed``, ``dispensable`` or ``inconclusive``.
+    """
+
+    token: str
+    direction: Direction
+    score: float
+    delta: float
+    low: float
+    high: float
+    p_value: float
+    flips: float
+    verdict: str
+
+    @property
+    def what(self) -> str:
+        """What is blocked, in words."""
+        return f"attention {self.direction} {TOKENS[self.token]}"
+
+
+@dataclass(frozen=True)
+class BlockingRecord:
+    """What a run keeps of blocked attention.
+
+    Args:
+        metric: The score.
+        examples: Number of examples.
+        baseline: The score with nothing blocked.
+        level: Level of the limits.
+        margin: The loss that matters, as a difference of scores.
+        rows: The effects.
+    """
+
+    metric: str
+    examples: int
+    baseline: float
+    level: float
+    margin: float
+    rows: tuple[Blocked, ...]
+
+    @classmethod
+    def read(cls, extras: Mapping[str, Any]) -> "BlockingRecord | None":
+        """The record in a run's extras; None if there is none."""
+        return cls(**{**extras, "rows": tuple(Blocked(**row) for row in extras["rows"])}) if extras else None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values for a file."""
+        return asdict(self)
+
+    def row(self, token: str, direction: str) -> Blocked | None:
+        """The effect of blocking one token in one direction; None if it was not blocked."""
+        return next((row for row in self.rows if (row.token, row.direction) == (token, direction)), None)
+
+
+@torch.no_grad()
+def blocked_logits(encoder: Encoder, batch: Batch, token_id: int, direction: Direction) -> Tensor:
+    """Logits ``[B, C]`` with attention to or from a token blocked in every head of a model in evaluation mode."""
+    mode = DIRECTIONS[direction]
+    edits = [HeadEdit(layer, head, mode) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
+    network: nn.Module = encoder.model
+    with override(network, edits, away_from=[token_id]):
+        logits_BC: Tensor = network(**batch.inputs()).logits
+    return logits_BC
+
+
+def judged(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    blocked: Sequence[tuple[str, Direction]],
+    **settings: Any,
+) -> BlockingRecord:
+    """The effects as verdicts, corrected over all of them.
+
+    Args:
+        metric, label_N, clean_N, prediction_VN: As for :func:`~bertsecrets.ablation.verdicts.judge`.
+        blocked: Token and direction of each row of predictions.
+        settings: Settings of :func:`~bertsecrets.ablation.verdicts.judge`.
+    """
+    verdicts = judge(metric, label_N, clean_N, prediction_VN, **settings)
+    rows = tuple(
+        Blocked(
+            token,
+            direction,
+            score=float(verdicts.score[place]),
+            delta=float(verdicts.delta[place]),
+            low=float(verdicts.low[place]),
+            high=float(verdicts.high[place]),
+            p_value=float(verdicts.p_bh[place]),
+            flips=float(verdicts.flips[place]),
+            verdict=verdicts.verdict[place],
+        )
+        for place, (token, direction) in enumerate(blocked)
+    )
+    return BlockingRecord(metric, len(label_N), verdicts.baseline, verdicts.level, verdicts.margin, rows)
+
+
+class Blocking(Experiment):
+    """Attention to special tokens, or from them, blocked in all heads at once."""
+
+    name = "blocking"
+    title = "Attention to and from special tokens blocked"
+    reads_task = True
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """The change of score, with its interval and verdict, for each token and direction."""
+        record = BlockingRecord.read(view.extras)
+        if record is None:
+            return None
+        return Section(
+            view.title,
+            [_finding(row, record) for row in record.rows],
+            [
+                "Blocked to a token: in every head no token attends to it, and the other weights are scaled to sum to one. "
+                "Blocked from a token: in every head it attends only to itself, so that it gathers nothing from the text. "
+                "Verdicts are those of disabled heads, corrected over the rows."
+            ],
+            [blocking_table(record)],
+            [
+                FigureBlock(
+                    view.name,
+                    blocking_figure(record),
+                    "Change of score with attention to or from a token blocked in all heads.",
+                    "Dots with intervals.",
+                )
+            ],
+        )
+
+    @classmethod
+    def compare(cls, comparison: Comparison) -> Section | None:
+        """None: shown for one run at a time."""
+        return None
+
+
+def change_in_words(row: Blocked, record: BlockingRecord) -> str:
+    """A change of score in points with its interval."""
+    low, high = (number(100 * limit, 1, signed=True) for limit in (row.low, row.high))
+    return f"{number(100 * row.delta, 1, signed=True)} points ({record.level:.0%} interval {low} to {high})"
+
+
+def _finding(row: Blocked, record: BlockingRecord) -> str:
+    verdict = _VERDICTS.get(row.verdict, "neither a loss nor its absence is shown")
+    return (
+        f"With {row.what} blocked in all heads, {record.metric} changes by {change_in_words(row, record)} on "
+        f"{record.examples:,} examples: {verdict}."
+    )
+
+
+def blocking_table(record: BlockingRecord) -> Table:
+    """The effects, a row for each."""
+    rows = [
+        [
+            row.what,
+            number(row.score),
+            number(100 * row.delta, 1, signed=True),
+            f"{number(100 * row.low, 1, signed=True)} to {number(100 * row.high, 1, signed=True)}",
+            p_value(row.p_value),
+            number(100 * row.flips, 1),
+            row.verdict,
+        ]
+        for row in record.rows
+    ]
+    header = [
+        "blocked",
+        record.metric,
+        "change, points",
+        f"{record.level:.0%} interval",
+        "p",
+        "moved answers, %",
+        "verdict",
+    ]
+    caption = f"All heads at once; {record.metric} with nothing blocked: {number(record.baseline)}"
+    return Table(header, rows, caption)
+
+
+def blocking_figure(record: BlockingRecord) -> Figure:
+    """The changes of score with their intervals."""
+    return interval_rows(
+        [IntervalRow(row.what, 100 * row.delta, 100 * row.low, 100 * row.high) for row in record.rows],
+        title="Change of score with attention blocked in all heads",
+        unit=f"change of {record.metric} (points)",
+        note=f"lines: {record.level:.0%} intervals over examples; {sample_size(record.examples)}",
+    )

@@ -1,0 +1,110 @@
+"""Write a fine-tuned model as a Hugging Face folder with a model card and the table of its heads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from bertsecrets.cli.build import run_folder, trusted_classes
+from bertsecrets.cli.run_settings import run_of
+from bertsecrets.cli.settings import RunSettings, TrainSettings, read_analyze
+from bertsecrets.errors import UserError
+from bertsecrets.models.checkpoint import load_checkpoint
+from bertsecrets.models.hub import check_upload, upload
+from bertsecrets.models.loading import load_tokenizer, quiet
+from bertsecrets.models.spec import INITIAL, find_checkpoint
+from bertsecrets.reporting.model_card import CARD, ExportedModel, analyses_of, model_card
+from bertsecrets.results.config_copy import plain
+from bertsecrets.results.files import check_new_folder, new_folder
+from bertsecrets.results.run import Run, is_first_process
+
+
+def export_model(config: DictConfig) -> Path:
+    """Write the model of ``checkpoint`` to the folder ``export``, and upload it to ``push_to_hub`` if that is set.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: If the folder is in use, the checkpoint is not one of a training, or the upload is not possible.
+    """
+    settings = read_analyze(plain(config))
+    keys = settings.keys
+    assert keys.export is not None
+    target = _absolute(keys.export)
+    check_new_folder("export", target)
+    if keys.push_to_hub is not None:
+        check_upload(keys.push_to_hub)
+    if keys.checkpoint in (None, INITIAL):
+        raise UserError("export writes a fine-tuned model; give checkpoint=<run folder> or a .ckpt file.")
+    path = find_checkpoint(Path(str(keys.checkpoint)))
+    if path.is_dir():
+        raise UserError(f"checkpoint '{path}' is a Hugging Face folder already; export a run or a .ckpt file.")
+    run = run_of(str(path))
+    _export(settings, path, target, run, trusted_classes(settings), keys.push_to_hub)
+    return target
+
+
+def check_save(settings: TrainSettings) -> None:
+    """Check, before any work, that ``save`` and ``push_to_hub`` of a training can be done.
+
+    Raises:
+        UserError: If not.
+    """
+    keys = settings.keys
+    if keys.save is None or not is_first_process():
+        return
+    target, own = _absolute(keys.save), run_folder().absolute()
+    if target == own or target in own.parents:
+        raise UserError(
+            f"save is '{keys.save}', which is the run's own folder or holds it; give another folder, e.g. "
+            f"save={Path(keys.save) / 'model'}."
+        )
+    check_new_folder("save", target)
+    if keys.push_to_hub is not None:
+        check_upload(keys.push_to_hub)
+
+
+def save_model(settings: TrainSettings, path: Path, run: Run) -> None:
+    """Write the model of a run's checkpoint to ``save``, if it is set, and upload it to ``push_to_hub``.
+
+    Raises:
+        UserError: If the folder cannot be written, or the upload is refused.
+    """
+    keys = settings.keys
+    if keys.save is not None and run.writes:
+        _export(settings, path, _absolute(keys.save), run, trusted_classes(settings), keys.push_to_hub)
+
+
+def _export(
+    settings: RunSettings, path: Path, target: Path, run: Run | None, trusted: Sequence[str], repo: str | None
+) -> None:
+    checkpoint = load_checkpoint(path, settings.task, settings.model)
+    tokenizer = load_tokenizer(settings.model)
+    record = checkpoint.record
+    step = int(record.get("step", 0))
+    model = ExportedModel(
+        str(record.get("name", path.stem)),
+        settings.task,
+        settings.model,
+        record,
+        run,
+        [] if run is None else analyses_of(run, path, step),
+    )
+    heads = model.heads(trusted)
+    with new_folder(target) as temporary, quiet():
+        checkpoint.model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        if heads is not None:
+            heads.write(temporary)
+        card = model_card(model, repo or target.name, heads is not None)
+        (temporary / CARD).write_text(card, encoding="utf-8")
+    console = Console()
+    console.print(f"Model: {target}", soft_wrap=True, markup=False, highlight=False)
+    if repo is not None:
+        console.print(f"Hub: {upload(target, repo)}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _absolute(folder: str) -> Path:
+    return Path(folder).expanduser().absolute()

@@ -1,0 +1,64 @@
+"""Settings that follow from data of the user's own: ``data=csv`` and ``data=hub data.dataset=...`` without a task."""
+
+from hydra.core.override_parser.types import Override
+
+from bertsecrets.cli.run_settings import run_of
+from bertsecrets.data.own import own_task
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.errors import UserError
+from bertsecrets.sweeps.hydra_arguments import Invocation, as_argument, parse_overrides
+
+OWN = "own"
+"""The option of ``conf/task`` for data of the user's own."""
+
+_COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
+"""Keys from which the task is made, and which mean nothing to any other task."""
+
+
+def own_data(invocation: Invocation) -> list[str]:
+    """The arguments to add to a command line that names data and no task: the task that the data tell.
+
+    They are part of the command line from then on, so the run's folder, its copy of the configuration and its analyses know
+    the columns, classes and metrics. Settings that the user gives are kept.
+
+    Raises:
+        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own.
+    """
+    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    if {"resume", "experiment"} & set(given) or _of_a_run(invocation, given):
+        return []
+    values = {key: override.value() for key, override in given.items() if key.partition(".")[0] in ("data", "task")}
+    source, task = values.get("data"), values.get("task", OWN)
+    named = [key for key in _COLUMNS if key in given]
+    if task != OWN:
+        if named and isinstance(task, str):
+            raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
+        return []
+    if "task.csv" in given or "task.hub" in given:
+        return []
+    if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(given)):
+        if "task" in given:
+            raise UserError(
+                "task=own needs data of your own: give data=csv data.path=<CSV file>, or data=hub data.dataset=<name>."
+            )
+        return []
+    for key in (*_COLUMNS, "data.path", "data.eval_path"):
+        if key in given and given[key].is_sweep_override():
+            raise UserError(f"'{given[key].input_line}' names several data sets; run one command for each of them.")
+    section = {
+        key.partition(".")[2]: value
+        for key, value in values.items()
+        if key.startswith("data.") and not given[key].is_sweep_override()
+    }
+    facts = own_task(SourceConfig.read("data", {"source": source, **section}))
+    added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in given}
+    choice = [] if "task" in given else [f"task={OWN}"]
+    return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
+
+
+def _of_a_run(invocation: Invocation, given: dict[str, Override]) -> bool:
+    """Whether the command analyses a run, which knows its task, or no checkpoint at all."""
+    if invocation.config_name != "analyze":
+        return False
+    checkpoint = given.get("checkpoint")
+    return checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None

@@ -1,0 +1,155 @@
+"""A task made from data of the user's own: what the columns of a CSV file or of a data set tell about it."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsecrets.data.sources.base import HELD_OUT, TRAIN, VALIDATION
+from bertsecrets.data.sources.csv_file import read_csv
+from bertsecrets.data.sources.factory import SourceConfig
+from bertsecrets.data.sources.hub import HubSource
+from bertsecrets.data.task import HubLayout, Task
+from bertsecrets.errors import UserError, choices
+from bertsecrets.settings import shown
+
+MOST_CLASSES = 100
+"""Different values of a column that are taken for classes."""
+
+MOST_NUMBERED = 20
+"""Different whole numbers that are taken for classes; more are scores."""
+
+_EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
+"""Splits of a data set to evaluate on, the first that has labels."""
+
+_LONGEST_NAME = 60
+_LONGEST_CLASS = 100
+
+
+def own_task(config: SourceConfig) -> dict[str, Any]:
+    """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
+
+    Args:
+        config: With ``source`` ``csv`` or ``hub``, and the names of the columns.
+
+    Raises:
+        UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores.
+    """
+    texts = [config.text] if isinstance(config.text, str) else list(config.text)
+    task = _of_csv(config, texts) if config.source == "csv" else _of_hub(config, texts)
+    return {"texts": len(texts), **task}
+
+
+def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
+    if config.path is None:
+        raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
+    path = Path(config.path).expanduser()
+    paths = [path] if config.eval_path is None else [path, Path(config.eval_path).expanduser()]
+    tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
+    values = [fields[-1] for table in tables for fields in table.fields]
+    return {
+        "name": _name(path.stem),
+        "csv": {"texts": texts, "label": config.label},
+        "evaluation": {"val": HELD_OUT if config.eval_path is None else VALIDATION},
+        **_outputs(values, config, f"Column '{config.label}' of '{path}'"),
+    }
+
+
+def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
+    import datasets
+
+    name = config.dataset or config.path
+    if name is None:
+        raise UserError(
+            "data=hub needs a task, data.dataset=<name on the hub> or data.path=<folder>; give one of them."
+        )
+    # A folder needs no name of the hub, which the layout then repeats.
+    layout = HubLayout.read(
+        "data", {"path": name, "name": config.dataset_config, "texts": texts, "label": config.label}
+    )
+    short = _name(Path(name).expanduser().resolve().name if config.dataset is None else name.rpartition("/")[2])
+    provisional = Task.read("task", {"name": short, "metrics": [], "texts": len(texts), "hub": layout})
+    source = HubSource(provisional, config.path, config.revision, config.cache_dir)
+    splits = source.splits()
+    if TRAIN not in splits:
+        raise UserError(f"Data set {source.name} has no split 'train'; {choices(TRAIN, splits)}.")
+    for column in (*texts, config.label):
+        if column not in splits[TRAIN].column_names:
+            raise UserError(
+                f"Data set {source.name} has no column '{column}'; {choices(column, splits[TRAIN].column_names)}."
+            )
+    where = f"Column '{config.label}' of data set {source.name}"
+    feature = splits[TRAIN].features[config.label]
+    if not isinstance(feature, (datasets.Value, datasets.ClassLabel)):
+        raise UserError(f"{where} holds {feature}; expected a text or a number in each row.")
+    evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
+    names = getattr(feature, "names", None)
+    if names is None:
+        values = [value for split in (TRAIN, evaluated) if split for value in splits[split].unique(config.label)]
+        outputs = _outputs([value for value in values if value is not None], config, where)
+    else:
+        outputs = _classes([str(name) for name in names], where)
+    return {
+        "name": short,
+        "hub": layout.model_dump(),
+        "evaluation": {"val": evaluated or HELD_OUT},
+        **outputs,
+    }
+
+
+def _labelled(split: Any, column: str) -> bool:
+    """Whether a split has labels; GLUE's test splits on the hub have -1 in every row."""
+    return column in split.column_names and any(value not in (None, -1) for value in split.unique(column))
+
+
+def _outputs(values: Sequence[Any], config: SourceConfig, where: str) -> dict[str, Any]:
+    """Classes, or the range of scores, of the values of a label column."""
+    different = list(dict.fromkeys(values))
+    numbers = [_number(value) for value in different]
+    numeric = [number for number in numbers if number is not None]
+    scores = len(numeric) == len(different) and (
+        len(different) > MOST_NUMBERED or not all(number.is_integer() for number in numeric)
+    )
+    if config.target == "scores" or (config.target == "auto" and scores):
+        if len(numeric) < len(different):
+            raise UserError(
+                f"{where} holds {shown(different[numbers.index(None)])}; data.target=scores expects numbers."
+            )
+        if len(set(numeric)) == 1:
+            raise UserError(f"{where} holds only {shown(different[0])}; expected at least two different scores.")
+        return {"label_range": [min(numeric), max(numeric)], "metrics": ["pearson", "spearman"]}
+    if len(different) > MOST_CLASSES:
+        raise UserError(
+            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected numbers, or at most "
+            f"{MOST_CLASSES} classes: name another column with data.label."
+        )
+    # Numbers in their order, texts in that of the alphabet.
+    ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
+    return _classes([str(value) for value in ordered], where)
+
+
+def _classes(names: list[str], where: str) -> dict[str, Any]:
+    if len(names) < 2:
+        raise UserError(f"{where} holds one class only ({', '.join(map(shown, names))}); expected at least two.")
+    for name in names:
+        # What an interpolation of the configuration begins with, or a missing value, is not read back as a text.
+        if "${" in name or name == "???" or not name.isprintable() or len(name) > _LONGEST_CLASS:
+            raise UserError(
+                f"{where} holds {shown(name)}, which cannot be the name of a class; rename it to at most {_LONGEST_CLASS} "
+                "printable characters without '${'."
+            )
+    return {"labels": names, "metrics": ["accuracy", "matthews"]}
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _name(stem: str) -> str:
+    """A name for folders, made from that of a file or a data set."""
+    return re.sub(r"[^\w.-]+", "_", stem).strip("._-")[:_LONGEST_NAME] or "own"

@@ -1,0 +1,90 @@
+"""Hold out a part of the training rows for evaluation."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.sources.base import HELD_OUT, TRAIN, Source
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+
+Texts = tuple[str, ...]
+
+
+class HeldOutSource:
+    """A source whose training rows are divided into the splits ``train`` and ``held_out``.
+
+    Args:
+        task: Named in messages.
+        source: Has the training rows and any other splits.
+        fraction: Share of the training rows that is held out, between 0 and 1.
+    """
+
+    def __init__(self, task: Task, source: Source, fraction: float) -> None:
+        self.task = task
+        self.source = source
+        self.fraction = fraction
+        self._splits: dict[str, list[Example]] = {}
+        self._note: list[str] = []
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [*self.source.notes, *self._note]
+
+    def examples(self, split: str) -> list[Example]:
+        """Examples of either part keep their ``index`` among all rows; raises UserError if a part would be empty."""
+        if split not in (TRAIN, HELD_OUT):
+            return self.source.examples(split)
+        if not self._splits:
+            everything = self.source.examples(TRAIN)
+            chosen = held_out(everything, self.fraction, by_class=not self.task.is_regression)
+            parts = {TRAIN: [one for one in everything if one.texts not in chosen]}
+            parts[HELD_OUT] = [one for one in everything if one.texts in chosen]
+            if not all(parts.values()):
+                raise UserError(
+                    f"The {len(everything):,} training rows of task '{self.task.name}' are too few to hold some out for "
+                    "evaluation; give more rows, or evaluation rows of your own (for a CSV, data.eval_path=<file>)."
+                )
+            self._splits = parts
+            self._note = [
+                f"The data have no evaluation rows: {len(parts[HELD_OUT]):,} of the {len(everything):,} training rows are "
+                "held out, the same ones in every run."
+            ]
+        return self._splits[split]
+
+    def has(self, split: str) -> bool:
+        return split in (TRAIN, HELD_OUT) or self.source.has(split)
+
+    def prepare(self) -> None:
+        self.source.prepare()
+
+
+def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
+    """The texts to hold out: a random share, of each class where there are classes; the same for the same examples.
+
+    Equal texts stay together, with the class of the first of them, so that no evaluated text was seen in training.
+
+    Args:
+        examples: The rows.
+        fraction: Share of the rows to hold out, between 0 and 1; rounded, at least one text of each class that has two.
+        by_class: Whether the share is taken of each class.
+    """
+    rows: dict[Texts, list[Example]] = defaultdict(list)
+    for one in examples:
+        rows[one.texts].append(one)
+    classes: dict[int | float | None, list[Texts]] = defaultdict(list)
+    for texts, same in rows.items():
+        classes[same[0].label if by_class else None].append(texts)
+    chosen: set[Texts] = set()
+    for members in classes.values():
+        random.Random(0).shuffle(members)
+        wanted = fraction * sum(len(rows[texts]) for texts in members)
+        taken = 0
+        # The last text of a class is never held out: the model has to see the class.
+        for texts in members[:-1]:
+            if taken and taken + len(rows[texts]) / 2 > wanted:
+                break
+            chosen.add(texts)
+            taken += len(rows[texts])
+    return chosen

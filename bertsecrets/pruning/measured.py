@@ -1,0 +1,160 @@
+"""Scores from other experiments, computed on the examples that choose heads: every column that ranks heads."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.direct import DirectEffects, take_effects
+from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, contributions, orders, plan_of, value_grid, worths
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.attention.override import mean_head_outputs
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.importance.benchmark import ranking_measures
+from bertsecrets.importance.relevance import Relevance, take_relevance
+from bertsecrets.measures.base import Measure, Need, OutputMeasure
+from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.models.encoder import describe, scale_heads
+from bertsecrets.pruning.sets import HeadSet
+from bertsecrets.pruning.situation import Situation
+
+MODE = "zero"
+"""How heads are disabled: a removed head's output is zero."""
+
+
+@dataclass(frozen=True)
+class MeasuredScore:
+    """A column that ranks heads, of a measure or another analysis, as a pruning score.
+
+    Args:
+        experiment: Name of the measure or analysis.
+        column: The column, whose ``keep`` says which numbers are worth keeping.
+        take: Computes the grid of a model in a situation.
+        passes: From the number of heads, the passes over each example that this takes.
+    """
+
+    experiment: str
+    column: Column
+    take: Callable[[Situation, nn.Module], HeadGrid]
+    passes: Callable[[int], int]
+
+    def __call__(self, situation: Situation) -> Tensor:
+        key = (self.experiment, situation.removed)
+        if key not in situation.known:
+            grid = self.take(situation, without_heads(situation.model, situation.removed, self.experiment))
+            situation.known[key] = {column: grid.column(column) for column in grid.columns}
+        value_LH = situation.known[key][self.column.name]
+        return -value_LH if self.column.keep == "low" else value_LH
+
+
+@cache
+def measured_scores() -> dict[str, MeasuredScore]:
+    """The scores by ``measure/column``: of the shipped measures, with the settings of ``conf/measure``, and of analyses.
+
+    Measures that need a reference or annotated words are not among them.
+    """
+    scores: list[MeasuredScore] = []
+    for make in ranking_measures().values():
+        measure = make(1, 1)
+        if not measure.needs & {Need.REFERENCE, Need.ANNOTATION}:
+            scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes))
+    scores += _of(Relevance.name, Relevance.columns, _relevance, 2)
+    scores += _of(DirectEffects.name, DirectEffects.columns, _direct_effects, lambda heads: 2 * heads)
+    # The metric of a few examples has too many ties to order heads by.
+    scores += _of(Shapley.name, Shapley("").columns[:1], _shapley, lambda heads: PERMUTATIONS * heads)
+    return {f"{score.experiment}/{score.column.name}": score for score in scores}
+
+
+def _of(
+    experiment: str,
+    columns: tuple[Column, ...],
+    take: Callable[[Situation, nn.Module], HeadGrid],
+    passes: int | Callable[[int], int],
+) -> list[MeasuredScore]:
+    counted = passes if callable(passes) else lambda heads: passes
+    return [MeasuredScore(experiment, column, take, counted) for column in columns if column.keep is not None]
+
+
+@torch.inference_mode(False)
+def without_heads(model: nn.Module, removed: HeadSet, score: str) -> nn.Module:
+    """A copy of a model whose removed heads write nothing; the model itself if none is removed.
+
+    Raises:
+        UserError: If layers share their weights; the message names the score.
+    """
+    if not removed:
+        return model
+    encoder = describe(model)
+    if encoder.shares_layers:
+        raise UserError(
+            f"The pruning score '{score}' cannot be computed anew after each step: the layers of model type "
+            f"'{encoder.base.config.model_type}' share one set of weights; set iterative=false, or choose exact."
+        )
+    gate_LH = torch.ones(encoder.num_layers, encoder.num_heads)
+    for layer, head in removed:
+        gate_LH[layer, head] = 0
+    smaller = copy.deepcopy(encoder.model)
+    scale_heads(describe(smaller), gate_LH)
+    return smaller
+
+
+def _counted(situation: Situation, passes: int) -> Iterator[Batch]:
+    """This process's batches, each reported as so many finished passes of its examples once it is used."""
+    for batch in situation.own_batches():
+        yield batch
+        if situation.progress is not None:
+            situation.progress(batch.size * passes)
+
+
+def _measure(make: Callable[[int, int], Measure], situation: Situation, model: nn.Module) -> HeadGrid:
+    encoder = describe(model)
+    measure = make(encoder.num_layers, encoder.num_heads)
+    if situation.split is None:
+        raise ValueError("a measure is prepared with its examples: give the situation a split")
+    measure.prepare(situation.split())
+    means_LHd = None
+    if isinstance(measure, OutputMeasure) and measure.reference_examples:
+        device = next(encoder.model.parameters()).device
+        with situation.context():
+            means_LHd = mean_head_outputs(model, (batch.to(device).inputs() for batch in situation.batches()))
+    batches = _counted(situation, sum(measure.passes))
+    [grid] = measure_pass(model, [measure], batches, context=situation.context, means_LHd=means_LHd)
+    return grid
+
+
+def _relevance(situation: Situation, model: nn.Module) -> HeadGrid:
+    return take_relevance(model, _counted(situation, 2))
+
+
+def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
+    encoder = describe(model)
+    device = next(encoder.model.parameters()).device
+    measure = DirectEffects(encoder.num_layers, encoder.num_heads)
+    measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
+    batches = _counted(situation, 2 * encoder.num_layers * encoder.num_heads)
+    take_effects(model, batches, MODE, measure, context=situation.context)
+    return measure.compute()
+
+
+def _shapley(situation: Situation, model: nn.Module) -> HeadGrid:
+    encoder = describe(model)
+    layers, heads = encoder.num_layers, encoder.num_heads
+    falls = []
+    for order in orders(layers, heads, PERMUTATIONS, situation.seed):
+        plan = plan_of(order, MODE, layers, heads)
+        outcomes = sweep(
+            model,
+            plan,
+            situation.own_batches(),
+            context=situation.context,
+            parts=None if situation.parts is None else situation.parts(model, plan),
+            progress=situation.progress,
+        )
+        falls.append(contributions(order, worths(outcomes, situation.task), layers, heads))
+    return value_grid(Shapley(situation.task.metrics[0]).columns, np.stack(falls))

@@ -1,0 +1,34 @@
+"""Controls: settings of a training that test what its numbers mean, as recorded in a run's configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+LAYER_DECAY, ONLY, PERMUTED = "optimizer.layer_decay", "data.only", "data.permute_labels"
+
+
+def controls(config: Mapping[str, Any]) -> dict[str, str]:
+    """The value of every control by its key; of an analysis, of the run that it analysed.
+
+    A run of an earlier version, which has no such keys, has the values of a run without controls.
+    """
+    trained = config.get("trained") or {}
+    data = config.get("data") or {}
+    decay = trained.get("layer_decay", (config.get("optimizer") or {}).get("layer_decay", 1.0))
+    return {
+        LAYER_DECAY: str(float(decay)) if isinstance(decay, (int, float)) else str(decay),
+        ONLY: str(data.get("only")),
+        PERMUTED: str(data.get("permute_labels", False)),
+    }
+
+
+def controls_in_words(config: Mapping[str, Any]) -> list[str]:
+    """What the controls of a run change, a few words for each; empty without controls."""
+    values = controls(config)
+    words = []
+    if values[LAYER_DECAY] != "1.0":
+        words.append(f"learning rate × {values[LAYER_DECAY]} from each layer to the one below")
+    if values[ONLY] != "None":
+        words.append(f"{values[ONLY]} sentence alone")
+    if values[PERMUTED] == "True":
+        words.append("training labels shuffled")
+    return words

@@ -1,0 +1,379 @@
+"""The model card of an exported model: its scores, the heads that matter, and how to reproduce it."""
+
+import importlib.metadata
+import json
+import math
+import platform
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+import bertsecrets
+from bertsecrets.ablation.section import ablation_sections, single_heads
+from bertsecrets.ablation.verdicts import NEEDED
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import GATES
+from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
+from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
+from bertsecrets.reporting.run_report import views_of
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.experiment import experiment_of
+from bertsecrets.results.files import read_yaml
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value, visible
+from bertsecrets.results.run import FINISHED, Run
+from bertsecrets.results.scores import RunScores
+
+CARD = "README.md"
+
+VERSIONS = "versions"
+"""Key of the versions of the libraries in a checkpoint's record."""
+
+_LIBRARIES = ("torch", "transformers", "pytorch-lightning")
+
+_SHOWN = 20
+"""Needed heads that a card lists."""
+
+_PIPELINE = "text-classification"
+
+_NOT_OF_THE_MODEL = (
+    "debug", "group", "hydra", "job_type", "logger", "name", "overwrite", "progress", "push_to_hub", "resume", "save", "tags",
+)  # fmt: skip
+"""Settings of a command line that say where a run is written and how it is followed."""
+
+_PATH = re.compile(r"(?<![\w:/.~])(?:~|\.{0,2})/[^\s,\]'\"]+")
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """What a card is about.
+
+    Args:
+        name: Name of the model.
+        task: The task that it was fine-tuned on.
+        spec: The model that it was fine-tuned from.
+        record: The facts of its training, from its checkpoint.
+        run: The run of the training; None for a checkpoint that lies in no run's folder.
+        analyses: Finished analyses of the same weights.
+    """
+
+    name: str
+    task: Task
+    spec: ModelSpec
+    record: Mapping[str, Any]
+    run: Run | None
+    analyses: Sequence[Run] = ()
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps of the weights."""
+        return int(self.record.get("step", 0))
+
+    def scores(self) -> RunScores | None:
+        """The scores of these weights; None without a run, or if the run scored other weights."""
+        if self.run is None or not self.run.scores_path.is_file():
+            return None
+        scores = RunScores.read(self.run.scores_path)
+        return scores if scores.step == self.step and scores.lines() else None
+
+    def sweep(self) -> AblationTable | None:
+        """The first disabling sweep over single heads of these weights, of the run or of an analysis; None without one."""
+        for run in (self.run, *self.analyses):
+            if run is not None and run.ablation_path.is_file():
+                table = run.ablation_table().select(step=self.step)
+                if single_heads(table):
+                    return table
+        return None
+
+    def heads(self, trusted: Sequence[str] = ()) -> HeadsTogether | None:
+        """One row for each head with all that the run and the analyses know about it; None if they know nothing.
+
+        Args:
+            trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        """
+        experiments = {
+            name: (view, experiment_of(declaration, trusted))
+            for run in (*self.analyses, self.run)
+            if run is not None
+            for name, (declaration, view) in views_of(run).items()
+        }
+        return heads_together(list(experiments.values()))
+
+
+def analyses_of(run: Run, checkpoint: Path, step: int) -> list[Run]:
+    """Finished analyses of a run's checkpoint that lie where the commands put them: beside the run, or in ``<name>-analysis``.
+
+    Args:
+        run: The run.
+        checkpoint: The checkpoint file; analyses that are older than it are of other weights.
+        step: Its optimiser steps.
+
+    Raises:
+        UserError: If the configuration or the scores of one of them cannot be read.
+    """
+    folder = run.folder.resolve()
+    places = [*folder.parent.glob(f"*/{FINISHED}"), *folder.parent.parent.glob(f"{run.name}-analysis/*/{FINISHED}")]
+    finished = sorted({path for path in places if path.parent != folder}, key=lambda path: path.stat().st_mtime)
+    written = checkpoint.stat().st_mtime
+    analyses = []
+    for marker in finished:
+        if marker.stat().st_mtime < written or not (marker.parent / "scores.json").is_file():
+            continue
+        analysis = Run(marker.parent, run.name, run.model, run.task, run.init)
+        config = analysis.config()
+        trained = config.get("trained")
+        origin = trained.get("folder") if isinstance(trained, dict) else None
+        same_task = config.get("task", {}).get("name") == run.task
+        of_run = isinstance(origin, str) and Path(origin) == folder and same_task
+        if of_run and RunScores.read(analysis.scores_path).step == step:
+            analyses.append(Run.open(marker.parent))
+    return analyses
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, of Python and of the libraries that make numbers."""
+    return {
+        "bertsecrets": bertsecrets.__version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in _LIBRARIES},
+    }
+
+
+def model_card(model: ExportedModel, location: str, has_heads: bool) -> str:
+    """The card in Markdown, with the hub's metadata as YAML in front.
+
+    Args:
+        model: What the card is about.
+        location: Where a reader loads the model from: a repository of the hub or a folder.
+        has_heads: Whether the table of all heads lies beside the card.
+
+    Raises:
+        UserError: If the run's scores, tables or configuration cannot be read.
+    """
+    scores, sweep = model.scores(), model.sweep()
+    config = {} if model.run is None else model.run.config()
+    parts = [
+        f"---\n{_metadata(model, scores, config).to_yaml()}\n---",
+        f"# {_text(model.name)}",
+        _introduction(model),
+        "## Use",
+        _usage(model, location, config),
+        "## Scores",
+        _scores(scores),
+        "## Attention heads that matter",
+        *_heads(model, scores, sweep),
+    ]
+    if has_heads:
+        parts.append(
+            f"`{CSV}`, `{PARQUET}` and `{LATEX}` hold one row for each head with all that was measured. Layers and heads are "
+            "counted from 0."
+        )
+    parts += ["## How to reproduce", *_reproduction(model, config)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[str, Any]) -> ModelCardData:
+    hub = model.task.hub if _section(config, "data").get("source") in ("auto", "hub") else None
+    # A path of this machine is no data set of the hub.
+    dataset = None if hub is None or _section(config, "data").get("path") is not None else hub.path
+    results = [
+        EvalResult(
+            task_type=_PIPELINE,
+            dataset_type=dataset or model.task.name,
+            dataset_name=model.task.name,
+            dataset_config=hub.name if hub is not None and dataset else None,
+            dataset_split=model.task.evaluation.get(line.name.rpartition("/")[0]),
+            metric_type=_metric_type(line.name.rpartition("/")[2]),
+            metric_value=line.value,
+            metric_name=line.name,
+        )
+        for line in (() if scores is None else scores.lines())
+        if math.isfinite(line.value)
+    ]
+    return ModelCardData(
+        base_model=model.spec.path if model.spec.folder() is None else None,
+        datasets=dataset,
+        eval_results=results or None,
+        library_name="transformers",
+        metrics=[_metric_type(name) for name in model.task.metrics],
+        model_name=model.name,
+        pipeline_tag=_PIPELINE,
+        tags=["bertsecrets", "attention-heads"],
+    )
+
+
+def _metric_type(name: str) -> str:
+    """The hub's name of a metric."""
+    return {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}.get(name, name)
+
+
+def _introduction(model: ExportedModel) -> str:
+    task, init = model.task, model.record.get("init")
+    what = (
+        f"a score from {task.label_range[0]:g} to {task.label_range[1]:g}" if task.label_range else _listed(task.labels)
+    )
+    start = "the untrained architecture of" if init == RANDOM_INIT else "the pre-trained model"
+    sentences = [
+        f"A {'regression model' if task.is_regression else 'classifier'} of {'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task "
+        f"`{_text(task.name)}` from {start} `{_text(_source(model.spec))}`; its answer is {what}."
+    ]
+    if GATES in model.record:
+        sentences.append("Each head's gate is multiplied into its columns of the output projection.")
+    return " ".join(sentences)
+
+
+def _source(spec: ModelSpec) -> str:
+    """Where the pre-trained model is from; of a local folder its last name only."""
+    if spec.package is not None:
+        return f"{spec.name} (Python package {spec.package})"
+    return spec.path if spec.folder() is None else Path(spec.path).name
+
+
+def _usage(model: ExportedModel, location: str, config: Mapping[str, Any]) -> str:
+    length = _section(config, "task", "training").get("max_length")
+    limit = f", truncation=True, max_length={length}" if isinstance(length, int) else ""
+    texts = ", ".join(['"The cat sat."', '"The cat lay."'][: model.task.texts])
+    place = json.dumps(location, ensure_ascii=False)
+    lines = [
+        "```python",
+        "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
+        "",
+        f"model = AutoModelForSequenceClassification.from_pretrained({place})",
+        f"tokenizer = AutoTokenizer.from_pretrained({place})",
+        f'inputs = tokenizer({texts}{limit}, return_tensors="pt")',
+        "logits = model(**inputs).logits",
+        "```",
+    ]
+    return "\n".join(lines)
+
+
+def _scores(scores: RunScores | None) -> str:
+    if scores is None:
+        return "These weights were not scored by the run that they come from."
+    rows = [
+        [
+            line.name,
+            number(line.value),
+            f"{number(line.low)} to {number(line.high)}" if math.isfinite(line.low) else MISSING,
+            number(line.baseline),
+            str(scores.sets[line.name.rpartition("/")[0]].count),
+        ]
+        for line in scores.lines()
+    ]
+    sentences = [f"The constant answer is “{scores.constant_answer}” for every example."]
+    if scores.learned is False:
+        sentences.append(
+            "The model is not shown to beat it on the first set: nothing was learned that these examples can show."
+        )
+    if scores.selected:
+        sentences.append(
+            "The weights were chosen by the first score on the same examples, so the scores are a little too high."
+        )
+    table = _table(["metric", "model", "95 % interval", "constant answer", "examples"], rows)
+    return f"{table}\n\n{_text(' '.join(sentences))}"
+
+
+def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable | None) -> list[str]:
+    if sweep is None:
+        return [
+            "No disabling sweep of these weights was found. "
+            "`python analyze.py checkpoint=<run folder> analysis=disable` makes one; export again after it."
+        ]
+    if scores is not None and scores.learned is False:
+        return [
+            "The model is not shown to beat a constant answer, so what its heads do for the task is not interpreted."
+        ]
+    first = ablation_sections(sweep, {})[0]
+    rows = sorted(single_heads(sweep), key=lambda row: float(row["delta"]))
+    needed = [row for row in rows if row["verdict"] == NEEDED]
+    parts = [_text(first.findings[0])]
+    if needed:
+        rest = f"; the {_SHOWN} with the largest loss of {len(needed)}" if len(needed) > _SHOWN else ""
+        cells = [
+            [
+                head_label(row["layer"], row["head"]),
+                number(100 * row["delta"], 2, signed=True),
+                f"{number(100 * row['low'], 2, signed=True)} to {number(100 * row['high'], 2, signed=True)}",
+                p_value(row["p_bh"]),
+            ]
+            for row in needed[:_SHOWN]
+        ]
+        change = f"change of {rows[0]['metric']}, points"
+        parts += [
+            f"Needed heads{rest}:",
+            _table(["head", change, f"{rows[0]['level']:.0%} interval", "p, corrected"], cells),
+        ]
+    return parts
+
+
+def _reproduction(model: ExportedModel, config: Mapping[str, Any]) -> list[str]:
+    parts = []
+    if model.run is not None:
+        parts.append(f"```bash\n{_command(model.run, config)}\n```")
+    settings = [
+        ("seed", model.record.get("seed")),
+        ("initialisation", model.record.get("init")),
+        ("optimiser steps of these weights", model.step),
+        *((name.replace("_", " "), value) for name, value in _section(config, "optimizer").items()),
+        *(
+            (name.replace("_", " "), _section(config, "task", "training").get(name))
+            for name in ("batch_size", "max_length")
+        ),
+        *(
+            (name.replace("_", " "), _section(config, "trainer").get(name))
+            for name in ("max_epochs", "precision", "devices")
+        ),
+        ("training examples", _section(config, "data").get("limit_train") or ("all" if config else None)),
+    ]
+    rows = [[name, str(value)] for name, value in settings if value is not None and value != []]
+    parts.append(_table(["setting", "value"], rows))
+    used = model.record.get(VERSIONS)
+    trained = used if isinstance(used, dict) else versions()
+    listed = ", ".join(f"{name} {version}" for name, version in trained.items())
+    parts.append(f"{'Trained' if isinstance(used, dict) else 'Exported'} with {_text(listed)}.")
+    return parts
+
+
+def _command(run: Run, config: Mapping[str, Any]) -> str:
+    """The command that trained a run, without where it wrote to; folders of the machine it ran on are left open."""
+    path = run.folder / ".hydra" / "overrides.yaml"
+    overrides: Any = None
+    if path.is_file():
+        overrides = read_yaml(path, "the settings of the run", "restore the file, or delete it")
+        if not isinstance(overrides, list):
+            raise UserError(f"'{path}' holds no list of settings; restore the file, or delete it.")
+    if overrides is None:
+        overrides = [f"task={run.task}", f"model={run.model}", f"init={run.init}", f"seed={config.get('seed')}"]
+    kept = [str(line) for line in overrides if re.split(r"[.=@]", str(line).lstrip("+~"))[0] not in _NOT_OF_THE_MODEL]
+    words = [_PATH.sub("<folder>", line) if _PATH.search(line) else shlex.quote(line) for line in kept]
+    # A fence inside the text would end the block.
+    return visible(" ".join(["python train.py", *words])).replace("```", "")
+
+
+def _section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A section of a recorded configuration; empty where it is missing."""
+    for name in names:
+        part = config.get(name)
+        config = part if isinstance(part, dict) else {}
+    return config
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(_text(cell) for cell in line)} |" for line in lines)
+
+
+def _text(text: str) -> str:
+    """A text that Markdown shows as it is, in one line."""
+    line = visible(" ".join(text.split()))
+    return re.sub(r"([|<`])", lambda match: {"<": "&lt;"}.get(match[0], "\\" + match[0]), line)
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [f"“{_text(name)}”" for name in names]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else "".join(quoted)

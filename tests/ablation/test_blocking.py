@@ -1,0 +1,119 @@
+"""Blocked attention: against the library's own masks, judged by hand, and refused where it makes no sense."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.tasks import task
+from data.toy import pairs, wordpiece
+from families import tiny_model
+
+from bertsecrets.ablation.blocking import Blocking, BlockingRecord, blocked_logits, judged
+from bertsecrets.callbacks.block_attention import BlockAttention
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.results.run import Run
+
+SEP = 3
+TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), ("the", "dog")]
+
+
+def batch_of_pairs() -> Batch:
+    return EncodedSplit([Example(i, text, i % 2) for i, text in enumerate(TEXTS)], wordpiece(), 64)[[0, 1, 2]]
+
+
+@pytest.mark.parametrize("direction", ["to", "from"])
+def test_blocked_attention_equals_the_librarys_own_mask(direction: str) -> None:
+    batch = batch_of_pairs()
+    torch.manual_seed(1)
+    model = tiny_model("bert", attention="eager")
+    model.resize_token_embeddings(len(wordpiece()))
+    separator_BS, real_BS = batch.input_ids_BS == SEP, batch.attention_mask_BS.bool()
+    size = real_BS.shape[1]
+    if direction == "to":
+        allowed_BQK = (real_BS & ~separator_BS)[:, None].expand(-1, size, -1)
+    else:
+        own_QK = torch.eye(size, dtype=torch.bool)
+        allowed_BQK = torch.where(separator_BS[..., None], own_QK, real_BS[:, None])
+    mask_B1QK = torch.zeros(allowed_BQK.shape).masked_fill(~allowed_BQK, torch.finfo(torch.float32).min)[:, None]
+    with torch.no_grad():
+        inputs = {**batch.inputs(), "attention_mask": mask_B1QK}
+        expected_BC = model(**inputs).logits
+        clean_BC = model(**batch.inputs()).logits
+    logits_BC = blocked_logits(describe(model), batch, SEP, direction)  # type: ignore[arg-type]
+    assert (logits_BC - expected_BC).abs().max() < 1e-5
+    assert (logits_BC - clean_BC).abs().max() > 1e-4
+
+
+def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
+    label_N = np.arange(400) % 2
+    clean_N = label_N.copy()
+    clean_N[:40] = 1 - clean_N[:40]
+    worse_N = clean_N.copy()
+    worse_N[200:300] = 1 - worse_N[200:300]
+    record = judged("accuracy", label_N, clean_N, np.stack([worse_N, clean_N]), [("sep", "to"), ("sep", "from")])
+    to, unchanged = record.rows
+    assert record.baseline == pytest.approx(0.9)
+    assert (to.delta, to.flips) == pytest.approx((-0.25, 0.25))
+    assert to.low < -0.25 < to.high < 0
+    assert [row.verdict for row in record.rows] == ["needed", "dispensable"]
+    assert unchanged.delta == 0
+    assert BlockingRecord.read(record.plain()) == record
+    view = SimpleNamespace(extras=record.plain(), title=Blocking.title, name="blocking")
+    section = Blocking.describe(view)  # type: ignore[arg-type]
+    assert section is not None
+    assert section.findings[0].startswith(
+        "With attention to [SEP] blocked in all heads, accuracy changes by −25.0 points (95% interval −29"
+    )
+    assert section.findings[1].endswith("a loss that matters is ruled out.")
+
+
+def a_trainer(data: TaskData) -> Any:
+    precision = SimpleNamespace(forward_context=nullcontext)
+    return SimpleNamespace(
+        datamodule=data, precision_plugin=precision, is_global_zero=True, progress_bar_callback=None, loggers=[]
+    )
+
+
+def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
+    data = TaskData(task("demo_nli"), SourceConfig(source="demo"), wordpiece())
+    data._examples["validation"] = pairs(30)
+    torch.manual_seed(1)
+    model = tiny_model("bert").eval()
+    model.resize_token_embeddings(len(wordpiece()))
+    module = SequenceClassifier(model, data.task, OptimizerConfig(learning_rate=1e-3), data.evaluation_names)
+    callback = BlockAttention(Run(tmp_path, "run", "tiny", "demo", "pretrained"), tokens=["sep", "cls"])
+    record = callback.take(a_trainer(data), module)
+    batches = list(data.evaluation_loader("val"))
+    with torch.no_grad():
+        right = sum((model(**batch.inputs()).logits.argmax(-1) == batch.label_B).sum().item() for batch in batches)
+        blocked = sum(
+            (blocked_logits(describe(model), batch, 2, "from").argmax(-1) == batch.label_B).sum().item()
+            for batch in batches
+        )
+    assert [(row.token, row.direction) for row in record.rows] == [
+        (token, direction) for token in ("sep", "cls") for direction in ("to", "from")
+    ]
+    assert (record.examples, record.baseline) == (30, pytest.approx(right / 30))
+    assert record.rows[3].score == pytest.approx(blocked / 30)
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, "run", "tiny", "demo", "pretrained")
+    with pytest.raises(UserError, match="Unknown special token 'eos' of blocked attention; valid names: cls, sep"):
+        BlockAttention(run, tokens=["eos"])  # type: ignore[list-item]
+    (tmp_path / "dev.conllu").write_text("")
+    data = TaskData(task("treebank"), SourceConfig(source="conllu", root=str(tmp_path)), wordpiece())
+    with pytest.raises(UserError, match="Task 'treebank' has no labels"):
+        BlockAttention(run).setup(a_trainer(data), None, "validate")  # type: ignore[arg-type]

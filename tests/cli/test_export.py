@@ -1,0 +1,256 @@
+"""``export=``: a run's checkpoint becomes a Hugging Face folder with a card, which plain transformers loads."""
+
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+from reporting.finished_runs import make_run
+from statsmodels.stats.proportion import proportion_confint
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+
+from bertsecrets.cli import export
+from bertsecrets.cli.composition import check
+from bertsecrets.cli.run_settings import with_run_settings
+from bertsecrets.errors import UserError
+from bertsecrets.models import hub
+from bertsecrets.models.classifier import RECORD
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+EFFECTS_LH = np.array([[0.0, -0.05, 0, 0], [0, 0, -0.11, 0], [0, 0, 0, 0.01]])
+"""Of the tiny model's 3 layers of 4 heads; the two losses are significant."""
+
+Configure = Callable[..., DictConfig]
+
+
+def fine_tuned(folder: Path) -> PreTrainedModel:
+    """A model that some training could have given."""
+    torch.manual_seed(3)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+def write_checkpoint(path: Path, model: PreTrainedModel, step: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    record = {
+        "task": "demo_paraphrase",
+        "labels": ["different", "paraphrase"],
+        "num_outputs": 2,
+        "model_config": model.config.to_dict(),
+        "seed": 1,
+        "step": step,
+        "name": "run",
+        "init": "pretrained",
+        "model": {"name": "folder"},
+    }
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    torch.save({RECORD: record, "state_dict": weights}, path)
+
+
+@pytest.fixture
+def run(tiny_bert: Path, tmp_path: Path) -> Path:
+    """A run whose best checkpoint, of step 9, was scored and swept, and whose last one was not."""
+    with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+        composed = compose("train", overrides=["model=folder", f"model.path={tiny_bert}"])
+    names = ("model", "data", "annotation", "optimizer", "trainer")
+    sections = OmegaConf.to_container(OmegaConf.masked_copy(composed, [*names, "task"]), resolve=True)
+    assert isinstance(sections, dict)
+    folder = make_run(
+        tmp_path / "runs" / "run",
+        task="demo_paraphrase",
+        cosine_LH=1 + EFFECTS_LH,
+        delta_LH=EFFECTS_LH,
+        significant_LH=EFFECTS_LH < 0,
+        accuracy=0.75,
+        constant=0.575,
+        p_constant=0.001,
+        task_settings=sections["task"],
+        **{name: sections[name] for name in names},  # type: ignore[arg-type]
+    )
+    (folder / ".hydra").mkdir()
+    overrides = ["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}", "hydra.run.dir=x", "logger=none"]
+    (folder / ".hydra" / "overrides.yaml").write_text("".join(f"- {line}\n" for line in overrides))
+    write_checkpoint(folder / "checkpoints" / "best.ckpt", fine_tuned(tiny_bert), step=9)
+    write_checkpoint(folder / "checkpoints" / "last.ckpt", fine_tuned(tiny_bert), step=12)
+    return folder
+
+
+@pytest.fixture
+def configure() -> Configure:
+    def compose_export(*overrides: str) -> DictConfig:
+        with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+            return with_run_settings(compose("analyze", overrides=list(overrides)), overrides)
+
+    return compose_export
+
+
+def test_plain_transformers_gives_the_logits_of_the_checkpoint(
+    run: Path, tiny_bert: Path, tmp_path: Path, configure: Configure
+) -> None:
+    folder = export.export_model(configure(f"export={tmp_path / 'new' / 'model'}", f"checkpoint={run}"))
+    loaded = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer, own = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(tiny_bert)
+    pairs = ["The cat sat.", "It rained all day long."], ["The cat lay.", "No."]
+    inputs, expected = (one(*pairs, padding=True, return_tensors="pt") for one in (tokenizer, own))
+    assert torch.equal(inputs["input_ids"], expected["input_ids"])
+    with torch.no_grad():
+        logits = [model(**inputs).logits for model in (loaded, fine_tuned(tiny_bert))]
+    assert torch.equal(*logits)
+    assert loaded.config.id2label == {0: "different", 1: "paraphrase"}
+    # Nothing half-written stays behind.
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path, configure: Configure) -> None:
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    card = ModelCard.load(folder / "README.md")
+    (result,) = card.data.eval_results
+    assert (result.metric_name, result.metric_value) == ("val/accuracy", 0.75)
+    assert (result.dataset_name, result.dataset_split, card.data.base_model) == ("demo_paraphrase", "validation", None)
+    low, high = proportion_confint(306, 408, method="wilson")
+    assert f"| val/accuracy | 0.750 | {low:.3f} to {high:.3f} | 0.575 | 408 |" in card.text
+    assert "2 are needed" in card.text
+    needed = [line for line in card.text.splitlines() if line.startswith("| layer ") and "head" in line]
+    assert [line.split(" | ")[:2] for line in needed] == [
+        ["| layer 1 · head 2", "−11.00"],
+        ["| layer 0 · head 1", "−5.00"],
+    ]
+    # Not the folder of this machine, nor where the run was written.
+    assert "python train.py task=demo_paraphrase model=folder model.path=<folder>\n" in card.text
+    assert str(tmp_path) not in card.text
+
+
+def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, configure: Configure) -> None:
+    last = run / "checkpoints" / "last.ckpt"
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={last}"))
+    text = (folder / "README.md").read_text("utf-8")
+    assert "These weights were not scored" in text
+    assert "No disabling sweep of these weights was found" in text
+    assert "needed" not in text.partition("## Attention heads")[2].partition("## How")[0].replace("No disabling", "")
+
+
+def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configure: Configure) -> None:
+    from bertsecrets.reporting.model_card import analyses_of
+    from bertsecrets.results.run import Run
+
+    (run / "ablation.parquet").rename(tmp_path / "kept")
+    analysis = make_run(
+        tmp_path / "runs" / "later",
+        task="demo_paraphrase",
+        delta_LH=EFFECTS_LH,
+        significant_LH=EFFECTS_LH < -0.1,
+        checkpoint=str(run),
+        trained={"name": "run", "init": "pretrained", "seed": 1, "folder": str(run.resolve())},
+    )
+    best = run / "checkpoints" / "best.ckpt"
+    assert [found.folder for found in analyses_of(Run.open(run), best, step=9)] == [analysis.resolve()]
+    assert not analyses_of(Run.open(run), best, step=12)
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    assert "1 is needed" in (folder / "README.md").read_text("utf-8")
+    # An analysis from before the checkpoint was written is of other weights.
+    os.utime(analysis / "finished.json", (1, 1))
+    assert not analyses_of(Run.open(run), best, step=9)
+
+
+def test_the_head_table_is_exported_as_csv_latex_and_parquet(run: Path, tmp_path: Path, configure: Configure) -> None:
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    columns = pq.read_table(folder / "heads_together.parquet").to_pydict()
+    with (folder / "heads_together.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(columns) == list(rows[0])
+    assert [(layer, head) for layer, head in zip(columns["layer"], columns["head"], strict=True)] == list(
+        np.ndindex(EFFECTS_LH.shape)
+    )
+    assert columns["drift/cosine"] == pytest.approx((1 + EFFECTS_LH).ravel())
+    for name, values in columns.items():
+        assert [str("" if value is None else value) for value in values] == [row[name] for row in rows]
+    assert r"\begin{longtable}" in (folder / "heads_together.tex").read_text()
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_loaded(tmp_path: Path, configure: Configure) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.txt").touch()
+    with pytest.raises(UserError, match="already holds files; choose a new folder"):
+        export.export_model(configure(f"export={tmp_path / 'model'}", "checkpoint=nowhere"))
+    with pytest.raises(UserError, match="is a file"):
+        export.export_model(configure(f"export={tmp_path / 'model' / 'mine.txt'}", "checkpoint=nowhere"))
+    with pytest.raises(UserError, match="give checkpoint="):
+        export.export_model(configure(f"export={tmp_path / 'other'}", "checkpoint=initial"))
+    with pytest.raises(UserError, match="give export=<new folder> too"):
+        export.export_model(configure("push_to_hub=me/mine", "checkpoint=nowhere"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "mine.txt"]
+
+
+def test_jobs_of_a_sweep_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    for name, refused in (("all", True), ("${name}", False)):
+        invocation = parse_arguments(["-m", "seed=1,2", f"save={tmp_path}/{name}"], CONF, "train")
+        assert invocation is not None
+        if refused:
+            with pytest.raises(UserError, match="would both write to the folder"):
+                check(invocation)
+        else:
+            check(invocation)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> HfApi:
+    """The hub's client, of a user ``me`` who may write, with nothing behind it."""
+    stub = create_autospec(HfApi, instance=True)
+    stub.whoami.return_value = {"name": "me", "orgs": [{"name": "lab"}], "auth": {"accessToken": {"role": "write"}}}
+    stub.create_repo.return_value = RepoUrl("https://huggingface.co/me/mine")
+    monkeypatch.setattr(hub, "HfApi", lambda: stub)
+    monkeypatch.setattr(hub, "get_token", lambda: "token")
+    monkeypatch.setattr(hub, "hub_is_reachable", lambda: True)
+    return stub  # type: ignore[no-any-return]
+
+
+def test_the_folder_is_uploaded_to_a_private_repository(
+    run: Path, tmp_path: Path, configure: Configure, api: HfApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    export.export_model(configure(f"export={folder}", f"checkpoint={run}", "push_to_hub=me/mine"))
+    api.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)  # type: ignore[attr-defined]
+    (call,) = api.upload_folder.call_args_list  # type: ignore[attr-defined]
+    assert (call.kwargs["repo_id"], call.kwargs["folder_path"]) == ("me/mine", folder)
+    assert 'from_pretrained("me/mine")' in (folder / "README.md").read_text("utf-8")
+    assert "Hub: https://huggingface.co/me/mine" in capsys.readouterr().out
+
+
+def test_an_upload_that_fails_keeps_the_folder(run: Path, tmp_path: Path, configure: Configure, api: HfApi) -> None:
+    api.upload_folder.side_effect = ConnectionError("the line is dead")  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"could not be uploaded to 'me/mine' \(the line is dead\); upload it later"):
+        export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}", "push_to_hub=me/mine"))
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+def test_what_keeps_an_upload_from_working_is_told_before_any_work(
+    api: HfApi, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(repo: str) -> str:
+        with pytest.raises(UserError) as error:
+            export.export_model(configure(f"export={tmp_path / 'model'}", "checkpoint=nowhere", f"push_to_hub={repo}"))
+        return str(error.value)
+
+    assert "is not the name of a repository" in told("a/b/c")
+    assert "give me or lab as the owner" in told("other/mine")
+    api.whoami.return_value["auth"]["accessToken"]["role"] = "read"  # type: ignore[attr-defined]
+    assert "needs a token that may write" in told("lab/mine")
+    api.whoami.side_effect = OSError("Invalid user token")  # type: ignore[attr-defined]
+    assert "does not confirm the login (Invalid user token)" in told("me/mine")
+    monkeypatch.setattr(hub, "hub_is_reachable", lambda: False)
+    assert "which does not answer" in told("me/mine")
+    monkeypatch.setattr(hub, "get_token", lambda: None)
+    assert "needs a login to the Hugging Face hub; run `hf auth login`" in told("me/mine")
+    assert not list(tmp_path.iterdir())

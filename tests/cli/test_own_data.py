@@ -1,0 +1,86 @@
+"""``data=csv`` and ``data=hub`` without a task: the command line is completed, and the run knows its data."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.runs import door, small
+from omegaconf import OmegaConf
+
+from bertsecrets.cli.own_data import own_data
+from bertsecrets.cli.settings import read_settings
+from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+TRICKY = ["it's [good], {not: bad}", "a\\", "true", "null", "5"]
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    """A file whose classes Hydra's grammar and YAML would read as something else."""
+    lines = [f'text {i},"{TRICKY[i % 5]}"' for i in range(60)]
+    path = tmp_path / "my reviews.csv"
+    path.write_text("\n".join(["review,verdict", *lines]), "utf-8")
+    return path
+
+
+def completed(*arguments: str, command: str = "train") -> list[str]:
+    invocation = parse_arguments(list(arguments), CONF, command)
+    assert invocation is not None
+    return own_data(invocation)
+
+
+def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
+    given = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict", "task.metrics=[matthews]"]
+    added = completed(*given)
+    invocation = parse_arguments([*given, *added], CONF, "train")
+    assert invocation is not None
+    with invocation.hydra():
+        config = invocation.compose(invocation.overrides)
+    task = read_settings(plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))).task
+    assert task.labels == tuple(sorted(TRICKY, key=lambda name: (5.0 if name == "5" else 0.0, name)))
+    assert (task.name, task.metrics, task.evaluation) == ("my_reviews", ("matthews",), {"val": "held_out"})
+    # A job of a sweep gets the completed command line.
+    assert completed(*given, *added) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data=csv"], "data=csv needs data.path=<CSV file>"),
+        (["task=own"], "task=own needs data of your own: give data=csv data.path=<CSV file>"),
+        (["task=mrpc", "data=hub", "data.text=x"], "data.text is for data without a task, but task=mrpc is given"),
+        (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' names several data sets"),
+        (
+            ["data=csv", "data.path=a.csv", "data.label=[a,b]"],
+            "data.label is ['a', 'b']; expected the name of a column",
+        ),
+        (["data=csv", "data.path=a.csv", "data.txt=a"], "Unknown key 'data.txt'; did you mean 'text'?"),
+    ],
+)
+def test_mistakes_are_reported_before_anything_is_read(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        completed(*arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["task=mrpc", "data=hub"], ["data=hub"], ["-m", "task=mrpc,rte"], ["data=demo", "seed=1"]]
+)
+def test_other_command_lines_are_left_alone(arguments: list[str]) -> None:
+    assert completed(*arguments) == []
+
+
+def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    own = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict"]
+    run = tmp_path / "run"
+    trained = door("train", *own, *small(tiny_bert, run, callbacks="none", measure="[]", trainer__max_epochs=1))
+    assert trained.returncode == 0, trained.stderr
+    settings = ["analysis=scores", "measure=[]", "trainer.accelerator=cpu", "logger=none", "progress=false"]
+    analysed = door("analyze", f"checkpoint={run}", *settings, f"hydra.run.dir={tmp_path / 'analysis'}")
+    assert analysed.returncode == 0, analysed.stderr
+    scores = [json.loads((folder / "scores.json").read_text("utf-8")) for folder in (run, tmp_path / "analysis")]
+    assert scores[0]["sets"]["val"]["model"] == scores[1]["sets"]["val"]["model"]
+    assert any("10 of the 60 training rows are held out" in note for note in scores[1]["notes"])

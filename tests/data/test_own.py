@@ -1,0 +1,246 @@
+"""Data of the user's own: CSV files and data sets without a task, what is inferred from them, and what is held out."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.own import own_task
+from bertsecrets.data.sources import SourceConfig, make_source
+from bertsecrets.data.sources.held_out import held_out
+from bertsecrets.data.task import Task, task_from_config
+from bertsecrets.errors import UserError
+
+TRAINING = {"learning_rate": 5e-5, "batch_size": 32, "max_epochs": 3, "max_length": 128}
+REVIEWS = "id,review,stars\n" + "".join(f'{i},"Row {i}, quoted",{1 + i % 5}\n' for i in range(50))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def csv_data(folder: Path, content: str | bytes = REVIEWS, name: str = "reviews.csv", **settings: Any) -> SourceConfig:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return SourceConfig.read(
+        "data", {"source": "csv", "path": str(path), "text": "review", "label": "stars", **settings}
+    )
+
+
+def task_of(config: SourceConfig) -> Task:
+    return task_from_config({**own_task(config), "training": TRAINING})
+
+
+def test_columns_classes_and_name_come_from_the_file(tmp_path: Path) -> None:
+    config = csv_data(tmp_path)
+    task = task_of(config)
+    assert (task.name, task.texts, task.labels, task.metrics) == (
+        "reviews", 1, ("1", "2", "3", "4", "5"), ("accuracy", "matthews"),
+    )  # fmt: skip
+    source = make_source(config, task)
+    train, evaluated = (source.examples(split) for split in ("train", task.evaluation["val"]))
+    rows = {one.index: one for one in (*train, *evaluated)}
+    assert (len(train), len(evaluated), len(rows)) == (40, 10, 50)
+    for index, one in rows.items():
+        assert (one.texts, one.label) == ((f"Row {index}, quoted",), index % 5)
+    assert Counter(one.label for one in evaluated) == dict.fromkeys(range(5), 2)
+    assert source.notes[0].startswith("The data have no evaluation rows: 10 of the 50 training rows are held out")
+
+
+def test_an_evaluation_file_is_evaluated_on(tmp_path: Path) -> None:
+    (tmp_path / "later.csv").write_text("stars,review\n6,new\n", "utf-8")
+    config = csv_data(tmp_path, eval_path=str(tmp_path / "later.csv"))
+    task = task_of(config)
+    source = make_source(config, task)
+    assert len(source.examples("train")) == 50
+    assert [(one.texts, task.labels[int(one.label or 0)]) for one in source.examples(task.evaluation["val"])] == [
+        (("new",), "6")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "target", "labels_or_range"),
+    [
+        (["no", "yes", "no"], "auto", ("no", "yes")),
+        (["10", "9", "10"], "auto", ("9", "10")),
+        (["0.5", "2", "1"], "auto", (0.5, 2.0)),
+        (["3", "1", "2"], "scores", (1.0, 3.0)),
+        (["0.5", "1.0", "0.5"], "classes", ("0.5", "1.0")),
+        (list(map(str, range(20))), "auto", tuple(map(str, range(20)))),
+        (list(map(str, range(21))), "auto", (0.0, 20.0)),
+        (["nan", "inf", "1"], "auto", ("inf", "nan", "1")),
+    ],
+)
+def test_labels_are_classes_or_scores(
+    tmp_path: Path, labels: list[str], target: str, labels_or_range: tuple[Any, ...]
+) -> None:
+    content = "review,stars\n" + "".join(f"t{i},{label}\n" for i, label in enumerate(labels))
+    task = task_of(csv_data(tmp_path, content, target=target))
+    assert (task.label_range if task.is_regression else task.labels) == labels_or_range
+    assert task.metrics[0] == ("pearson" if task.is_regression else "accuracy")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, separator: str) -> None:
+    rows = [["a", "b", "same"], ['"one\r\nline ""two"""', "b", "1"], ["x", "y", "0"], ["v", "w", "0"], ["t", "u", "1"]]
+    content = "\ufeff" + "\r\n".join(separator.join(row) for row in rows)
+    config = csv_data(tmp_path, content, text=["a", "b"], label="same", name="pairs of mine.tsv")
+    task = task_of(config)
+    assert (task.name, task.texts) == ("pairs_of_mine", 2)
+    source = make_source(config, task)
+    everything = [*source.examples("train"), *source.examples("held_out")]
+    assert ('one\r\nline "two"', "b") in {one.texts for one in everything}
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars."),
+        ("review,review,stars\na,b,1\n", {}, "has 2 columns 'review'; rename all but one."),
+        ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or leave such rows out"),
+        ("review,stars\na,\n", {}, "reviews.csv:2: column 'stars' is empty"),
+        ("review,stars\na, b,1\n", {}, "reviews.csv:2: 3 fields, expected 2 as in the header (texts that hold"),
+        ('review,stars\n"a,1\nb,2\n', {}, "reviews.csv:3: not CSV (unexpected end of data)"),
+        ("review,stars\na,1\nb,1\n", {}, "holds one class only ('1'); expected at least two."),
+        ("review,stars\na,1\nb,1\n", {"target": "scores"}, "holds only '1'; expected at least two different scores."),
+        ("review,stars\na,1\nb,good\n", {"target": "scores"}, "holds 'good'; data.target=scores expects numbers."),
+        ("review,stars\na,${x}\nb,1\n", {}, "holds '${x}', which cannot be the name of a class; rename it"),
+        ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(101)), {}, "holds 101 different values, such as 'c0'"),
+        ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
+        ("", {}, "has no header; expected the names of the columns in its first line."),
+        ("review,stars\n\n", {}, "has no rows that can be used"),
+        ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "column 'review' is longer than 1,000,000 characters"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_reported_in_one_sentence(
+    tmp_path: Path, content: str | bytes, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        own_task(csv_data(tmp_path, content, **settings))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_rows_left_out_are_counted(tmp_path: Path) -> None:
+    config = csv_data(tmp_path, REVIEWS + "50,,1\n51,Row,1,2\n", skip_bad_rows=True)
+    source = make_source(config, task_of(config))
+    assert sum(len(source.examples(split)) for split in ("train", "held_out")) == 50
+    assert source.notes[0] == "reviews.csv: 2 rows with an empty cell or another number of fields were left out."
+
+
+def test_a_file_that_is_too_small_to_hold_rows_out_is_reported(tmp_path: Path) -> None:
+    config = csv_data(tmp_path, "review,stars\na,1\nb,2\n")
+    source = make_source(config, task_of(config))
+    with pytest.raises(UserError, match=r"The 2 training rows of task 'reviews' are too few .*data\.eval_path=<file>"):
+        source.examples("train")
+
+
+def test_a_held_out_text_is_in_no_training_row() -> None:
+    chance = random.Random(1)
+    examples = [Example(i, (f"text {chance.randrange(120)}",), chance.randrange(3)) for i in range(400)]
+    chosen = held_out(examples, 0.25, by_class=True)
+    assert chosen == held_out(examples, 0.25, by_class=True)
+    share = sum(one.texts in chosen for one in examples) / len(examples)
+    assert share == pytest.approx(0.25, abs=0.02)
+    # Every class is left in training, and a class of a single text is not held out.
+    assert held_out([Example(0, ("a",), 0), Example(1, ("b",), 1), Example(2, ("c",), 1)], 0.5, by_class=True) in (
+        {("b",)},
+        {("c",)},
+    )
+
+
+def saved(folder: Path, **splits: datasets.Dataset) -> SourceConfig:
+    datasets.DatasetDict(splits).save_to_disk(str(folder / "my_set"))
+    return SourceConfig.read("data", {"source": "hub", "path": str(folder / "my_set"), "text": "text"})
+
+
+def rows(labels: list[Any], feature: Any = None) -> datasets.Dataset:
+    columns = datasets.Dataset.from_dict({"text": [f"t{i}" for i in range(len(labels))], "label": labels})
+    return columns if feature is None else columns.cast_column("label", feature)
+
+
+@pytest.mark.parametrize(
+    ("splits", "evaluated", "labels"),
+    [
+        ({"train": [0, 1, 0], "validation": [1], "test": [0]}, "validation", ("0", "1")),
+        ({"train": [0, 1, 0], "test": [1, 0]}, "test", ("0", "1")),
+        ({"train": [0, 1, 0], "test": [-1, -1]}, "held_out", ("0", "1")),
+        ({"train": [1, -1, 0, 1], "test": [-1, 1]}, "test", ("-1", "0", "1")),
+        ({"train": ["b", "a"], "dev": ["b"]}, "dev", ("a", "b")),
+        ({"train": [1, 3, 2], "test": [5]}, "test", ("1", "2", "3", "5")),
+    ],
+)
+def test_a_data_set_tells_its_classes_and_where_to_evaluate(
+    tmp_path: Path, splits: dict[str, list[Any]], evaluated: str, labels: tuple[str, ...]
+) -> None:
+    config = saved(tmp_path, **{name: rows(values) for name, values in splits.items()})
+    task = task_of(config)
+    assert (task.name, task.labels, task.evaluation) == ("my_set", labels, {"val": evaluated})
+    if evaluated != "held_out":
+        source = make_source(config, task)
+        for split in ("train", evaluated):
+            read = [task.labels[int(one.label or 0)] for one in source.examples(split)]
+            assert read == list(map(str, splits[split]))
+
+
+def test_names_of_classes_are_those_of_the_column(tmp_path: Path) -> None:
+    # Names that look like the indices of other classes.
+    named = datasets.ClassLabel(names=["2", "1", "0"])
+    config = saved(tmp_path, train=rows([0, 1, 2], named), validation=rows([0], named))
+    task = task_of(config)
+    assert task.labels == ("2", "1", "0")
+    assert [one.label for one in make_source(config, task).examples("train")] == [0, 1, 2]
+
+
+def test_decimals_of_a_data_set_are_scores(tmp_path: Path) -> None:
+    config = saved(tmp_path, train=rows([0.25, -1.0, 2.0]), validation=rows([3.5]))
+    task = task_of(config)
+    assert task.label_range == (-1.0, 3.5)
+    assert [one.label for one in make_source(config, task).examples("train")] == [0.25, -1.0, 2.0]
+
+
+def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
+    from data.tasks import task as task_named
+
+    folder = tmp_path / "imdb"
+    folder.mkdir()
+    for name, labels in (("train", [0, 1, 1]), ("test", [1, 0]), ("unsupervised", [-1])):
+        rows(labels).to_parquet(folder / f"{name}-00000-of-00001.parquet")
+    config = SourceConfig.read("data", {"source": "hub", "path": str(folder), "cache_dir": str(tmp_path / "cache")})
+    imdb = task_named("imdb")
+    source = make_source(config, imdb)
+    assert [imdb.labels[int(one.label or 0)] for one in source.examples("train")] == [
+        "negative",
+        "positive",
+        "positive",
+    ]
+    assert [one.label for one in source.examples(imdb.evaluation["val"])] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"train": rows([0, 1]).rename_column("text", "texts")}, "has no column 'text'; did you mean 'texts'?"),
+        ({"training": rows([0, 1])}, "has no split 'train'; did you mean 'training'?"),
+        ({"train": rows([[0], [1]])}, "expected a text or a number in each row."),
+        ({"train": rows([1, 1])}, "holds one class only ('1'); expected at least two."),
+    ],
+)
+def test_a_wrong_data_set_is_reported(tmp_path: Path, splits: dict[str, datasets.Dataset], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        own_task(saved(tmp_path, **splits))
+    assert message in str(error.value)
+
+
+def test_an_unreachable_data_set_points_to_a_local_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(UserError, match=r"'ag_news' could not be loaded \(no route\); .* data\.path=<folder>\.$"):
+        own_task(SourceConfig.read("data", {"source": "hub", "dataset": "ag_news"}))
