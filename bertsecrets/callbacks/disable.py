@@ -218,7 +218,10 @@ class DisableHeads(pl.Callback):
         def evaluate(part: Plan, batches: Iterable[Batch]) -> Outcomes:
             names = [variant.name for variant in part.variants]
             parts = saved and Parts(saved.folder, f"{saved.fingerprint} {names}")
-            return sweep(model, part, batches, parts=parts, progress=advance, **settings)
+            outcomes = sweep(model, part, batches, parts=parts, progress=advance, **settings)
+            if saved is not None and parts is not None:
+                saved.loaded += parts.loaded
+            return outcomes
 
         return sweep_in_looks(
             plan,
