@@ -5,6 +5,7 @@ are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
 * :func:`head_view`: every head's attention to a sentence, as a page to explore.
+* :func:`load_embedder`: a sentence-embedding model, for the same functions.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from bertsecrets.attention import HeadEdit, override, watch
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
+    from bertsecrets.models.sentence_embedder import load_embedder
     from bertsecrets.notebook import DisabledHeads, HeadGrid, disable, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
@@ -35,6 +37,7 @@ _HOMES = {
     "Run": "bertsecrets.results.run",
     "disable": "bertsecrets.notebook",
     "head_view": "bertsecrets.reporting.head_view",
+    "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.notebook",
     "override": "bertsecrets.attention",
@@ -53,6 +56,7 @@ __all__ = [
     "Run",
     "disable",
     "head_view",
+    "load_embedder",
     "load_pruned",
     "measure",
     "override",
