@@ -105,7 +105,7 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
 def watched_part(model: PreTrainedModel) -> PreTrainedModel:
     """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side by side,
     the encoder."""
-    base: PreTrainedModel = model.base_model
+    base: Any = model.base_model
     return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
 
