@@ -84,7 +84,7 @@ def _heatmap(grid: HeadGrid, column: Column, title: str, effects: bool) -> Figur
 
 def _heads_table(grid: HeadGrid) -> wandb.Table:
     """A row for each head, with the value and the standard error of every column."""
-    header = ["layer", "head"]
+    header: list[str | int] = ["layer", "head"]
     for name in grid.columns:
         header += [name, f"{name}_stderr"]
     number_LHN = torch.stack([grid.value_LHC, grid.stderr_LHC], dim=-1).flatten(2)
