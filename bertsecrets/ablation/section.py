@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
@@ -97,6 +98,9 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         screening = checks.get(f"{SWEEP}_{mode}")
         if main and screening is not None and {row["sweep"] for row in chosen} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
+        looks = checks.get(f"{LOOKS}_{mode}")
+        if main and looks:
+            section = replace(section, paragraphs=[*section.paragraphs, looks_in_words(looks)])
         if place > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:
