@@ -292,8 +292,8 @@ def disable(
         if reference_labels is not None:
             known = list(_labels(reference_texts, reference_labels, "reference_texts"))
             _task(unwrap(model), reference_texts, known, metric)  # type: ignore[arg-type]
-        pairs = list(zip(reference_texts, known, strict=True))
-        references = _encode(model, tokenizer, pairs, None, max_length, task.is_regression)
+        reference = list(zip(reference_texts, known, strict=True))
+        references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ablation.mode == "optimal":
         raise UserError(
             "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."
