@@ -6,6 +6,7 @@ are first used.
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
 * :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; texts to try things out on.
 * :func:`head_view`: every head's attention to a sentence, as a page to explore.
+* :func:`load_embedder`: a sentence-embedding model, for the same functions.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bertsecrets.attention import HeadEdit, override, watch
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
+    from bertsecrets.models.sentence_embedder import load_embedder
     from bertsecrets.notebook import DemoTexts, DisabledHeads, HeadGrid, demo, disable, fine_tune, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
@@ -39,6 +41,7 @@ _HOMES = {
     "disable": "bertsecrets.notebook",
     "fine_tune": "bertsecrets.notebook",
     "head_view": "bertsecrets.reporting.head_view",
+    "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.notebook",
     "override": "bertsecrets.attention",
@@ -60,6 +63,7 @@ __all__ = [
     "disable",
     "fine_tune",
     "head_view",
+    "load_embedder",
     "load_pruned",
     "measure",
     "override",

@@ -19,7 +19,7 @@ from bertsecrets import grid as grids
 from bertsecrets.ablation.judging import judged_grids, judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, Variant, all_but_one, every_head, every_layer
-from bertsecrets.ablation.replacements import Reference, prepare
+from bertsecrets.ablation.replacements import Reference, Replacements, check_embedder_mode, prepare
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
@@ -29,6 +29,7 @@ from bertsecrets.data.demo import DEMO_TASKS, generate
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
+from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
@@ -38,6 +39,7 @@ from bertsecrets.models.encoder import check_encoder, describe, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.saving import png
@@ -57,6 +59,8 @@ _DPI = 100
 _PLANS = ("heads", "layers", "all_but_one")
 _LONGEST = 512
 _SPLITS = ("train", "validation")
+_WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
+"""Ends of the names of models whose heads can be watched and measured, but not disabled with verdicts."""
 
 
 class HeadGrid(grids.HeadGrid):
@@ -371,13 +375,17 @@ def disable(
 ) -> DisabledHeads:
     """Disable every head (or layer) of a sequence classifier in turn, exactly, and judge the change of its score.
 
+    The score of a sentence-embedding model (:func:`load_embedder`) is the correlation of the cosine of two sentences with
+    their similarity; the column ``flips`` is the mean absolute change of the cosine.
+
     Args:
-        model: Any Hugging Face encoder with a sequence classification head; it is not changed.
+        model: Any Hugging Face encoder with a sequence classification head, or a sentence-embedding model; it is not changed.
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
-        labels: Their classes as numbers from 0, or their scores where the model has one output.
+        labels: Their classes as numbers from 0, or their scores where the model has one output or embeds sentences.
         plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
-        metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default) or ``spearman``.
+        metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default), and
+            ``spearman``, which is the default of a sentence-embedding model.
         reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
             ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
@@ -401,19 +409,42 @@ def disable(
     ablation = AblationSettings.read("settings", settings)
     labels = _labels(texts, labels, "texts")
     task = _task(unwrap(model), _listed(texts), labels, metric)
-    split = _encode(model, tokenizer, list(zip(texts, labels, strict=True)), None, max_length, task.is_regression)
+    labelled = list(zip(texts, labels, strict=True))
+    if isinstance(unwrap(model), SentenceEmbedder):
+        check_embedder_mode(ablation)
+        longest = max_length or unwrap(model).max_length
+        pairs = SentencePairs(_examples(model, tokenizer, labelled, None), tokenizer, longest)  # type: ignore[arg-type]
+        return _disabled(model, task, pairs, plans, ablation, batch_size, lambda plan: Replacements())
+    split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     references = split
     if reference_texts is not None:
         known: list[float | None] = [None] * len(_listed(reference_texts))
         if reference_labels is not None:
             known = list(_labels(reference_texts, reference_labels, "reference_texts"))
             _task(unwrap(model), reference_texts, known, metric)  # type: ignore[arg-type]
-        pairs = list(zip(reference_texts, known, strict=True))
-        references = _encode(model, tokenizer, pairs, None, max_length, task.is_regression)
+        known_texts = list(zip(reference_texts, known, strict=True))
+        references = _encode(model, tokenizer, known_texts, None, max_length, task.is_regression)
     elif ablation.mode == "optimal":
         raise UserError(
             "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."
         )
+
+    def replacements(plan: Plan) -> Replacements:
+        return prepare(model, plan, ablation, split, lambda: _reference(references, ablation), batch_size=batch_size)
+
+    return _disabled(model, task, split, plans, ablation, batch_size, replacements)
+
+
+def _disabled(
+    model: nn.Module,
+    task: Task,
+    split: EncodedSplit | SentencePairs,
+    plans: Sequence[str],
+    ablation: AblationSettings,
+    batch_size: int,
+    replacements: Callable[[Plan], Replacements],
+) -> DisabledHeads:
+    """Sweep over a plan's variants and judge them."""
     encoder = describe(model)
     variants: list[Variant] = []
     for plan in plans:
@@ -426,12 +457,10 @@ def disable(
     training = encoder.model.training
     encoder.model.eval()
     try:
-        replacements = prepare(
-            model, chosen, ablation, split, lambda: _reference(references, ablation), batch_size=batch_size
-        )
-        with progress_over(len(texts) * len(variants), "disabling", unit="variant·example") as advance:
+        replaced = replacements(chosen)
+        with progress_over(len(split) * len(variants), "disabling", unit="variant·example") as advance:
             outcomes = sweep(
-                model, chosen, batches, replacements=replacements, max_tokens=ablation.max_tokens, progress=advance
+                model, chosen, batches, replacements=replaced, max_tokens=ablation.max_tokens, progress=advance
             )
     finally:
         encoder.model.train(training)
@@ -461,8 +490,15 @@ def _reference(split: EncodedSplit, ablation: AblationSettings) -> Reference:
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
     """A task with the outputs of a model."""
     outputs = int(getattr(model.config, "num_labels", 0))
-    regression = outputs == 1
-    if not hasattr(model, "classifier") and not hasattr(model, "score"):
+    embeds = isinstance(model, SentenceEmbedder)
+    regression = embeds or outputs == 1
+    kind = type(model).__name__
+    if kind.endswith(_WATCHED_ONLY):
+        raise UserError(
+            f"{kind} has no answer for a text as a whole, so its heads cannot be disabled with verdicts; watch and measure "
+            "them (bs.watch, bs.measure, bs.head_view), or give a model made by AutoModelForSequenceClassification."
+        )
+    if not embeds and not hasattr(model, "classifier") and not hasattr(model, "score"):
         raise UserError(
             f"{type(model).__name__} has no classification head; give a model made by AutoModelForSequenceClassification."
         )
@@ -473,9 +509,13 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
                     f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, the "
                     "class's place in model.config.id2label."
                 )
+    if regression and len(set(labels)) < 2:
+        raise UserError(
+            f"All {len(labels)} labels are the same, so that no correlation is defined; give different scores."
+        )
     task = Task(
         name="texts",
-        metrics=(metric or ("pearson" if regression else "accuracy"),),
+        metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
         texts=1 if isinstance(texts[0] if texts else "", str) else 2,
         labels=() if regression else tuple(f"class {place}" for place in range(outputs)),
         label_range=(float(min(labels)), float(max(labels))) if regression else None,
@@ -493,7 +533,19 @@ def _encode(
     regression: bool = False,
     annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> EncodedSplit:
-    network = check_encoder(model, tokenizer)
+    examples = _examples(model, tokenizer, labelled, pipeline, annotations)
+    longest = max_length or min(max_positions(unwrap(model)) or _LONGEST, _LONGEST)
+    return EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
+
+
+def _examples(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    labelled: Sequence[tuple[Text, float | None]],
+    pipeline: str | None,
+    annotations: Sequence[Sequence[Annotation]] | None = None,
+) -> list[Example]:
+    check_encoder(model, tokenizer)
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
@@ -507,12 +559,10 @@ def _encode(
             raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
         sentences.append(parts)
     annotated = _annotations(sentences, pipeline, annotations)
-    examples = [
+    return [
         Example(index, parts, label, words)
         for index, (parts, (_, label), words) in enumerate(zip(sentences, labelled, annotated, strict=True))
     ]
-    longest = max_length or min(max_positions(network) or _LONGEST, _LONGEST)
-    return EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
 
 
 def _annotations(
@@ -533,7 +583,7 @@ def _annotations(
     return [tuple(next(flat) for _ in parts) for parts in sentences]
 
 
-def _batches(split: EncodedSplit, batch_size: int) -> Iterator[Batch]:
+def _batches(split: EncodedSplit | SentencePairs, batch_size: int) -> Iterator[Batch]:
     for spec in BucketedEvalSampler(split.lengths, _whole(batch_size, "batch_size")):
         yield split[spec]
 

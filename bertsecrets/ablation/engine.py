@@ -22,7 +22,8 @@ from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.override import MODES_OF_CONSTANTS, HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Encoder, describe, unwrap
+from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 
 _log = logging.getLogger(__name__)
 
@@ -193,6 +194,29 @@ class Engine:
         return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
 
 
+class SimilarityEngine(Engine):
+    """The same for a sentence-embedding model: cosines of pairs instead of logits.
+
+    The inputs of :meth:`run` have the rows of :class:`bertsecrets.data.sentence_pairs.SentencePairs`, 2 B for B pairs; it returns
+    ``[B, 1]`` and ``[B, V, 1]``. A head is disabled in both sentences.
+    """
+
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        progress: Callable[[int], object] | None = None,
+        donors: Sequence[Mapping[str, Tensor]] = (),
+        gradients: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        embedding_RD, embedding_RVD = super().run(inputs, progress, donors, gradients)
+        return cosine_of_pairs(embedding_RD), cosine_of_pairs(embedding_RVD)
+
+
+def engine_for(model: nn.Module) -> type[Engine]:
+    """The engine that fits a model."""
+    return SimilarityEngine if isinstance(unwrap(model), SentenceEmbedder) else Engine
+
+
 def continues(encoder: Encoder) -> bool:
     """Whether a forward pass can start at any layer, so that variants can share the layers below their edits."""
     return encoder.family is not None and encoder.family.continues(encoder.model)
@@ -211,9 +235,10 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
                 f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: heads "
                 "were pruned or merged; disable heads of the model before pruning."
             )
-    if not hasattr(encoder.model.config, "num_labels") or not type(encoder.model).__name__.endswith(
+    classifies = hasattr(encoder.model.config, "num_labels") and type(encoder.model).__name__.endswith(
         "SequenceClassification"
-    ):
+    )
+    if not (classifies or isinstance(encoder.model, SentenceEmbedder)):
         raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
     if plan.mode in MODES_OF_CONSTANTS:
         check_constants(encoder, plan.mode, constants_LHd)
@@ -256,7 +281,7 @@ class EnginePass:
         if donors is not None:
             donated = DonatedOutputs(engine.encoder, donors)
             self.donated_LBSD = [donated.at(layer, self.real_BS) for layer in range(engine.encoder.num_layers)]
-        self.first_only = family.first_token_decides(engine.encoder.model)
+        self.first_only = engine.encoder.first_token_decides
         self.logits_BVC = torch.empty(
             len(self.real_BS),
             len(engine.plan.variants),
@@ -336,7 +361,7 @@ class EnginePass:
     def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
-        logits_NBC = self.family.classify(self.encoder.model, hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
+        logits_NBC = self.encoder.head(hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
         for node, logits_BC in zip(nodes, logits_NBC, strict=True):
             for variant in node:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)

@@ -167,7 +167,7 @@ def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
     family = encoder.family
     if family is None or not continues(encoder):
         return float(len(plan.variants))
-    layers = encoder.num_layers - family.first_token_decides(encoder.model)
+    layers = encoder.num_layers - encoder.first_token_decides
     lowest = [min(layer for layer, _ in variant.heads) for variant in plan.variants]
     return sum(layers - 1 - layer + 0.75 for layer in lowest if layer < layers) / encoder.num_layers
 

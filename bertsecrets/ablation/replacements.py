@@ -114,6 +114,14 @@ class Replacements:
     donors: Donors | None = None
 
 
+def check_embedder_mode(settings: AblationSettings) -> None:
+    """Raise UserError if a mode takes replacements from other examples, which a sentence-embedding model has not."""
+    if settings.mode not in ("uniform", "zero"):
+        raise UserError(
+            f"Mode '{settings.mode}' is not available for a sentence-embedding model; choose mode uniform or zero."
+        )
+
+
 def prepare(
     model: nn.Module,
     plan: Plan,

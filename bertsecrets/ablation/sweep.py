@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.engine import engine_for
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
@@ -28,11 +28,11 @@ def sweep(
     """Logits of every variant for every example, gathered from all processes.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head.
+        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding model.
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
         replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
-        max_tokens: Limit on tokens, see :class:`Engine`.
+        max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
         parts: Where finished batches are saved, and loaded instead of running them again.
         progress: Called with the number of newly finished pairs of a variant and an example.
@@ -41,7 +41,7 @@ def sweep(
         UserError: If an example has no label, or the plan and the model do not fit.
     """
     replacements = replacements or Replacements()
-    engine = Engine(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
+    engine = engine_for(model)(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
     collected = Collected(plan).to(engine.device)
     for on_host in batches:
         batch = on_host.to(engine.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
-from bertsecrets.models.encoder import Encoder, describe, unwrap
+from bertsecrets.models.encoder import Encoder, describe, unwrap, watched_part
 
 Observer = Callable[[int, Tensor], None]
 
@@ -101,7 +101,7 @@ def capture(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
     network.eval()
     try:
         with watch(network, observe):
-            network(**inputs)
+            watched_part(network)(**inputs)
     finally:
         network.train(training)
     return [torch.stack(layers) for layers in maps]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from bertsecrets.attention.gradients import attention_gradients
 from bertsecrets.attention.head_outputs import output_gradients
@@ -17,7 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import GradientMeasure, LossMeasure, Measure, Need, OutputMeasure, ValueMeasure
-from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.encoder import describe, unwrap, watched_part
 
 
 def check_needs(
@@ -139,15 +140,17 @@ def measure_pass(
 
 
 def _feed(
-    network: nn.Module,
-    others: Mapping[str, nn.Module],
+    network: PreTrainedModel,
+    others: Mapping[str, PreTrainedModel],
     measures: Sequence[Measure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> None:
     with ExitStack() as stack:
         streams = {
-            name: stack.enter_context(closing(map_stream(other, partial(other, **batch.inputs()), context)))
+            name: stack.enter_context(
+                closing(map_stream(other, partial(watched_part(other), **batch.inputs()), context))
+            )
             for name, other in others.items()
         }
 
@@ -172,7 +175,7 @@ def _feed(
             stack.enter_context(watch(network, observe))
         if of_values:
             stack.enter_context(watch_values(network, observe_values))
-        network(**batch.inputs())
+        watched_part(network)(**batch.inputs())
 
 
 def _feed_gradients(

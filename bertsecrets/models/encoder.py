@@ -1,7 +1,7 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.families import FAMILIES
 from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 
 REMOVED_HEADS = "bertsecrets_kept_heads"
 """Attribute of a model whose heads were physically removed."""
@@ -53,6 +54,21 @@ class Encoder:
         return len({id(layer) for layer in self.layers}) < len(self.layers)
 
     @property
+    def first_token_decides(self) -> bool:
+        """Whether the head reads the first token's vector alone; for models of a family with an adapter."""
+        if isinstance(self.model, SentenceEmbedder):
+            return self.model.pooling == "cls"
+        assert self.family is not None
+        return self.family.first_token_decides(self.model)
+
+    def head(self, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        """Logits ``[B, C]``, or embeddings ``[B, D]``, from the last layer's output; for a family with an adapter."""
+        if isinstance(self.model, SentenceEmbedder):
+            return self.model.embed(hidden_BSD, real_BS)
+        assert self.family is not None
+        return self.family.classify(self.model, hidden_BSD, real_BS)
+
+    @property
     def distinct_sites(self) -> tuple[AttentionSite, ...]:
         """The attention sites without repetitions."""
         return tuple({id(site.module): site for site in self.sites}.values())
@@ -84,6 +100,13 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     raise UserError(
         f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps one."
     )
+
+
+def watched_part(model: PreTrainedModel) -> PreTrainedModel:
+    """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side by side,
+    the encoder."""
+    base = cast(PreTrainedModel, model.base_model)
+    return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
 
 def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:

