@@ -23,7 +23,7 @@ from bertsecrets.results.ablation_table import AblationTable
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def make(run: Path, out: Path, mode: str, layers: list[int]) -> None:
+def make(run: Path, out: Path, mode: str, layers: list[int], examples: int | None) -> None:
     """Disable the heads in one mode, unless that is done."""
     if not (out / mode / "finished.json").is_file():
         arguments = [f"checkpoint={run}", "analysis=disable_heads", f"ablation.mode={mode}", "logger=none"]
@@ -31,6 +31,8 @@ def make(run: Path, out: Path, mode: str, layers: list[int]) -> None:
             "progress=false",
             f"hydra.run.dir={out / mode}",
             *([f"ablation.layer={layers}"] if layers else []),
+            *([f"ablation.max_examples={examples}"] if examples is not None else []),
+            "ablation.sweep=exact",
         ]
         subprocess.run([sys.executable, "analyze.py", *arguments], cwd=ROOT, check=True)
 
@@ -56,9 +58,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--layers", type=int, nargs="*", default=[])
     parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
+    parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
     options = parser.parse_args()
     for mode in options.modes:
-        make(options.run.resolve(), options.out.resolve(), mode, options.layers)
+        make(options.run.resolve(), options.out.resolve(), mode, options.layers, options.examples)
     present = [mode for mode in MODES if (options.out / mode / "finished.json").is_file()]
     judged = {mode: verdicts(options.out / mode) for mode in present}
     rises = {mode: loss_rises(options.out / mode, mode) for mode in present}

@@ -413,8 +413,9 @@ def disable(
     if isinstance(unwrap(model), SentenceEmbedder):
         check_embedder_mode(ablation)
         longest = max_length or unwrap(model).max_length
-        pairs = SentencePairs(_examples(model, tokenizer, labelled, None), tokenizer, longest)  # type: ignore[arg-type]
-        return _disabled(model, task, pairs, plans, ablation, batch_size, lambda plan: Replacements())
+        examples = _examples(model, tokenizer, labelled, None)
+        sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
+        return _disabled(model, task, sentences, plans, ablation, batch_size, lambda plan: Replacements())
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     references = split
     if reference_texts is not None:
@@ -422,8 +423,8 @@ def disable(
         if reference_labels is not None:
             known = list(_labels(reference_texts, reference_labels, "reference_texts"))
             _task(unwrap(model), reference_texts, known, metric)  # type: ignore[arg-type]
-        known_texts = list(zip(reference_texts, known, strict=True))
-        references = _encode(model, tokenizer, known_texts, None, max_length, task.is_regression)
+        reference = list(zip(reference_texts, known, strict=True))
+        references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ablation.mode == "optimal":
         raise UserError(
             "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."

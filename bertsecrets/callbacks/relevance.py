@@ -9,7 +9,7 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import shows_progress
 from bertsecrets.data.batch import Batch
-from bertsecrets.importance.relevance import Relevance, take_relevance
+from bertsecrets.importance.relevance import Relevance, Rule, take_relevance
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
@@ -25,6 +25,7 @@ class RelevanceOfHeads(HeadAnalysis):
         run: The run to write results to.
         ablation: Its ``evaluation`` is used.
         consider_attention: Whether attention weights take part, see :func:`~bertsecrets.importance.relevance.head_relevance`.
+        rule: How an output's relevance is shared among its inputs, see the same function.
         max_examples: A random sample of this many examples; None for all.
 
     Raises:
@@ -36,10 +37,12 @@ class RelevanceOfHeads(HeadAnalysis):
         run: Run,
         ablation: AblationSettings | None = None,
         consider_attention: bool = False,
+        rule: Rule = "z",
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(run, ablation, max_examples)
         self.consider_attention = consider_attention
+        self.rule = rule
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
         encoder, loader = describe(model), self.loader(trainer)
@@ -50,6 +53,6 @@ class RelevanceOfHeads(HeadAnalysis):
                     yield batch
                     advance()
 
-            grid = take_relevance(model, batches(), self.consider_attention)
-        extras = {"consider_attention": self.consider_attention}
+            grid = take_relevance(model, batches(), self.consider_attention, self.rule)
+        extras = {"consider_attention": self.consider_attention, "rule": self.rule}
         return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, extras)

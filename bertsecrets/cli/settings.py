@@ -39,8 +39,8 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019 or voita2019"
+Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019 or questions"
 
 
 class ReportSettings(Settings):

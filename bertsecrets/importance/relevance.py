@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from bertsecrets.attention.hooks import follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
@@ -23,6 +24,8 @@ from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
+
+Rule = Literal["z", "alpha_beta"]
 
 RELEVANCE, SIGNED = "relevance", "signed"
 TOLERANCE = 1e-3
@@ -36,6 +39,7 @@ _ACTIVATIONS: tuple[Any, ...] = tuple(
 _POINTWISE = (functional.gelu, functional.relu, functional.silu, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu)
 _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
 _MULTIPLICATIONS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
+_ADDITIONS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)
 _SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
 
 
@@ -43,7 +47,8 @@ class Relevance(Measure):
     """How much of the answer's logit passes through each head, by layer-wise relevance propagation.
 
     An output's relevance is handed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u' for a
-    linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0). Non-linearities hand it
+    linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0), or by the
+    alpha-beta rule of their code. Non-linearities hand it
     down unchanged; a layer normalisation is linear, with its standard deviation held fixed. A bias keeps its share. A
     head's relevance is the sum over its outputs at all tokens, starting from the logit of the predicted class (or the
     score), over the sum of the absolute values of the layer's heads.
@@ -105,6 +110,7 @@ class Relevance(Measure):
                 ]
             )
         attention = view.extras.get("consider_attention", False)
+        separate = view.extras.get("rule") == "alpha_beta"
         return Section(
             view.title,
             [
@@ -120,6 +126,8 @@ class Relevance(Measure):
                     if attention
                     else "are held fixed: relevance goes on to the values."
                 )
+                + " Positive and negative contributions to an output each hand down half of its relevance (alpha-beta rule)."
+                * separate
                 + " Shares compare the heads of one layer, not layers."
             ],
             [
@@ -134,7 +142,9 @@ class Relevance(Measure):
         )
 
 
-def take_relevance(model: nn.Module, batches: Iterable[Batch], consider_attention: bool = False) -> HeadGrid:
+def take_relevance(
+    model: nn.Module, batches: Iterable[Batch], consider_attention: bool = False, rule: Rule = "z"
+) -> HeadGrid:
     """Relevances of all heads over this process's batches, reduced over all processes.
 
     Args and errors as :func:`head_relevance`; batches are moved to the model's device.
@@ -146,21 +156,25 @@ def take_relevance(model: nn.Module, batches: Iterable[Batch], consider_attentio
     measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
     for on_host in batches:
         batch = on_host.to(device)
-        measure.update(batch, head_relevance(model, batch.inputs(), consider_attention))
+        measure.update(batch, head_relevance(model, batch.inputs(), consider_attention, rule))
     return measure.compute()
 
 
-def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False) -> Tensor:
+def head_relevance(
+    model: nn.Module, inputs: Mapping[str, Tensor], consider_attention: bool = False, rule: Rule = "z"
+) -> Tensor:
     """Relevance of each head to the logit of the predicted class (or to the score), ``[B, layers, heads]``.
 
     One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs, an
-    input's relevance under the z-rule is input times gradient.
+    input's relevance under the z-rule is input times gradient. Under the alpha-beta rule the backward pass hands down
+    relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head, in evaluation mode.
         inputs: Its keyword arguments, on its device.
         consider_attention: Whether attention weights take part: half of the relevance of a product of two inputs goes to
             each of them, and that of a weight on to its score. Else weights are constants.
+        rule: How an output's relevance is shared among its inputs.
 
     Raises:
         UserError: If the family has no adapter, or the relevances (with those of biases) do not add up to the logit.
@@ -181,7 +195,7 @@ def head_relevance(model: nn.Module, inputs: Mapping[str, Tensor], consider_atte
             if isinstance(module, _ACTIVATIONS):
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
-        with _LocallyLinear(consider_attention):
+        with _LocallyLinear(consider_attention, rule):
             logits_BC = encoder.model(**arguments).logits
         answer_B = logits_BC.max(-1).values
         order = sorted(outputs)
@@ -212,14 +226,22 @@ def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -
 class _LocallyLinear(TorchFunctionMode):
     """Replace non-linear functions by the linear maps that they are at their inputs, of the same value."""
 
-    def __init__(self, consider_attention: bool) -> None:
+    def __init__(self, consider_attention: bool, rule: Rule = "z") -> None:
         super().__init__()
         self.consider_attention = consider_attention
+        self.separates_signs = rule == "alpha_beta"
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.separates_signs:
+            if func is functional.linear:
+                return alpha_beta.linear(*args, **kwargs)
+            if func is functional.layer_norm:
+                return alpha_beta.layer_norm(*args, **kwargs)
+            if func in _ADDITIONS and _both_depend(*args[:2]) and args[0].shape == args[1].shape:
+                return alpha_beta.add(*args[:2])
         if func is functional.layer_norm:
             return _layer_norm(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:
@@ -228,9 +250,14 @@ class _LocallyLinear(TorchFunctionMode):
             return self._weights(args[0], func(*args, **kwargs))
         if func in _POINTWISE:
             return _ratio(args[0], func(*args, **kwargs))
-        if func in _PRODUCTS or func in _MULTIPLICATIONS:
+        if func in _PRODUCTS:
+            return self._product(*args)
+        if func in _MULTIPLICATIONS:
             return _halves(func, *args)
         return func(*args, **kwargs)
+
+    def _product(self, first: Tensor, second: Tensor) -> Tensor:
+        return alpha_beta.matmul(first, second) if self.separates_signs else _halves(torch.matmul, first, second)
 
     def _weights(self, score: Tensor, weight: Tensor) -> Tensor:
         return _ratio(score, weight) if self.consider_attention else weight.detach()
@@ -247,12 +274,12 @@ class _LocallyLinear(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         scale = float(query.shape[-1]) ** -0.5 if scale is None else scale
-        score = _halves(torch.matmul, query, key.transpose(-1, -2)) * scale
+        score = self._product(query, key.transpose(-1, -2)) * scale
         if attn_mask is not None:
             barred = ~attn_mask if attn_mask.dtype == torch.bool else attn_mask <= torch.finfo(attn_mask.dtype).min / 2
             bias = torch.zeros_like(score) if attn_mask.dtype == torch.bool else attn_mask.masked_fill(barred, 0)
             score = (score + bias).masked_fill(barred, torch.finfo(score.dtype).min)
-        return _halves(torch.matmul, self._weights(score, torch.softmax(score, -1)), value)
+        return self._product(self._weights(score, torch.softmax(score, -1)), value)
 
 
 def _ratio(argument: Tensor, value: Tensor) -> Tensor:
@@ -262,10 +289,15 @@ def _ratio(argument: Tensor, value: Tensor) -> Tensor:
     return torch.where(zero, value, argument * (value / argument.masked_fill(zero, 1)).detach())
 
 
+def _both_depend(first: Any, second: Any) -> bool:
+    """Whether both operands are tensors that depend on the input."""
+    return all(isinstance(operand, Tensor) and operand.requires_grad for operand in (first, second))
+
+
 def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
     """A product, of whose relevance each of two factors that depend on the input gets half."""
     first, second = args[:2]
-    if not all(isinstance(factor, Tensor) and factor.requires_grad for factor in (first, second)):
+    if not _both_depend(first, second):
         return func(*args)
     return (func(first, second.detach()) + func(first.detach(), second)) / 2
 

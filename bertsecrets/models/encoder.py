@@ -1,7 +1,7 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
 def watched_part(model: PreTrainedModel) -> PreTrainedModel:
     """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side by side,
     the encoder."""
-    base = cast(PreTrainedModel, model.base_model)
+    base: Any = model.base_model
     return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.files import check_weights, is_file
+from bertsecrets.models.files import CONFIG, check_weights, is_file
 from bertsecrets.models.loading import load_config, load_tokenizer, max_positions, quiet
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
@@ -89,8 +89,14 @@ def cosine_of_pairs(embedding_RXD: Tensor) -> Tensor:
 
 
 def is_embedder_folder(folder: Path) -> bool:
-    """Whether a folder is a sentence-embedding model of Sentence Transformers; its CrossEncoder models are classifiers."""
+    """Whether a folder is a sentence-embedding model of Sentence Transformers.
+
+    Its CrossEncoder models are classifiers, and so is a model that was fine-tuned and saved beside the old files.
+    """
     if not is_file(folder / MODULES):
+        return False
+    architectures = _optional(folder / CONFIG).get("architectures")
+    if isinstance(architectures, list) and any(str(name).endswith("SequenceClassification") for name in architectures):
         return False
     return any(_kind(module) == "Pooling" for module in _modules(folder))
 
@@ -145,9 +151,8 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
         )
     own = settings.get("max_seq_length")
     limits = [length for length in (own, max_positions(encoder)) if isinstance(length, int) and length > 0]
-    embedder = SentenceEmbedder(encoder.float(), pooling, min(limits, default=_LONGEST))
-    embedder.eval()  # type: ignore[no-untyped-call]
-    return embedder, tokenizer
+    encoder.float().eval()
+    return SentenceEmbedder(encoder, pooling, min(limits, default=_LONGEST)), tokenizer
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:

@@ -1,9 +1,32 @@
-"""The papers that have a page, by name."""
+"""The pages made from runs besides reports and comparisons, by name: one for each paper, and the questions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 from bertsecrets.papers.clark2019.page import PAPER as CLARK
 from bertsecrets.papers.kovaleva2019.page import PAPER as KOVALEVA
 from bertsecrets.papers.michel2019.page import PAPER as MICHEL
-from bertsecrets.papers.paper import Paper
+from bertsecrets.papers.questions.page import PAGE as QUESTIONS
 from bertsecrets.papers.voita2019.page import PAPER as VOITA
+from bertsecrets.reporting.runs import FinishedRun
 
-PAPERS: dict[str, Paper] = {"kovaleva2019": KOVALEVA, "clark2019": CLARK, "michel2019": MICHEL, "voita2019": VOITA}
+
+class Page(Protocol):
+    """A page made from runs."""
+
+    @property
+    def file(self) -> str:
+        """File name of the page."""
+
+    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
+        """Write the page and its figures into a folder; returns the page."""
+
+
+PAPERS: dict[str, Page] = {
+    "kovaleva2019": KOVALEVA,
+    "clark2019": CLARK,
+    "michel2019": MICHEL,
+    "voita2019": VOITA,
+    "questions": QUESTIONS,
+}

@@ -208,6 +208,8 @@ class Section:
         highlights: The heads that it highlights, if any.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
         parts: Sections that follow it under headings of their own.
+        summary: What it says in a few words, for the page's contents.
+        commands: Commands to type, such as one that would add to it.
     """
 
     title: str
@@ -220,6 +222,8 @@ class Section:
     highlights: Highlights | None = None
     rows: Sequence[Mapping[str, object]] = ()
     parts: Sequence["Section"] = ()
+    summary: str = ""
+    commands: Sequence[str] = ()
 
     def flat(self) -> Iterator["Section"]:
         """The section and all that follow it."""

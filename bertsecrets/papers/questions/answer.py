@@ -1,0 +1,182 @@
+"""What an answer is: for each group of models a sentence with its numbers, or why it cannot be told and what to run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from bertsecrets.papers.questions.models import QuestionRuns, Tuned
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, difference_stage
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.replicates import mean_interval
+
+UNTOLD = "cannot be told"
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer for one group of models.
+
+    Args:
+        name: The group.
+        short: The answer in a few words, for the overview; :data:`UNTOLD` where the data leave it open.
+        sentence: The answer with its numbers.
+        tables, figures: What shows it.
+    """
+
+    name: str
+    short: str
+    sentence: str
+    tables: Sequence[Table] = ()
+    figures: Sequence[FigureBlock] = ()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What an answer lacks.
+
+    Args:
+        name: The group of models; empty where no model is lacking.
+        why: What is lacking, as a sentence.
+        command: What to run.
+    """
+
+    name: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer for all groups of models, and what is lacking for more of it."""
+
+    told: Sequence[Told] = ()
+    missing: Sequence[Missing] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with the claim that it doubts.
+
+    Args:
+        title: The question.
+        doubt: Which claim of which paper it is about.
+        answer: Answers it for some runs.
+        of_task: Whether it is about what fine-tuning did: models that learned nothing do not answer it.
+    """
+
+    title: str
+    doubt: str
+    answer: Callable[[QuestionRuns], Answer]
+    of_task: bool = True
+
+    def section(self, runs: QuestionRuns) -> Section:
+        """The question as a section of the page; its summary is the answer in a few words."""
+        unlearned = [one.name for one in runs.tuned if one.learned is False] if self.of_task else []
+        judged = QuestionRuns(tuple(one for one in runs.tuned if one.name not in unlearned), runs.controls, runs.runs)
+        answer = self.answer(judged)
+        several = len({part.name for part in answer.told}) > 1
+        sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.told]
+        if unlearned:
+            sentences.append(
+                f"Not judged, as the model is not shown to beat a constant answer: {', '.join(unlearned)}."
+            )
+        elif not runs.tuned and not sentences and not answer.missing:
+            sentences.append("Cannot be told: no run is of a model that was fine-tuned from pre-trained weights.")
+        reasons: dict[str, list[str]] = {}
+        for lack in answer.missing:
+            reasons.setdefault(lack.why, []).append(lack.name)
+        for why, names in reasons.items():
+            which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(runs.tuned) > 1) else ""
+            sentences.append(f"{'Cannot be told' if not answer.told else 'Also missing'}{which}: {why}")
+        return Section(
+            self.title,
+            paragraphs=[self.doubt, *sentences],
+            tables=[table for part in answer.told for table in part.tables],
+            figures=[block for part in answer.told for block in part.figures],
+            commands=list(dict.fromkeys(lack.command for lack in answer.missing)),
+            summary=_summary(answer.told),
+        )
+
+
+def _summary(told: Sequence[Told]) -> str:
+    shorts = dict.fromkeys(part.short for part in told)
+    if len(shorts) < 2:
+        return next(iter(shorts), UNTOLD)
+    return "; ".join(f"{short} ({', '.join(part.name for part in told if part.short == short)})" for short in shorts)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval.
+
+    Args:
+        value, low, high: The number and the ends; NaN where there is no interval.
+        over: What the interval is over: ``seeds`` or ``examples``.
+    """
+
+    value: float
+    low: float
+    high: float
+    over: str
+
+    @property
+    def sign(self) -> int:
+        """1 or −1 if the interval lies above or below 0, else 0."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def text(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True) -> str:
+        """The number with its interval in words."""
+        value, low, high = (number(scale * each, digits, signed=signed) for each in (self.value, self.low, self.high))
+        if not np.isfinite([self.low, self.high]).all():
+            return f"{value} (no interval)"
+        return f"{value} (95 % interval {low} to {high})"
+
+
+def estimate(value_R: ArrayLike, error: float) -> Estimate:
+    """Mean over seeds with Student's t interval; of one seed, its value with the interval over examples.
+
+    Args:
+        value_R: One number for each seed.
+        error: Standard error over examples of the first.
+    """
+    values = np.asarray(value_R, np.float64)
+    if len(values) > 1:
+        interval = mean_interval(values)
+        return Estimate(interval.mean, interval.low, interval.high, "seeds")
+    reach = float(stats.norm.ppf(0.975)) * error
+    return Estimate(float(values[0]), float(values[0]) - reach, float(values[0]) + reach, "examples")
+
+
+def widest_error(stderr_LH: Array, chosen: NDArray[np.bool_] | slice = slice(None)) -> float:
+    """The largest that the standard error of a mean over heads can be: as if the errors of all went one way."""
+    return float(np.nanmean(np.asarray(stderr_LH)[chosen]))
+
+
+def changes_since(view: MeasureView, column: str) -> tuple[Array, Array] | None:
+    """Mean differences from the model before fine-tuning and their standard errors, ``[layers, heads]``."""
+    for stage in (CHECKPOINT, TRAINING):
+        other = difference_stage(stage, INITIAL)
+        steps = view.rows.steps(view.name, column, other)
+        if steps:
+            delta_LH, stderr_LH, _ = view.rows.grid(view.name, column, other, steps[-1])
+            return delta_LH, stderr_LH
+    return None
+
+
+def lacking(
+    runs: QuestionRuns, told: Sequence[Told], why: str, settings: Callable[[Tuned], str] | str
+) -> list[Missing]:
+    """What the groups of models without an answer lack: a reason, and the settings of the analysis to run."""
+    names = {part.name for part in told}
+    return [
+        Missing(one.name, why, one.models[0].command(settings if isinstance(settings, str) else settings(one)))
+        for one in runs.tuned
+        if one.name not in names
+    ]

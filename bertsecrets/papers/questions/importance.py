@@ -1,0 +1,243 @@
+"""Questions about importance: redundant or unnecessary heads, heads of relations, and how many heads are needed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
+from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
+from bertsecrets.papers.questions.models import QuestionRuns, Tuned
+from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
+from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
+from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.pruning import pruning_curves
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.views import MeasureView, Replicates
+from bertsecrets.statistics.ranks import rank_correlation
+
+_MOST_GROUPS = 16
+
+Row = Mapping[str, Any]
+
+
+def head_effects(one: Tuned) -> Effects | None:
+    """Effects of every single head, over the seeds; None if no run disabled every head."""
+    views = one.views("ablation", ready=_disabled_every_head)
+    return effects(Replicates(views), "head") if views else None
+
+
+def _disabled_every_head(view: MeasureView) -> bool:
+    size = view.run.size()
+    rows = [row for row in view.run.ablation_table().rows() if row["kind"] == "head"]
+    return size is not None and len({(row["layer"], row["head"]) for row in rows}) == size[0] * size[1]
+
+
+def redundant_or_unnecessary(runs: QuestionRuns) -> Answer:
+    """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
+    told = []
+    for one in runs.tuned:
+        views = one.views("ablation", ready=lambda view: bool(_groups(view)))
+        if not views:
+            continue
+        groups = [_groups(view) for view in views]
+        rows = groups[0]
+        redundant = [row for row in rows if row["redundant"]]
+        together = [row for row in rows if row["verdict"] == DISPENSABLE]
+        needed = [row for row in rows if row["verdict"] == NEEDED and not row["redundant"]]
+        rest = len(rows) - len(redundant) - len(together) - len(needed)
+        worst = min(rows, key=lambda row: row["interaction"])
+        counts = (
+            f"{len(redundant)} redundant (needed together, each of its heads dispensable), {len(together)} unnecessary "
+            f"(dispensable together), {len(needed)} needed but not shown to be redundant, {rest} undecided"
+        )
+        sentence = (
+            f"Of {len(rows)} groups of heads with similar maps: {counts}. The largest loss beyond the sum of single heads is that "
+            f"of heads {worst['heads']}: {_points(worst, 'interaction')}."
+        )
+        if len(groups) > 1:
+            sentence += " This is the first of the seeds; similar groups differ between seeds."
+        short = (
+            f"{len(redundant)} redundant, {len(together)} unnecessary of {len(rows)} groups"
+            if redundant or together
+            else UNTOLD
+        )
+        shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
+        figure = interval_rows(
+            [
+                IntervalRow(row["heads"], *(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
+                for row in shown
+            ],
+            title="Effect of groups beyond the sum of their heads' effects",
+            unit=f"{rows[0]['metric']} (points)",
+            note=f"negative: heads that stand in for each other; lines: {rows[0]['level']:.0%} intervals; heads as "
+            f"layer-head; {sample_size(rows[0]['count'])}",
+        )
+        block = FigureBlock(
+            f"groups_{one.name}", figure, f"Groups of similar heads, {one.name}.", "Dots with intervals."
+        )
+        told.append(Told(one.name, short, sentence, [_group_table(shown)], [block]))
+    missing = lacking(runs, told, "no run disabled groups of similar heads together and singly.", "analysis=redundancy")
+    return Answer(told, missing)
+
+
+def _groups(view: MeasureView) -> list[Row]:
+    """Groups whose heads were also disabled alone, of the first metric, mode and set at the last step."""
+    rows: list[Row] = [
+        row for row in view.run.ablation_table().rows() if row["kind"] == "group" and row["interaction"] is not None
+    ]
+    if not rows:
+        return []
+    last = max(row["step"] for row in rows)
+    first = next(row for row in rows if row["step"] == last)
+    same = ("step", "stage", "evaluation", "metric", "mode")
+    return [row for row in rows if all(row[name] == first[name] for name in same)]
+
+
+def _points(row: Row, name: str) -> str:
+    value, low, high = (number(100 * row[f"{name}{end}"], 1, signed=True) for end in ("", "_low", "_high"))
+    return f"{value} points ({row['level']:.0%} interval {low} to {high})"
+
+
+def _group_table(rows: Sequence[Row]) -> Table:
+    cells = [
+        [
+            row["heads"],
+            number(100 * row["delta"], 1, signed=True),
+            row["verdict"],
+            number(100 * row["interaction"], 1, signed=True),
+            f"{number(100 * row['interaction_low'], 1, signed=True)} to {number(100 * row['interaction_high'], 1, signed=True)}",
+            p_value(row["p_controls"]),
+            "yes" if row["redundant"] else "not shown",
+        ]
+        for row in rows
+    ]
+    header = ["heads", "together, points", "verdict", "beyond the sum", "interval", "p, random groups", "redundant"]
+    return Table(header, cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
+
+
+def relation_heads(runs: QuestionRuns) -> Answer:
+    """Whether heads that follow frame relations before fine-tuning matter for the fine-tuned model."""
+    relations = runs.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
+    told = []
+    missing = []
+    for one in runs.tuned:
+        own = [view for name, view in relations if name.startswith(f"{one.config['model']['name']} on ")]
+        effect = head_effects(one)
+        if not own:
+            settings = f"{one.models[0].folder} analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
+            why = "no run measured attention along frame relations in the model before fine-tuning."
+            missing.append(Missing(one.name, why, f"python analyze.py checkpoint={settings}"))
+        if effect is None:
+            missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
+        if not own or effect is None:
+            continue
+        grids = relation_grids(own[0])
+        beyond_LH = grids.value["over_position"]
+        delta_LH = 100 * effect.delta_RLH.mean(axis=0)
+        correlation = rank_correlation(beyond_LH, -delta_LH)
+        shown = [head for head in grids.heads if grids.tested and grids.verdict(head) == RELATION]
+        needed_LH = effect.needed_RLH.mean(axis=0) > 0.5
+        used = sum(bool(needed_LH[head]) for head in shown)
+        short = (
+            UNTOLD
+            if not correlation.judged or correlation.low <= 0 <= correlation.high
+            else "relation heads matter more"
+            if correlation.rho > 0
+            else "relation heads matter less"
+        )
+        sentence = (
+            f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {used} of them "
+            f"{'is' if used == 1 else 'are'} needed by the fine-tuned model ({int(needed_LH.sum())} of all heads are). Over all "
+            "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
+            f"{number(correlation.rho, 2)} (95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)})."
+        )
+        figure = head_scatter(
+            [ScatterPanel(one.name, beyond_LH, delta_LH, needed_LH)],
+            title="Are the heads of frame relations the heads that matter?",
+            x_label="attention along relations, beyond position",
+            y_label="change of score when disabled (points)",
+            note=f"a dot for each head; filled: needed in most seeds; {sample_size(effect.count)} disabled",
+        )
+        block = FigureBlock(
+            f"relations_{one.name}", figure, f"Relations and importance, {one.name}.", "Scatter of heads."
+        )
+        told.append(Told(one.name, short, sentence, [], [block]))
+    return Answer(told, missing)
+
+
+_NO_EFFECTS = "no run disabled every head in turn."
+
+
+def more_than_needed(runs: QuestionRuns) -> Answer:
+    """How many heads are dispensable one at a time, and how many can go together with a guarantee."""
+    told = []
+    missing = []
+    for one in runs.tuned:
+        effect = head_effects(one)
+        pruned = one.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
+        if effect is None:
+            missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
+        if not pruned:
+            why = "no run pruned heads with a test on unseen examples."
+            missing.append(Missing(one.name, why, one.models[0].command("analysis=prune")))
+        if effect is None and not pruned:
+            continue
+        sentences = []
+        shorts = []
+        size = None if effect is None else effect.delta_RLH.shape[1:]
+        if effect is not None and size is not None:
+            singly = effect.dispensable_RLH.mean(axis=(1, 2)) * size[0] * size[1]
+            sentences.append(
+                f"The model has {size[0]} layers of {size[1]} heads. One at a time, {number(float(singly.mean()), 0)} of "
+                f"{size[0] * size[1]} heads are dispensable: a loss of {effect.metric} that matters is ruled out "
+                f"({effect.count:,} examples{', mean over seeds' if len(singly) > 1 else ''})."
+            )
+        if pruned:
+            contents = [view.extras for view in pruned]
+            holds = [content["chosen"]["holds"] and not content["chosen"]["asked"] for content in contents]
+            content = contents[0]
+            sentences.append(("In the first seed: " if len(contents) > 1 else "") + guarantee_in_words(content))
+            gone = content["total"] - content["chosen"]["kept"]
+            shorts.append(
+                f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
+            )
+        blocks = [_pruning_figure(one.name, view.extras) for view in pruned[:1]]
+        told.append(
+            Told(one.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [_size_table(one, effect)], blocks)
+        )
+    return Answer(told, missing)
+
+
+def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
+    chosen = content["chosen"]
+    figure = pruning_curves(
+        curves_of(content["curves"]),
+        margin=content["margin"],
+        marked=chosen["kept"] if chosen["holds"] else None,
+        title=f"Change of {content['metric']} by heads kept: {name}",
+        count=content["examples"],
+        level=content["confidence"],
+    )
+    caption = f"Heads removed in the order of {chosen['score']}; random and reversed orders are controls ({name})."
+    return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")
+
+
+def _size_table(one: Tuned, effect: Effects | None) -> Table:
+    if effect is None:
+        return Table(["models", "heads"], [[one.name, MISSING]], "Verdicts on single heads")
+    counts = Counter(
+        {
+            "needed": float(effect.needed_RLH.mean(axis=0).sum()),
+            "dispensable": float(effect.dispensable_RLH.mean(axis=0).sum()),
+        }
+    )
+    total = effect.delta_RLH[0].size
+    rest = total - sum(counts.values())
+    cells = [[one.name, str(total), *(number(counts[name], 1) for name in ("needed", "dispensable")), number(rest, 1)]]
+    return Table(
+        ["models", "heads", "needed", "dispensable", "inconclusive"], cells, "Verdicts on single heads, mean over seeds"
+    )

@@ -1,0 +1,182 @@
+"""Questions about special tokens: what attention to [SEP] is for, and where [CLS] and [SEP] are attended to."""
+
+from collections import Counter
+
+import numpy as np
+
+from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words
+from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.importance.sinks.kinds import Limits, sinks_of
+from bertsecrets.importance.sinks.norms import RATIO
+from bertsecrets.measures.surface import UNIFORM
+from bertsecrets.papers.chapter import highest_in_half
+from bertsecrets.papers.questions.answer import (
+    UNTOLD,
+    Answer,
+    Estimate,
+    Missing,
+    Told,
+    estimate,
+    lacking,
+    widest_error,
+)
+from bertsecrets.papers.questions.models import QuestionRuns, Tuned
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import LayerLine
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.views import MeasureView, Replicates
+
+_SEP = "sep"
+
+
+def what_sep_is_for(runs: QuestionRuns) -> Answer:
+    """Whether the model needs attention to [SEP], and what [SEP] gathered from the text."""
+    told = []
+    missing = []
+    for one in runs.tuned:
+        views = one.views("blocking", ready=_blocked)
+        if not views:
+            continue
+        records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
+        record = records[0]
+        verdicts = {direction: _most([_verdict(each, direction) for each in records]) for direction in ("to", "from")}
+        short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
+        changes = "; ".join(
+            f"{direction} [SEP]: {change_in_words(row, record)}, {row.verdict}"
+            for direction in ("to", "from")
+            if (row := record.row(_SEP, direction)) is not None
+        )
+        seeds = f" (first of {len(records)} seeds)" if len(records) > 1 else ""
+        sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
+        norms = _norms(one)
+        if norms is None:
+            why = "norms of what [SEP] adds to each head's output."
+            missing.append(Missing(one.name, why, one.models[0].command("analysis=sinks")))
+        block = FigureBlock(
+            f"blocked_{one.name}", blocking_figure(record), f"Blocked attention, {one.name}.", "Dots with intervals."
+        )
+        told.append(Told(one.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block]))
+    missing += lacking(runs, told, "no run blocked attention to [SEP] and from [SEP].", "analysis=block_attention")
+    return Answer(told, missing)
+
+
+_OPEN = "The intervals leave open which of the two explanations holds."
+_MEANING = {
+    (DISPENSABLE, DISPENSABLE): (
+        "not needed",
+        "A loss that matters is ruled out either way: the model needs neither attention to [SEP] nor what [SEP] gathers.",
+    ),
+    (DISPENSABLE, NEEDED): (
+        "not needed",
+        "The model does not need attention to [SEP], so that it cannot need what [SEP] gathers either; a [SEP] that attends only to "
+        "itself disturbs the tokens that attend to it.",
+    ),
+    (NEEDED, DISPENSABLE): (
+        "a place to attend to, not information",
+        "The model needs [SEP] to attend to, but not what [SEP] gathers from the text: the attention is a place to go to, not "
+        "a source of information.",
+    ),
+    (NEEDED, NEEDED): (
+        "[SEP] carries information",
+        "Both lower the score, as they would if [SEP] passed on what it gathers from the text.",
+    ),
+}
+
+
+def _blocked(view: MeasureView) -> bool:
+    record = BlockingRecord.read(view.extras)
+    return record is not None and all(record.row(_SEP, direction) for direction in ("to", "from"))
+
+
+def _verdict(record: BlockingRecord, direction: str) -> str:
+    row = record.row(_SEP, direction)
+    assert row is not None
+    return row.verdict
+
+
+def _most(verdicts: list[str]) -> str:
+    """The verdict of most seeds; empty without one."""
+    verdict, count = Counter(verdicts).most_common(1)[0]
+    return verdict if count > len(verdicts) / 2 else ""
+
+
+def _norms(one: Tuned) -> str | None:
+    """A sentence on the norms of what [SEP] adds; None where they were not measured."""
+    views = one.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: "limits" in view.extras)
+    if not views:
+        return None
+    view = views[0]
+    ratio = estimate(
+        [float(np.nanmean(each.value(f"{_SEP}{RATIO}"))) for each in views], widest_error(view.stderr(f"{_SEP}{RATIO}"))
+    )
+    heads = sinks_of(view, Limits(**view.extras["limits"]))[_SEP].heads
+    return (
+        f" Over all heads, the norm of [SEP]'s value is {ratio.text(2, signed=False)} times that of words; "
+        f"{len(heads)} heads give [SEP] at least half of their attention."
+    )
+
+
+def where_special_tokens_are_attended(runs: QuestionRuns) -> Answer:
+    """In which layers [CLS] and [SEP] get most attention, and attention to [SEP] over its share of the tokens."""
+    told = []
+    for one in runs.tuned:
+        views = one.views("surface", "cls", "sep_total", "sep_total" + UNIFORM)
+        if not views:
+            continue
+        replicates = Replicates(views)
+        halves = {}
+        layers = {}
+        for column, late in (("cls", False), ("sep_total", True)):
+            grids = replicates.grids(column)
+            assert grids is not None
+            mean_L = np.nanmean(grids.value_RLH, axis=(0, 2))
+            halves[column] = highest_in_half(grids, mean_L, late=late)
+            layers[column] = (int(np.nanargmax(mean_L)), float(np.nanmax(mean_L)))
+        share = float(np.nanmean(views[0].value("sep_total" + UNIFORM)))
+        total = estimate(
+            [float(np.nanmean(view.value("sep_total"))) for view in views], widest_error(views[0].stderr("sep_total"))
+        )
+        times = _over_uniform(views)
+        words = {True: "yes", False: "no", None: "not shown"}
+        short = f"[CLS] early: {words[halves['cls']]}; [SEP] late: {words[halves['sep_total']]}"
+        sentence = (
+            f"[CLS] gets most in layer {layers['cls'][0]} ({number(layers['cls'][1])}), in the lower half of the model "
+            f"significantly above the upper: {words[halves['cls']]}. [SEP] gets most in layer {layers['sep_total'][0]} "
+            f"({number(layers['sep_total'][1])}), in the upper half significantly above the lower: {words[halves['sep_total']]}. "
+            f"All [SEP] together get {total.text(3, signed=False)}, {times.text(1, signed=False)} times their share of the "
+            f"tokens ({number(share)}), which takes the number of [SEP]s out."
+        )
+        figure = layer_scatter(
+            {"": [LayerLine("[CLS]", views[0].value("cls")), LayerLine("[SEP]", views[0].value("sep_total"))]},
+            title="Attention to [CLS] and to all [SEP]",
+            unit="mean attention",
+            note=sample_size(views[0].count("cls")),
+            top=1.0,
+        )
+        block = FigureBlock(f"special_{one.name}", figure, f"Attention to special tokens, {one.name}.", "Scatter.")
+        told.append(Told(one.name, short, sentence, [_by_layer(views[0])], [block]))
+    missing = lacking(runs, told, "no run measured attention to special tokens.", "analysis=surface")
+    return Answer(told, missing)
+
+
+def _over_uniform(views: list[MeasureView]) -> Estimate:
+    ratios = []
+    for view in views:
+        value, uniform = (float(np.nanmean(view.value(name))) for name in ("sep_total", "sep_total" + UNIFORM))
+        ratios.append(value / uniform)
+    uniform = float(np.nanmean(views[0].value("sep_total" + UNIFORM)))
+    return estimate(ratios, widest_error(views[0].stderr("sep_total")) / uniform)
+
+
+def _by_layer(view: MeasureView) -> Table:
+    rows = [
+        [
+            str(layer),
+            number(float(np.nanmean(view.value("cls")[layer]))),
+            number(float(np.nanmean(view.value("sep_total")[layer]))),
+        ]
+        for layer in range(len(view.value("cls")))
+    ]
+    return Table(["layer", "to [CLS]", "to all [SEP]"], rows, "Mean attention over the heads of each layer, first seed")

@@ -1,0 +1,314 @@
+"""Questions about what fine-tuning does: gradients and learning rates, and whether answers have the right reasons."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy import stats
+
+from bertsecrets.papers.questions.answer import (
+    UNTOLD,
+    Answer,
+    Array,
+    Estimate,
+    Missing,
+    Told,
+    estimate,
+    widest_error,
+)
+from bertsecrets.papers.questions.models import QuestionRuns, Tuned, TunedModel
+from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
+from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
+from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.run import TRAINING
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.ranks import rank_correlation, spearman
+
+
+def gradients(runs: QuestionRuns) -> Answer:
+    """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
+    told = []
+    missing = []
+    for one in runs.tuned:
+        drift = one.views("drift", "cosine")
+        pairs = [pair for model in one.models if (pair := _norms_and_drift(model)) is not None]
+        if not drift or not pairs:
+            missing.append(Missing(one.name, _NO_GRADIENTS, one.retrain("callbacks=default")))
+            continue
+        norm_LH, drift_LH = (np.mean(values, axis=0) for values in zip(*pairs, strict=True))
+        over_heads = rank_correlation(norm_LH, drift_LH)
+        by_layer = spearman(np.nanmean(norm_LH, axis=1), np.nanmean(drift_LH, axis=1))
+        tilts = {one.name: _tilt(drift)}
+        for control in runs.controls_of(one):
+            views = control.views("drift", "cosine")
+            if views:
+                tilts[control.name] = _tilt(views)
+        short = (
+            UNTOLD
+            if not over_heads.judged or over_heads.low <= 0 <= over_heads.high
+            else "larger gradients, larger change"
+            if over_heads.rho > 0
+            else "larger gradients, smaller change"
+        )
+        own, others = tilts[one.name], {name: tilt for name, tilt in tilts.items() if name != one.name}
+        sentence = (
+            f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
+            f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
+            f"{len(norm_LH)} layers {number(by_layer, 2)}). The upper half of the layers changes "
+            f"{_more(own)} than the lower, by {own.text(3)} in 1 − cosine."
+        )
+        sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
+        told.append(
+            Told(one.name, short, sentence, [_tilt_table(tilts)], _gradient_figures(one.name, norm_LH, drift_LH, tilts))
+        )
+        missing += _missing_controls(runs, one)
+    return Answer(told, missing)
+
+
+_NO_GRADIENTS = (
+    "no run recorded gradient norms during training and the change of attention; gradients cannot be had afterwards, so the model "
+    "has to be trained again."
+)
+_NO_CONTROL = (
+    "runs with inverted learning rates and with shuffled labels, which tell whether the order of layers follows from the rates or "
+    "from the task."
+)
+
+
+def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
+    present = [controls(control.config) for control in runs.controls_of(one)]
+    inverted = any(float(values[LAYER_DECAY]) > 1 for values in present)
+    permuted = any(values[PERMUTED] == "True" for values in present)
+    wanted = [*([] if inverted else ["inverted_rates"]), *([] if permuted else ["permuted_labels"])]
+    if not wanted:
+        return []
+    sweep = "-m " if len(wanted) > 1 else ""
+    command = one.retrain(f"{sweep}control={','.join(wanted)}")
+    return [Missing(one.name, _NO_CONTROL, command)]
+
+
+def _norms_and_drift(model: TunedModel) -> tuple[Array, Array] | None:
+    """Mean gradient norm over training of each head, and its change of attention; None unless the same run has both."""
+    flow = model.view("gradient_flow", lambda view: bool(view.rows.steps(view.name, "gradient_norm", TRAINING)))
+    drift = model.view("drift", lambda view: view.has("cosine"))
+    if flow is None or drift is None:
+        return None
+    drift_LH = 1 - drift.value("cosine")
+    norm_LH = _mean_norms(flow, drift_LH.shape)
+    return None if norm_LH is None else (norm_LH, drift_LH)
+
+
+def _mean_norms(flow: MeasureView, size: tuple[int, ...]) -> Array | None:
+    """Mean gradient norms ``[layers, heads]``; None where they were not recorded by head."""
+    table = flow.rows.select(column="gradient_norm", stage=TRAINING).table
+    table = table.filter(pc.is_valid(table["head"]))
+    total_LH, count_LH = np.zeros(size), np.zeros(size)
+    layer_N, head_N = (table[name].to_numpy().astype(np.int64) for name in ("layer", "head"))
+    if not len(layer_N) or layer_N.max() >= size[0] or head_N.max() >= size[1]:
+        return None
+    value_N = table["value"].to_numpy()
+    np.add.at(total_LH, (layer_N, head_N), value_N)
+    np.add.at(count_LH, (layer_N, head_N), 1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total_LH / count_LH)
+
+
+def _tilt(views: Sequence[MeasureView]) -> Estimate:
+    """By how much the upper half of the layers changed more than the lower, in 1 − cosine."""
+    differences = []
+    for view in views:
+        drift_L = 1 - np.nanmean(view.value("cosine"), axis=1)
+        half = len(drift_L) // 2
+        differences.append(float(drift_L[len(drift_L) - half :].mean() - drift_L[:half].mean()))
+    # The errors of the two halves may go opposite ways.
+    return estimate(differences, 2 * widest_error(views[0].stderr("cosine")))
+
+
+def _more(tilt: Estimate) -> str:
+    return {1: "more", -1: "less", 0: "neither significantly more nor less"}[tilt.sign]
+
+
+def _control(name: str) -> str:
+    return name.partition(" · ")[2] or name
+
+
+def _tilt_table(tilts: dict[str, Estimate]) -> Table:
+    rows = [
+        [
+            name,
+            number(tilt.value, 3, signed=True),
+            f"{number(tilt.low, 3, signed=True)} to {number(tilt.high, 3, signed=True)}",
+            tilt.over,
+        ]
+        for name, tilt in tilts.items()
+    ]
+    header = ["models", "upper minus lower half", "95 % interval", "over"]
+    return Table(
+        header, rows, "Change of attention (1 − cosine), mean of the upper half of the layers less the lower half"
+    )
+
+
+def _gradient_figures(name: str, norm_LH: Array, drift_LH: Array, tilts: dict[str, Estimate]) -> list[FigureBlock]:
+    known = np.isfinite(norm_LH) & (norm_LH > 0) & np.isfinite(drift_LH)
+    last_two: NDArray[np.bool_] = np.zeros(norm_LH.shape, bool)
+    last_two[-2:] = True
+    scatter = head_scatter(
+        [ScatterPanel(name, np.log10(norm_LH[known]), drift_LH[known], last_two[known])],
+        title="Gradient norms and change of attention, head by head",
+        x_label="log10 of the mean gradient norm",
+        y_label="1 − cosine",
+        note="a dot for each head, mean over seeds; filled: the last two layers",
+    )
+    blocks = [
+        FigureBlock(f"gradients_{name}", scatter, f"Gradient norms against change of attention, {name}.", "Scatter.")
+    ]
+    if len(tilts) > 1:
+        intervals = interval_rows(
+            [IntervalRow(each, tilt.value, tilt.low, tilt.high) for each, tilt in tilts.items()],
+            title="Does the upper half of the layers change more?",
+            unit="1 − cosine, upper half less lower half",
+            note="lines: 95 % intervals over seeds, or over examples with one seed",
+        )
+        caption = f"Learning rates and labels as usual, and under controls: {name}."
+        blocks.append(FigureBlock(f"controls_{name}", intervals, caption, "Dots with intervals."))
+    return blocks
+
+
+def reasons(runs: QuestionRuns) -> Answer:
+    """Whether the model is better than a constant answer, and than a model that reads one sentence of each pair."""
+    told = []
+    missing = []
+    for one in runs.tuned:
+        scored = _accuracies(one)
+        if scored is None:
+            why = "the task's scores have no accuracy, with which one sentence and both could be compared example by example."
+            missing.append(Missing(one.name, why, one.retrain("")))
+            continue
+        constant = _constant(one)
+        alone = [control for control in runs.controls_of(one) if controls(control.config)[ONLY] != "None"]
+        rows = [
+            _interval(one.name, scored),
+            *(_interval(each.name, own) for each in alone if (own := _accuracies(each))),
+        ]
+        shuffled = [each for each in runs.controls_of(one) if controls(each.config)[PERMUTED] == "True"]
+        rows += [_interval(each.name, own) for each in shuffled if (own := _accuracies(each))]
+        gains = {each.name: gain for each in alone if (gain := _gain(one, each)) is not None}
+        whole = rows[0]
+        ends = f" (95 % interval {number(whole.low)} to {number(whole.high)})" if math.isfinite(whole.low) else ""
+        sentence = (
+            f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
+        )
+        for name, gain in gains.items():
+            sentence += f" Compared with the {_control(name)}, both sentences change it by {gain.text(1, 100)} points."
+        short = UNTOLD
+        if gains:
+            least = min(gains.values(), key=lambda gain: gain.low)
+            if least.low > 0:
+                short = "one sentence is not enough"
+                sentence += " What one sentence gives away does not explain the score; that no other shortcut does is not shown."
+            elif all(gain.high < 0.01 for gain in gains.values()):
+                short = "one sentence is as good as both"
+                sentence += (
+                    " Reading both gains less than a point: the model may answer without comparing the sentences."
+                )
+            else:
+                sentence += " Whether both sentences are better than one is not shown."
+        elif one.pairs:
+            sentence += " Whether one sentence of the pair would be enough cannot be told."
+        else:
+            sentence += (
+                " The task has one sentence, so that none can be left out; other shortcuts are not tested here, and whether the "
+                "reasons are right cannot be told."
+            )
+        if one.pairs and not gains:
+            why = "a model that reads one sentence of each pair, evaluated on the same examples."
+            missing.append(Missing(one.name, why, one.retrain("control=second_sentence")))
+        figure = interval_rows(
+            [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],
+            title="Accuracy with both sentences, with one, and without any",
+            unit="accuracy",
+            note="lines: 95 % intervals over seeds, or Wilson's over examples with one seed",
+            reference=None,
+        )
+        block = FigureBlock(
+            f"reasons_{one.name}", figure, f"Accuracy under controls: {one.name}.", "Dots with intervals."
+        )
+        told.append(Told(one.name, short, sentence, [_score_table(rows, constant)], [block]))
+    return Answer(told, missing)
+
+
+def _sets(model: TunedModel) -> tuple[str, dict[str, float | None], int, dict[str, float | None]]:
+    name, scores = next(iter(model.runs[0].scores["sets"].items()))
+    return name, scores["model"], int(scores["count"]), scores["constant"]
+
+
+def _accuracies(one: Tuned) -> tuple[list[float], int] | None:
+    """Each seed's accuracy on the first set, and the number of examples; None without accuracies."""
+    values = [value for model in one.models if (value := _sets(model)[1].get("accuracy")) is not None]
+    return (values, _sets(one.models[0])[2]) if values else None
+
+
+def _constant(one: Tuned) -> float:
+    value = _sets(one.models[0])[3].get("accuracy")
+    return math.nan if value is None else float(value)
+
+
+def _interval(name: str, scored: tuple[list[float], int]) -> IntervalRow:
+    values, count = scored
+    if len(values) > 1:
+        over = estimate(values, math.nan)
+        return IntervalRow(name, over.value, max(over.low, 0.0), min(over.high, 1.0))
+    limits = stats.binomtest(round(values[0] * count), count).proportion_ci(method="wilson")
+    return IntervalRow(name, values[0], float(limits.low), float(limits.high))
+
+
+def _gain(full: Tuned, alone: Tuned) -> Estimate | None:
+    """What both sentences gain over one, paired over examples for one seed; None if the examples are not the same."""
+    differences = []
+    pairs = []
+    for model in full.models:
+        other = next((each for each in alone.models if each.runs[0].seed == model.runs[0].seed), None)
+        if other is None:
+            continue
+        right = [_right(each) for each in (other, model)]
+        if right[0] is None or right[1] is None or right[0].keys() != right[1].keys():
+            continue
+        alone_N, full_N = (np.array([right_of[index] for index in sorted(right_of)]) for right_of in right if right_of)
+        differences.append(float(full_N.mean() - alone_N.mean()))
+        pairs.append((int((alone_N & ~full_N).sum()), int((full_N & ~alone_N).sum()), len(full_N)))
+    if not differences:
+        return None
+    if len(differences) > 1:
+        return estimate(differences, math.nan)
+    lost, won, count = pairs[0]
+    low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
+    return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
+
+
+def _right(model: TunedModel) -> dict[int, bool] | None:
+    """Which examples of the first set the model answers right, by their index; None without predictions."""
+    path: Path = model.runs[0].folder / "predictions" / f"{_sets(model)[0]}.parquet"
+    if not path.is_file():
+        return None
+    table = pq.read_table(path)
+    logits_NC = np.stack([table[name].to_numpy() for name in table.column_names if name.startswith("logit_")], -1)
+    if logits_NC.shape[1] < 2:
+        return None
+    right_N = logits_NC.argmax(-1) == table["label"].to_numpy()
+    return dict(zip(table["index"].to_pylist(), right_N.tolist(), strict=True))
+
+
+def _score_table(rows: Sequence[IntervalRow], constant: float) -> Table:
+    cells = [
+        [row.name, number(row.value), f"{number(row.low)} to {number(row.high)}" if math.isfinite(row.low) else MISSING]
+        for row in rows
+    ]
+    cells.append(["most frequent class", number(constant), MISSING])
+    return Table(["models", "accuracy", "95 % interval"], cells, "Accuracy on the same evaluation set")

@@ -1,0 +1,39 @@
+"""Controls chosen by name: what they set, and what runs with them."""
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
+from bertsecrets.cli.settings import read_train
+from bertsecrets.reporting.controls import controls
+from bertsecrets.results.config_copy import plain
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+
+def composed(*arguments: str) -> dict[str, Any]:
+    invocation = parse_arguments([*arguments], CONF, "train")
+    assert invocation is not None
+    with invocation.hydra():
+        config = invocation.compose(invocation.overrides)
+    return plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("none", ["1.0", "None", "False"]),
+        ("permuted_labels", ["1.0", "None", "True"]),
+        ("second_sentence", ["1.0", "second", "False"]),
+        ("inverted_rates", ["1.25", "None", "False"]),
+    ],
+)
+def test_a_control_sets_one_thing_and_takes_no_further_analyses(name: str, values: list[str]) -> None:
+    config = composed("experiment=questions_quick", f"control={name}")
+    read_train(config)
+    assert list(controls(config).values()) == values
+    assert ("disable" in config["callbacks"]) == (name == "none")
+    assert "gradient_flow" in config["callbacks"]
+    assert (name in config["name"]) == (name != "none")

@@ -1,0 +1,468 @@
+"""The questions page, against numbers put into the runs by hand."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from numpy.typing import ArrayLike
+from reporting.finished_runs import make_run
+
+from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.callbacks.gradient_flow import GradientFlow
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.entropy import Entropy
+from bertsecrets.measures.offsets import Offsets
+from bertsecrets.measures.surface import Surface
+from bertsecrets.papers.pages import PAPERS
+from bertsecrets.papers.questions.answer import UNTOLD, Answer, Told
+from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
+from bertsecrets.papers.questions.knowledge import (
+    before_and_after,
+    linked_words,
+    meaningful_or_vertical,
+    shares_as_published,
+    side_by_side,
+)
+from bertsecrets.papers.questions.models import QuestionRuns, question_runs
+from bertsecrets.papers.questions.page import QUESTIONS
+from bertsecrets.papers.questions.separators import what_sep_is_for, where_special_tokens_are_attended
+from bertsecrets.papers.questions.structure import diagonal_entropy_and_likeness, what_heads_do
+from bertsecrets.papers.questions.training import gradients, reasons
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.run import Run
+
+SIZE = (6, 4)
+RISING = np.arange(24.0).reshape(SIZE) / 100
+PAIRS = {"texts": 2}
+
+
+def runs_in(folder: Path) -> QuestionRuns:
+    return question_runs(find_runs([str(folder)])[0])
+
+
+def told(answer: Answer) -> Told:
+    (only,) = answer.told
+    return only
+
+
+def with_gradients(folder: Path, norm_LH: ArrayLike) -> None:
+    run = Run.open(folder)
+    values_LHC = torch.tensor(np.asarray(norm_LH, float))[..., None].repeat(1, 1, 2)
+    nan = torch.full_like(values_LHC, torch.nan)
+    grids = [
+        HeadGrid("gradient_flow", GradientFlow.columns, values_LHC, nan, torch.ones_like(values_LHC)),
+        HeadGrid(
+            "gradient_flow",
+            GradientFlow.columns,
+            values_LHC[:, :1] * 7,
+            nan[:, :1],
+            torch.ones_like(values_LHC[:, :1]),
+            whole_layers=True,
+        ),
+    ]
+    run.add(*(run.rows(grid, "training", step) for grid in grids for step in (0, 5)))
+    run.declare(GradientFlow(run).declaration())
+
+
+def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", task_settings=PAIRS, p_constant=0.001)
+    page = PAPERS["questions"].write(find_runs([str(tmp_path)])[0], tmp_path / "page")
+    text = page.read_text("utf-8")
+    places = [text.index(f">{question.title.replace(chr(39), '&#39;')}</h2>") for question in QUESTIONS]
+    assert len(places) == 14
+    assert places == sorted(places)
+    sections = [question.section(runs_in(tmp_path)) for question in QUESTIONS]
+    assert {section.summary for section in sections} == {UNTOLD}
+    assert all(section.commands for section in sections)
+    commands = "\n".join(command for section in sections for command in section.commands)
+    for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
+        assert f"python analyze.py checkpoint={folder} {settings}" in commands
+    assert (
+        "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1 control=second_sentence" in commands
+    )
+    assert "annotation.pipeline=" in commands
+    assert not re.search(r"\bQ\d", text)
+
+
+def test_the_overview_links_to_answers_and_figures(tmp_path: Path) -> None:
+    columns = {"cls": np.full(SIZE, 0.1), "sep_total": RISING + 0.1, "sep_total_uniform": np.full(SIZE, 0.1)}
+    folder = make_run(tmp_path / "run", measured=[("checkpoint", "surface", columns)])
+    Run.open(folder).declare(Surface(1, 1).declaration())
+    text = PAPERS["questions"].write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
+    assert '<a href="#figure-special_mrpc">figure</a>' in text
+    assert '<figure id="figure-special_mrpc">' in text
+    assert "<strong>[CLS] early: not shown; [SEP] late: yes</strong>" in text
+
+
+def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        trained = make_run(tmp_path / f"run{seed}", seed=seed, cosine_LH=1 - RISING)
+        origin = {"name": "x", "init": "pretrained", "seed": seed, "folder": str(trained.resolve()), "layer_decay": 1.0}
+        make_run(tmp_path / f"analysis{seed}", seed=42, checkpoint=str(trained), trained=origin, cosine_LH=1 - RISING)
+    make_run(tmp_path / "before", checkpoint="initial", trained={"name": "x", "init": "pretrained", "seed": 9})
+    make_run(tmp_path / "random", init="random_normal")
+    make_run(tmp_path / "shuffled", data={"permute_labels": True})
+    runs = runs_in(tmp_path)
+    (group,) = runs.tuned
+    assert [[run.name for run in model.runs] for model in group.models] == [
+        ["run1", "analysis1"],
+        ["run2", "analysis2"],
+    ]
+    assert group.models[0].folder == str(tmp_path / "run1")
+    assert [control.name for control in runs.controls] == ["mrpc · training labels shuffled"]
+    assert len(group.views("drift", "cosine")) == 2
+
+
+@pytest.mark.parametrize(
+    ("norm_LH", "short"),
+    [
+        (1 + RISING, "larger gradients, larger change"),
+        (1 - RISING, "larger gradients, smaller change"),
+        (np.tile([1.0, 2.0, 2.0, 1.0], (6, 1)), UNTOLD),
+    ],
+)
+def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, short: str) -> None:
+    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
+    with_gradients(folder, norm_LH)
+    answer = gradients(runs_in(tmp_path))
+    assert told(answer).short == short
+    # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
+    assert "by +0.120 (95 % interval +0.116 to +0.124)" in told(answer).sentence
+    assert "-m control=inverted_rates,permuted_labels" in answer.missing[0].command
+
+
+def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
+    with_gradients(folder, 1 + RISING)
+    make_run(tmp_path / "inverted", cosine_LH=1 - RISING[::-1], stderr=0.001, optimizer={"layer_decay": 1.25})
+    make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, data={"permute_labels": True})
+    answer = gradients(runs_in(tmp_path))
+    sentence = told(answer).sentence
+    assert "With learning rate × 1.25 from each layer to the one below: −0.120 (95 % interval −0.124" in sentence
+    assert "With training labels shuffled: +0.120" in sentence
+    assert not answer.missing
+    assert len(told(answer).figures) == 2
+
+
+def blocking(folder: Path, to: str, away: str) -> None:
+    run = Run.open(folder)
+    rows = tuple(
+        Blocked("sep", direction, 0.7, -0.1, -0.14, -0.06, 0.01, 0.2, verdict)  # type: ignore[arg-type]
+        for direction, verdict in (("to", to), ("from", away))
+    )
+    run.write_json(
+        run.extras_path("blocking"), {"model": BlockingRecord("accuracy", 400, 0.8, 0.95, 0.01, rows).plain()}
+    )
+    run.declare(Blocking().declaration())
+
+
+@pytest.mark.parametrize(
+    ("to", "away", "short"),
+    [
+        ("needed", "dispensable", "a place to attend to, not information"),
+        ("needed", "needed", "[SEP] carries information"),
+        ("dispensable", "dispensable", "not needed"),
+        ("inconclusive", "dispensable", UNTOLD),
+    ],
+)
+def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: str, short: str) -> None:
+    blocking(make_run(tmp_path / "run"), to, away)
+    answer = what_sep_is_for(runs_in(tmp_path))
+    assert told(answer).short == short
+    assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in told(answer).sentence
+    assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
+
+
+def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:
+    names = (
+        "stderr",
+        "p_value",
+        "p_bh",
+        "p_holm",
+        "flips",
+        "smallest_effect",
+        "p_interaction",
+        "p_controls",
+        "p_margin",
+    )
+    return {
+        **dict.fromkeys(names, 0.01),
+        "run": run.name,
+        "model": "minilm",
+        "task": "mrpc",
+        "init": "pretrained",
+        "stage": "checkpoint",
+        "step": 9,
+        "evaluation": "val",
+        "metric": "accuracy",
+        "mode": "uniform",
+        "kind": "group",
+        "variant": heads,
+        "heads": heads,
+        "num_heads": 2,
+        "count": 408,
+        "layer": None,
+        "head": None,
+        "baseline": 0.8,
+        "score": 0.7,
+        "delta": -0.1,
+        "low": -0.15,
+        "high": -0.05,
+        "level": 0.95,
+        "false_discovery_rate": 0.05,
+        "significant": True,
+        "verdict": verdict,
+        "margin": 0.01,
+        "redundant": redundant,
+        "interaction": interaction,
+        "interaction_low": interaction - 0.02,
+        "interaction_high": interaction + 0.02,
+    }
+
+
+def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    run = Run.open(folder)
+    rows = [
+        group_row(run, "0-1 0-2", "needed", -0.08, True),
+        group_row(run, "1-1 1-2", "dispensable", 0.0, False),
+        group_row(run, "2-1 2-2", "dispensable", 0.01, False),
+        group_row(run, "3-1 3-2", "inconclusive", -0.01, False),
+    ]
+    AblationTable.from_rows(rows).write(folder / "ablation.parquet")
+    run.declare(Disabling().declaration())
+    answer = told(redundant_or_unnecessary(runs_in(tmp_path)))
+    assert answer.short == "1 redundant, 2 unnecessary of 4 groups"
+    assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
+
+
+def with_patterns(folder: Path, name: str, before: Sequence[float], after: Sequence[float], error: float) -> Path:
+    """All heads have the same shares: vertical, diagonal, vertical + diagonal, block, heterogeneous, uncertain."""
+    names = (*PATTERNS, "uncertain")
+    grids = {
+        stage: {column: np.full(SIZE, share) for column, share in zip(names, shares, strict=True)}
+        for stage, shares in (
+            ("checkpoint", after),
+            ("initial", before),
+            ("checkpoint-initial", np.subtract(after, before)),
+        )
+    }
+    measured = [(stage, "patterns", columns) for stage, columns in grids.items()]
+    return make_run(folder / name, measured=measured, stderr=error)
+
+
+BEFORE = (0.3, 0.1, 0.1, 0.1, 0.3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("after", "error", "short"),
+    [
+        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01, "vertical"),
+        ((0.1, 0.1, 0.1, 0.1, 0.5, 0.1), 0.01, "patterns that could be meaningful"),
+        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.2, UNTOLD),
+        (BEFORE, 0.01, UNTOLD),
+    ],
+)
+def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], error: float, short: str) -> None:
+    with_patterns(tmp_path, "run", BEFORE, after, error)
+    answer = told(meaningful_or_vertical(runs_in(tmp_path)))
+    assert answer.short == short
+    if error == 0.01 and after[0] == 0.5:
+        assert "vertical maps changes by +20.0 (95 % interval +18.0 to +22.0) points" in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("after", "error", "short"),
+    [
+        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01, "heterogeneous below a half, vertical above a third"),
+        ((0.1, 0.0, 0.1, 0.1, 0.6, 0.1), 0.01, "heterogeneous above a half, vertical below a third"),
+        ((0.34, 0.0, 0.1, 0.0, 0.46, 0.1), 0.1, UNTOLD),
+    ],
+)
+def test_shares_are_held_against_a_half_and_a_third(
+    tmp_path: Path, after: Sequence[float], error: float, short: str
+) -> None:
+    with_patterns(tmp_path, "run", BEFORE, after, error)
+    assert told(shares_as_published(runs_in(tmp_path))).short == short
+
+
+def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
+    delta_LH = np.zeros(SIZE)
+    delta_LH[0, :2], delta_LH[1, 0] = 0.2, -0.2
+    stages = {"checkpoint": 0.3 + delta_LH, "initial": np.full(SIZE, 0.3), "checkpoint-initial": delta_LH}
+    over_LH = np.where(np.arange(24).reshape(SIZE) < 5, 0.1, -0.1)
+    measured = [
+        (stage, "features", {"noun": value_LH, "noun_over_random": over_LH}) for stage, value_LH in stages.items()
+    ]
+    make_run(tmp_path / "run", measured=measured, delta_LH=np.zeros(SIZE), dispensable_LH=np.ones(SIZE))
+    answer = told(before_and_after(runs_in(tmp_path)))
+    assert "Of 24 numbers (24 heads, 1 kinds of tokens), 2 rise and 1 fall significantly" in answer.sentence
+    # (2 · 0.2 − 0.2) / 24 = 0.008, with an error of at most 0.01.
+    assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
+    assert answer.short == UNTOLD
+    together = side_by_side(runs_in(tmp_path))
+    assert told(together).short == "2 of 3 parts are answered"
+    assert "5 of 24 heads attend to some kind of word more than to as many random words" in told(together).sentence
+    assert "0 heads are needed, 24 dispensable" in told(together).sentence
+    assert [lack.command.split()[3] for lack in together.missing] == ["analysis=patterns"]
+
+
+@pytest.mark.parametrize(("sign", "short"), [(1, "relation heads matter more"), (-1, "relation heads matter less")])
+def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, short: str) -> None:
+    columns = {"weight": RISING, "over_position": RISING}
+    columns |= {
+        f"p_{name}_corrected": np.where(RISING > 0.19, 0.001, 0.9) for name in ("position", "received", "other_links")
+    }
+    make_run(
+        tmp_path / "run",
+        measured=[("initial", "frame_relations", columns)],
+        delta_LH=-sign * RISING,
+        significant_LH=RISING > 0.21,
+    )
+    answer = told(relation_heads(runs_in(tmp_path)))
+    assert answer.short == short
+    assert answer.sentence.startswith("4 of 24 heads are shown to follow frame relations before fine-tuning")
+    assert f"{2 if sign == 1 else 0} of them {'are'} needed" in answer.sentence
+
+
+@pytest.mark.parametrize(("kept", "holds", "short"), [(10, True, "yes: 14 of 24 heads can go"), (24, False, UNTOLD)])
+def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, holds: bool, short: str) -> None:
+    folder = make_run(tmp_path / "run", delta_LH=np.zeros(SIZE), dispensable_LH=RISING < 0.1)
+    run = Run.open(folder)
+    curve = [
+        {"score": "exact", "seed": 0, "kept": at, "change": 0.0, "low": -0.02, "high": 0.02, "latency": None}
+        for at in (24, 10)
+    ]
+    chosen = {
+        "score": "exact",
+        "kept": kept,
+        "change": 0.0,
+        "bound": 0.005,
+        "holds": holds,
+        "asked": False,
+        "needed": None,
+        "hopeless": True,
+    }
+    content = {"metric": "accuracy", "margin": 0.01, "confidence": 0.95, "examples": 400, "total": 24, "choosing": 64}
+    content |= {"curves": curve, "chosen": chosen, "iterative": False, "tested": 1}
+    run.write_json(run.extras_path("pruning"), {"model": content})
+    run.declare(Pruning().declaration())
+    answer = told(more_than_needed(runs_in(tmp_path)))
+    assert answer.short == short
+    assert "10 of 24 heads are dispensable" in answer.sentence
+
+
+def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
+    right_N = np.asarray(right_N, bool)
+    label_N = np.arange(len(right_N)) % 2
+    answer_N = np.where(right_N, label_N, 1 - label_N)
+    (folder / "predictions").mkdir()
+    columns = {"index": np.arange(len(right_N)), "label": label_N.astype(float)}
+    columns |= {f"logit_{c}": (answer_N == c).astype(float) for c in (0, 1)}
+    pq.write_table(pa.table(columns), folder / "predictions" / "val.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("alone", "short"),
+    [(230, "one sentence is not enough"), (397, UNTOLD), (400, "one sentence is as good as both")],
+)
+def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int, short: str) -> None:
+    made: dict[str, Any] = {"task_settings": PAIRS, "count": 500}
+    with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
+    one = make_run(tmp_path / "one", accuracy=alone / 500, data={"only": "second"}, **made)  # type: ignore[arg-type]
+    with_predictions(one, np.arange(500) < alone)
+    answer = reasons(runs_in(tmp_path))
+    assert told(answer).short == short
+    assert (
+        f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} (95 %"
+        in told(answer).sentence
+    )
+    assert not answer.missing
+
+
+def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", task="sst2", task_settings={"texts": 1})
+    answer = reasons(runs_in(tmp_path))
+    assert told(answer).short == UNTOLD
+    # Wilson's interval of 326 of 408.
+    assert "Accuracy is 0.800 (95 % interval 0.757 to 0.835)" in told(answer).sentence
+    assert "The task has one sentence" in told(answer).sentence
+    assert not answer.missing
+
+
+def declared(folder: Path, *experiments: Any) -> Path:
+    Run.open(folder).declare(*(experiment.declaration() for experiment in experiments))
+    return folder
+
+
+def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
+    near = {name: np.full(SIZE, 0.1) for name in ("previous", "same", "next")}
+    near["previous"][2, 3] = 0.9
+    bits_LH = np.repeat([[4.0], [3.0], [1.0], [2.0], [3.0], [4.0]], 4, axis=1)
+    surface = {"cls": RISING[::-1], "sep_total": 0.4 + RISING, "sep_total_uniform": np.full(SIZE, 0.1)}
+    measured = [
+        ("checkpoint", "offsets", near),
+        ("checkpoint", "entropy", {"bits": bits_LH}),
+        ("checkpoint", "surface", surface),
+    ]
+    declared(make_run(tmp_path / "run", measured=measured), Offsets(1, 1), Entropy(1, 1), Surface(1, 1))
+    runs = runs_in(tmp_path)
+    answer = diagonal_entropy_and_likeness(runs)
+    assert told(answer).short == "diagonals are neighbours; entropy lowest in the middle"
+    assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=clusters"]
+    assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in (
+        told(what_heads_do(runs)).sentence
+    )
+    # Layers 3 to 5 are above 0.5 by more than their errors; of layer 2, the last head's 0.51 is not.
+    assert "12 of 24 heads give [SEP] significantly more than half" in told(what_heads_do(runs)).sentence
+    place = told(where_special_tokens_are_attended(runs))
+    assert place.short == "[CLS] early: yes; [SEP] late: yes"
+    # A mean of 0.515 over uniform attention's 0.1.
+    assert "5.1 (95 % interval 5.0 to 5.3) times their share of the tokens" in place.sentence
+
+
+def test_linked_words_beyond_position(tmp_path: Path) -> None:
+    flat = np.zeros(SIZE)
+    strong = flat.copy()
+    strong[4, 1] = 0.3
+    columns = {
+        "verb_to_subject": strong + 0.4,
+        "verb_to_subject_mean": strong + 0.2,
+        "verb_to_subject_beyond_position": strong,
+    }
+    columns |= {"noun_to_pronoun": flat, "noun_to_pronoun_mean": flat, "noun_to_pronoun_beyond_position": flat}
+    make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", columns)])
+    answer = told(linked_words(runs_in(tmp_path)))
+    assert answer.short == "beyond position for 1 of 2 kinds"
+    assert "verb → subject in layer 4 · head 1: +0.300 (95 % interval +0.280 to +0.320)" in answer.sentence
+
+
+def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, p_constant=0.4)
+    with_gradients(folder, 1 + RISING)
+    first = QUESTIONS[0].section(runs_in(tmp_path))
+    assert first.summary == UNTOLD
+    assert first.paragraphs[1] == "Not judged, as the model is not shown to beat a constant answer: mrpc."
+
+
+def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
+    with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
+    make_run(tmp_path / "other", task="rte")
+    question = next(each for each in QUESTIONS if each.answer is meaningful_or_vertical)
+    section = question.section(runs_in(tmp_path))
+    assert section.summary == "vertical"
+    assert any(paragraph.startswith("Also missing (rte): no run named") for paragraph in section.paragraphs)
+    assert section.commands == [
+        f"python analyze.py checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
+    ]
