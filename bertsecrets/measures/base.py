@@ -91,11 +91,14 @@ class Measure(Experiment, Metric):
 
     full_state_update = False
     needs: frozenset[Need] = frozenset()
+    own_examples: bool = False
+    """Whether it may bring examples of its own, so that those of the task need not meet its needs."""
+
     feed: Feed = Feed()
     reference: str = INITIAL
     """With ``Need.REFERENCE``, the model to compare with."""
     tracked: ClassVar[tuple[str, ...] | None] = None
-    """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
+    """Columns logged to W&B as a scalar for each head (``single_heads/drift/cosine/l11h03``); None for the first column."""
 
     total_LHC: Tensor
     squares_LHC: Tensor

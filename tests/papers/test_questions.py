@@ -278,7 +278,7 @@ def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], 
     answer = told(meaningful_or_vertical(runs_in(tmp_path)))
     assert answer.short == short
     if error == 0.01 and after[0] == 0.5:
-        assert "vertical maps changes by +20.0 (95 % interval +18.0 to +22.0) points" in answer.sentence
+        assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
     assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
     assert answer.short == UNTOLD
     together = side_by_side(runs_in(tmp_path))
-    assert told(together).short == "2 of 3 parts are answered"
+    assert told(together).short == "5 of 24 heads attend to some kind of word; 0 heads needed"
     assert "5 of 24 heads attend to some kind of word more than to as many random words" in told(together).sentence
-    assert "0 heads are needed, 24 dispensable" in told(together).sentence
+    assert "0 heads are needed, 24 dispensable, the rest inconclusive (408 examples)" in told(together).sentence
     assert [lack.command.split()[3] for lack in together.missing] == ["analysis=patterns"]
 
 
@@ -359,7 +359,7 @@ def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, hol
     run.declare(Pruning().declaration())
     answer = told(more_than_needed(runs_in(tmp_path)))
     assert answer.short == short
-    assert "10 of 24 heads are dispensable" in answer.sentence
+    assert "10 of 24 are shown to be dispensable" in answer.sentence
 
 
 def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
@@ -385,7 +385,7 @@ def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int,
     answer = reasons(runs_in(tmp_path))
     assert told(answer).short == short
     assert (
-        f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} (95 %"
+        f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} points (95 %"
         in told(answer).sentence
     )
     assert not answer.missing
@@ -419,7 +419,7 @@ def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
     declared(make_run(tmp_path / "run", measured=measured), Offsets(1, 1), Entropy(1, 1), Surface(1, 1))
     runs = runs_in(tmp_path)
     answer = diagonal_entropy_and_likeness(runs)
-    assert told(answer).short == "diagonals are neighbours; entropy lowest in the middle"
+    assert told(answer).short == "diagonals are neighbours; entropy lower inside than at both ends"
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=clusters"]
     assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in (
         told(what_heads_do(runs)).sentence
@@ -429,7 +429,7 @@ def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
     place = told(where_special_tokens_are_attended(runs))
     assert place.short == "[CLS] early: yes; [SEP] late: yes"
     # A mean of 0.515 over uniform attention's 0.1.
-    assert "5.1 (95 % interval 5.0 to 5.3) times their share of the tokens" in place.sentence
+    assert "5.15 (95 % interval 4.95 to 5.35) times as much as their share of the tokens" in place.sentence
 
 
 def test_linked_words_beyond_position(tmp_path: Path) -> None:

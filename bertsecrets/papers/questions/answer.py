@@ -131,12 +131,12 @@ class Estimate:
         """1 or −1 if the interval lies above or below 0, else 0."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
-    def text(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True) -> str:
-        """The number with its interval in words."""
+    def text(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True, unit: str = "") -> str:
+        """The number, its unit and its interval in words."""
         value, low, high = (number(scale * each, digits, signed=signed) for each in (self.value, self.low, self.high))
         if not np.isfinite([self.low, self.high]).all():
-            return f"{value} (no interval)"
-        return f"{value} (95 % interval {low} to {high})"
+            return f"{value}{unit} (no interval)"
+        return f"{value}{unit} (95 % interval {low} to {high})"
 
 
 def estimate(value_R: ArrayLike, error: float) -> Estimate:

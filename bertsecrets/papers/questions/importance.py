@@ -160,7 +160,7 @@ def relation_heads(runs: QuestionRuns) -> Answer:
             title="Are the heads of frame relations the heads that matter?",
             x_label="attention along relations, beyond position",
             y_label="change of score when disabled (points)",
-            note=f"a dot for each head; filled: needed in most seeds; {sample_size(effect.count)} disabled",
+            note=f"a dot for each head; filled: needed in most seeds; heads disabled on {effect.count:,} examples",
         )
         block = FigureBlock(
             f"relations_{one.name}", figure, f"Relations and importance, {one.name}.", "Scatter of heads."
@@ -192,9 +192,9 @@ def more_than_needed(runs: QuestionRuns) -> Answer:
         if effect is not None and size is not None:
             singly = effect.dispensable_RLH.mean(axis=(1, 2)) * size[0] * size[1]
             sentences.append(
-                f"The model has {size[0]} layers of {size[1]} heads. One at a time, {number(float(singly.mean()), 0)} of "
-                f"{size[0] * size[1]} heads are dispensable: a loss of {effect.metric} that matters is ruled out "
-                f"({effect.count:,} examples{', mean over seeds' if len(singly) > 1 else ''})."
+                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {number(float(singly.mean()), 0)} of "
+                f"{size[0] * size[1]} are shown to be dispensable: a loss of {effect.metric} that matters is ruled out on "
+                f"{effect.count:,} examples{', mean over seeds' if len(singly) > 1 else ''}."
             )
         if pruned:
             contents = [view.extras for view in pruned]

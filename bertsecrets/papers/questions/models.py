@@ -16,7 +16,7 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
 
 _DATA = ("root", "path", "limit_train", "limit_eval")
-_TRAINING = ("learning_rate", "batch_size", "max_epochs")
+_TRAINING = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
 Ready = Callable[[MeasureView], bool]
 
@@ -95,8 +95,10 @@ class Tuned:
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
         words += [f"data.{key}={data[key]}" for key in _DATA if data.get(key) is not None]
         if self.models[0].training is not None:
-            training = config["task"].get("training") or {}
-            words += [f"task.training.{key}={training[key]}" for key in _TRAINING if training.get(key) is not None]
+            values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _TRAINING)
+            words += [f"{section}.{name}={value}" for (section, name), value in values if value is not None]
+            size = (config["task"].get("training") or {}).get("batch_size")
+            words += [] if size is None else [f"task.training.batch_size={size}"]
         words.append(f"seed={self.models[0].runs[0].seed}")
         return f"python train.py {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
 

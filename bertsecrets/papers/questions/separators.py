@@ -140,13 +140,14 @@ def where_special_tokens_are_attended(runs: QuestionRuns) -> Answer:
         )
         times = _over_uniform(views)
         words = {True: "yes", False: "no", None: "not shown"}
+        shown = {True: "shown", False: "refuted", None: "not shown"}
         short = f"[CLS] early: {words[halves['cls']]}; [SEP] late: {words[halves['sep_total']]}"
         sentence = (
-            f"[CLS] gets most in layer {layers['cls'][0]} ({number(layers['cls'][1])}), in the lower half of the model "
-            f"significantly above the upper: {words[halves['cls']]}. [SEP] gets most in layer {layers['sep_total'][0]} "
-            f"({number(layers['sep_total'][1])}), in the upper half significantly above the lower: {words[halves['sep_total']]}. "
-            f"All [SEP] together get {total.text(3, signed=False)}, {times.text(1, signed=False)} times their share of the "
-            f"tokens ({number(share)}), which takes the number of [SEP]s out."
+            f"[CLS] gets most in layer {layers['cls'][0]} ({number(layers['cls'][1])}); that it is attended to most in the lower half "
+            f"is {shown[halves['cls']]}. [SEP] gets most in layer {layers['sep_total'][0]} ({number(layers['sep_total'][1])}); that it "
+            f"is attended to most in the upper half is {shown[halves['sep_total']]}. All [SEP] together get "
+            f"{total.text(3, signed=False)} of the attention, and {times.text(2, signed=False)} times as much as their share of the "
+            f"tokens ({number(share)}), a number that does not grow with the number of [SEP]s."
         )
         figure = layer_scatter(
             {"": [LayerLine("[CLS]", views[0].value("cls")), LayerLine("[SEP]", views[0].value("sep_total"))]},

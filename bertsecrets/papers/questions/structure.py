@@ -131,7 +131,7 @@ def _syntax_in_words(name: str, scores: Sequence[RelationScore]) -> str:
         return f"{text} Too few possessives to tell about the 's."
     found = "; ".join(
         f"{score.relation}: {head_label(score.layer, score.head)}{', from the head to its dependent,' if score.from_head else ''} "
-        f"{number(100 * score.accuracy, 0)} % ({number(100 * score.low, 0)} to {number(100 * score.high, 0)}), distance "
+        f"finds {number(100 * score.accuracy, 0)} % ({number(100 * score.low, 0)} to {number(100 * score.high, 0)}), distance "
         f"{number(100 * score.baseline, 0)} %"
         for score in possessive
     )
@@ -203,7 +203,7 @@ def diagonal_entropy_and_likeness(runs: QuestionRuns) -> Answer:
             close = record.p <= LEVEL and record.within < record.between
             parts.append(
                 f"Heads of one layer are {'' if close else 'not shown to be '}closer to each other ({number(record.within)} nats) "
-                f"than to those of other layers ({number(record.between)}; permutation test, p = {p_value(record.p)})."
+                f"than to those of other layers ({number(record.between)}; permutation test, p {text if (text := p_value(record.p)).startswith('<') else f'= {text}'})."
             )
             shorts.append("heads of a layer alike" if close else "likeness of a layer's heads not shown")
         else:
@@ -242,10 +242,10 @@ def _entropy(views: Sequence[MeasureView]) -> tuple[str, str]:
     ends = f"first layer {number(float(mean_L[0]), 2)} bits, last {number(float(mean_L[-1]), 2)}"
     sentence = f"Entropy is lowest in layer {lowest} ({number(float(mean_L[lowest]), 2)} bits; {ends})"
     if lowest in (0, last):
-        return f"{sentence}, at the edge of the model.", "entropy not lowest in the middle"
+        return f"{sentence}, at the edge of the model.", "entropy lowest at an edge"
     tests = [layer_difference(grids, edge, lowest) for edge in (0, last)]
     if all(certain and delta > 0 for delta, certain in tests):
-        return f"{sentence}; both are significantly higher.", "entropy lowest in the middle"
+        return f"{sentence}; both are significantly higher.", "entropy lower inside than at both ends"
     return f"{sentence}; that both are higher is not shown.", "place of the lowest entropy not shown"
 
 

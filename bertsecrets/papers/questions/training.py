@@ -61,7 +61,7 @@ def gradients(runs: QuestionRuns) -> Answer:
         sentence = (
             f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
             f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
-            f"{len(norm_LH)} layers {number(by_layer, 2)}). The upper half of the layers changes "
+            f"the {len(norm_LH)} layers {number(by_layer, 2)}). The upper half of the layers changes "
             f"{_more(own)} than the lower, by {own.text(3)} in 1 − cosine."
         )
         sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
@@ -206,7 +206,9 @@ def reasons(runs: QuestionRuns) -> Answer:
             f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
         )
         for name, gain in gains.items():
-            sentence += f" Compared with the {_control(name)}, both sentences change it by {gain.text(1, 100)} points."
+            sentence += (
+                f" Compared with the {_control(name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
+            )
         short = UNTOLD
         if gains:
             least = min(gains.values(), key=lambda gain: gain.low)
