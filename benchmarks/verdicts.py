@@ -5,15 +5,24 @@ python benchmarks/verdicts.py coverage --simulations 500
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
+import torch
 from scipy import stats
 
+from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.looks import look_positions, sweep_in_looks
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import change_limits, judge, smallest_effects
+from bertsecrets.data.task import Task
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import multi_bootstrap
 
@@ -221,6 +230,76 @@ def seed_coverage(seeds: int, between: float, within: float, simulations: int) -
     return float(((found.low <= 0) & (found.high >= 0)).mean())
 
 
+def stopping(
+    harm: float, flips: float, simulations: int, count: int = 408, variants: int = 72, looks: int = 4
+) -> tuple[float, float, float, float]:
+    """Sweeps that stop early on simulated predictions; a tenth of the variants lose ``harm`` more than chance, the others none.
+
+    Returns:
+        Share of sweeps with a false "needed" by the family-wise corrected p-values; the mean share of false ones among
+        "needed" verdicts; the share of verdicts equal to those of a sweep over all examples at once; the share of pairs
+        evaluated.
+    """
+    generator = np.random.default_rng([8, int(1e4 * harm), int(1e4 * flips), looks])
+    task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
+    harmful = variants // 10 if harm else 0
+    plan = Plan("uniform", variants // 12, 12, tuple(every_head(variants // 12, 12)))
+    places = {variant.name: place for place, variant in enumerate(plan.variants)}
+    judging = {**AblationSettings(resamples=100).judging()}
+    families, false, same, evaluated = 0, 0.0, 0.0, 0.0
+    for simulation in range(simulations):
+        label_N = (generator.random(count) < _POSITIVE).astype(int)
+        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        right_N = clean_N == label_N
+        # Flips to wrong and to right are equally frequent without an effect.
+        rate_VN = np.tile(np.where(right_N, flips / 2 / right_N.mean(), flips / 2 / (~right_N).mean()), (variants, 1))
+        rate_VN[:harmful] += np.where(right_N, harm / right_N.mean(), 0)
+        flipped_VN = generator.random((variants, count)) < rate_VN
+        prediction_VN = np.where(flipped_VN, 1 - clean_N, clean_N)
+
+        def evaluate(
+            part: Plan,
+            positions: Iterable[Any],
+            prediction_VN: Array = prediction_VN,
+            clean_N: Array = clean_N,
+            label_N: Array = label_N,
+        ) -> Outcomes:
+            index = np.sort(np.array(list(positions)))
+            chosen_VN = prediction_VN[[places[variant.name] for variant in part.variants]][:, index]
+            logits_NVC = torch.nn.functional.one_hot(torch.from_numpy(chosen_VN.T.copy()).long(), 2).float()
+            clean_NC = torch.nn.functional.one_hot(torch.from_numpy(clean_N[index]).long(), 2).float()
+            return Outcomes(
+                part, torch.from_numpy(index), torch.from_numpy(label_N[index]).float(), clean_NC, logits_NVC
+            )
+
+        parts = [(len(part), partial(list, part)) for part in look_positions(count, looks, simulation)]
+        outcomes, record = sweep_in_looks(plan, parts, evaluate, task, judging)
+        identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+        rows = judged_rows(outcomes, task, identity, looks=record.by_count(), **judging)
+        whole = judged_rows(evaluate(plan, range(count)), task, identity, **judging)
+        wrong = [row for row in rows[harmful:] if row["p_holm"] <= 0.05 and row["delta"] < 0]
+        families += bool(wrong)
+        needed = [place for place, row in enumerate(rows) if row["significant"] and row["delta"] < 0]
+        false += sum(place >= harmful for place in needed) / max(1, len(needed))
+        same += np.mean([one["verdict"] == two["verdict"] for one, two in zip(rows, whole, strict=True)])
+        evaluated += record.evaluated / record.pairs
+    return families / simulations, false / simulations, same / simulations, evaluated / simulations
+
+
+def stopping_table(simulations: int) -> Iterator[str]:
+    yield "| loss of a tenth of the heads | flips | N | sweeps with a false loss | false losses among significant ones | same verdicts | pairs evaluated |"
+    yield "|---|---|---|---|---|---|---|"
+    for harm, flips, count in (
+        (0.0, 0.02, 408),
+        (0.0, 0.1, 408),
+        (0.05, 0.02, 408),
+        (0.05, 0.02, 1043),
+        (0.05, 0.1, 1043),
+    ):
+        wrong, false, same, evaluated = stopping(harm, flips, simulations, count)
+        yield f"| {harm:.0%} | {flips:.0%} | {count:,} | {wrong:.3f} | {false:.3f} | {same:.3f} | {evaluated:.0%} |"
+
+
 def coverage_table(simulations: int) -> Iterator[str]:
     yield "| metric | N | " + " | ".join(f"{flips:.1%}" for flips in FLIPS) + " |"
     yield "|---|---|" + "---|" * len(FLIPS)
@@ -256,7 +335,7 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds"])
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping"])
     parser.add_argument("--simulations", type=int, default=4000)
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
@@ -270,6 +349,9 @@ def main() -> None:
         print(f"called redundant: replaceable heads {replaceable(chosen.simulations // 4):.3f}")
     if chosen.part in (None, "seeds"):
         for line in seeds_table(chosen.simulations):
+            print(line, flush=True)
+    if chosen.part in (None, "stopping"):
+        for line in stopping_table(chosen.simulations // 4):
             print(line, flush=True)
 
 

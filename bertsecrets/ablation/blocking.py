@@ -139,7 +139,7 @@ def judged(
         )
         for place, (token, direction) in enumerate(blocked)
     )
-    return BlockingRecord(metric, len(label_N), verdicts.baseline, verdicts.level, verdicts.margin, rows)
+    return BlockingRecord(metric, len(label_N), float(verdicts.baseline[0]), verdicts.level, verdicts.margin, rows)
 
 
 class Blocking(Experiment):

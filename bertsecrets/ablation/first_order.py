@@ -2,26 +2,40 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.partial_passes import wide
+from bertsecrets.ablation.partial_passes import CleanLayer, recording, wide
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
+
+
+class FirstOrder(NamedTuple):
+    """The unedited pass of a batch and the estimated effect of every variant.
+
+    Args:
+        clean_BC: Logits of the unedited model, float32 or wider.
+        change_BVC: Estimated changes of every variant's logits. Only differences of logits matter: the change of the first
+            one is 0, and those of the others are relative to it.
+        layers: What exact evaluations reuse of each layer of the unedited pass.
+    """
+
+    clean_BC: Tensor
+    change_BVC: Tensor
+    layers: list[CleanLayer]
 
 
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
 @torch.inference_mode(False)
 def first_order_changes(
     engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]] = nullcontext
-) -> tuple[Tensor, Tensor]:
-    """Logits of the unedited model ``[B, C]``, and the estimated changes of every variant's ``[B, V, C]``; float32 or wider.
+) -> FirstOrder:
+    """Logits of the unedited model, the estimated changes of every variant's, and the layers of the unedited pass.
 
     With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens of
-    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences of logits matter:
-    the change of the first one is 0, and those of the others are relative to it.
+    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023).
 
     Args:
         engine: The engine; its plan's mode is one of :data:`bertsecrets.ablation.pairs.MODES_OF_PAIRS`.
@@ -58,7 +72,8 @@ def first_order_changes(
             def difference(logits_BC: Tensor, column: int = column) -> Tensor:
                 return (logits_BC[:, column] - logits_BC[:, 0]).sum()
 
-            logits_BC = output_gradients(network, inputs, difference, observe, context)
+            with recording(encoder, real_BS) as recorded:
+                logits_BC = output_gradients(network, inputs, difference, observe, context)
             slopes.append(slope_LBH)
     finally:
         network.train(training)
@@ -68,4 +83,5 @@ def first_order_changes(
             edited_VLH[variant, layer, list(heads)] = 1.0
     changes = [torch.einsum("lbh,vlh->bv", slope_LBH, edited_VLH) for slope_LBH in slopes]
     clean_BC = wide(logits_BC)
-    return clean_BC, torch.stack([torch.zeros_like(changes[0]), *changes], -1).to(clean_BC.dtype)
+    change_BVC = torch.stack([torch.zeros_like(changes[0]), *changes], -1).to(clean_BC.dtype)
+    return FirstOrder(clean_BC, change_BVC, recorded.layers())

@@ -33,8 +33,8 @@ _PROBE = 8
 _ACTIVE = 0.25
 """A screened sweep evaluates about so large a share of the pairs, pilot and audit included."""
 
-_PASSES = 6.0
-"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of each round."""
+_PASSES = 4.0
+"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and later rounds' unedited passes."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Judge the outcomes of a sweep: every variant by every metric of the task."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,25 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import KINDS, Plan
 from bertsecrets.ablation.redundancy import redundancy
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import INCONCLUSIVE, judge
+from bertsecrets.ablation.verdicts import INCONCLUSIVE, Effects, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 _TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect", "p_margin")
 _JUDGED = ("score", "delta", "stderr", "low", "high", "flips", *_TESTED)
 
 
-def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **settings: Any) -> list[dict[str, Any]]:
+def judged_rows(
+    outcomes: Outcomes,
+    task: Task,
+    identity: Mapping[str, Any],
+    *,
+    looks: Mapping[int, Look] | None = None,
+    **settings: Any,
+) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
     P-values are corrected over all variants of one kind. Rows of groups whose heads were also disabled alone have the
@@ -30,34 +39,34 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
         identity: The columns run, model, task, init, stage, step and evaluation.
+        looks: Of a sweep that stops early, its looks by their numbers of examples.
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
-    prediction_of = {
-        variant.name: prediction_N for variant, prediction_N in zip(outcomes.plan.variants, prediction_VN, strict=True)
-    }
+    parts = [(places, part.predictions(task)) for places, part in outcomes.together()]
     rows = []
     for metric in task.metrics:
         judged: list[dict[str, Any]] = []
         for kind in KINDS:
-            chosen = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
-            if not chosen:
+            variants = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
+            if not variants:
                 continue
-            if len(label_N) < 2:
-                rows += [_undefined(outcomes.plan, index, {**identity, "metric": metric}, settings) for index in chosen]
+            if len(outcomes.label_N) < 2:
+                rows += [
+                    _undefined(outcomes.plan, index, {**identity, "metric": metric}, settings) for index in variants
+                ]
                 continue
-            verdicts = judge(metric, label_N, clean_N, prediction_VN[chosen], **settings)
-            for place, index in enumerate(chosen):
+            chosen, verdicts = _verdicts(metric, parts, set(variants), looks or {}, settings)
+            for place, (index, count) in sorted(enumerate(chosen), key=lambda item: item[1]):
                 numbers = {name: float(getattr(verdicts, name)[place]) for name in _JUDGED}
                 if math.isnan(numbers["delta"]):
                     # Nothing was tested: a p-value of 1 would look like a result.
                     numbers |= dict.fromkeys(_TESTED, math.nan)
                 judged.append(
                     {
-                        **_described(outcomes.plan, index, len(label_N)),
+                        **_described(outcomes.plan, index, count),
                         **identity,
                         "metric": metric,
-                        "baseline": float(verdicts.baseline),
+                        "baseline": float(verdicts.baseline[place]),
                         "level": verdicts.level,
                         "false_discovery_rate": verdicts.false_discovery_rate,
                         "significant": bool(verdicts.significant[place]),
@@ -67,18 +76,59 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], **s
                         **_evaluated(outcomes, index),
                     }
                 )
-        if not judged:
-            continue
-        names = ("level", "resamples", "seed", "false_discovery_rate")
-        groups = redundancy(judged, metric, label_N, clean_N, prediction_of, **{name: settings[name] for name in names})
-        rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
+        if len(parts) == 1:
+            label_N, clean_N, prediction_VN = parts[0][1]
+            names = [variant.name for variant in outcomes.plan.variants]
+            keys = ("level", "resamples", "seed", "false_discovery_rate")
+            groups = redundancy(
+                judged,
+                metric,
+                label_N,
+                clean_N,
+                dict(zip(names, prediction_VN, strict=True)),
+                **{name: settings[name] for name in keys},
+            )
+            judged = [{**row, **groups.get(row["variant"], {})} for row in judged]
+        rows += judged
     return rows
+
+
+def _verdicts(
+    metric: str,
+    parts: Sequence[tuple[Sequence[int], tuple[Array, Array, Array]]],
+    variants: Set[int],
+    looks: Mapping[int, Look],
+    settings: Mapping[str, Any],
+) -> tuple[list[tuple[int, int]], Verdicts]:
+    """Places and numbers of examples of variants that are corrected together, in order of place, and their verdicts."""
+    chosen: list[tuple[int, int]] = []
+    effects: list[Effects] = []
+    own = {name: value for name, value in settings.items() if name != "false_discovery_rate"}
+    for places, (label_N, clean_N, prediction_VN) in parts:
+        rows = [row for row, place in enumerate(places) if place in variants]
+        if rows:
+            count = len(label_N)
+            effects.append(
+                effects_of(
+                    metric,
+                    label_N,
+                    clean_N,
+                    prediction_VN[rows],
+                    look=looks.get(count, ONLY_LOOK),
+                    tests=len(variants),
+                    **own,
+                )
+            )
+            chosen += [(places[row], count) for row in rows]
+    rates = {name: settings[name] for name in ("margin", "level", "false_discovery_rate")}
+    return chosen, judge_together(effects, **rates)
 
 
 def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:
     """The columns of a row that say how its predictions came about."""
     if outcomes.weight_NV is None:
-        return {"sweep": "exact", "evaluated": 1.0}
+        taken_NV = outcomes.taken_NV
+        return {"sweep": "exact", "evaluated": 1.0 if taken_NV is None else float(taken_NV[:, index].double().mean())}
     return {"sweep": "screened", "evaluated": float((outcomes.weight_NV[:, index] > 0).double().mean())}
 
 
@@ -115,7 +165,9 @@ def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Ma
 def selection_checks(
     outcomes: Outcomes, task: Task, rows: Sequence[Mapping[str, Any]], seed: int
 ) -> dict[str, dict[str, Any]]:
-    """The selection check over single heads, by ``<metric>_<mode>``; empty if fewer than two heads were disabled alone.
+    """The selection check over single heads, by ``<metric>_<mode>``.
+
+    Empty if fewer than two heads were disabled alone, or the sweep stopped early for some.
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -124,7 +176,7 @@ def selection_checks(
         seed: Seed of the splits.
     """
     heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
-    if len(heads) < 2 or len(outcomes.label_N) < 4:
+    if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
         return {}
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     checks = {}

@@ -22,6 +22,7 @@ from bertsecrets.results.files import atomic_write
 
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
+_TAKEN = "taken"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Outcomes:
         weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the inverse of
             the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
+        taken_NV: In a sweep that stopped early, the pairs that were evaluated, bool; the logits of the others are NaN. None if
+            all variants have all examples.
     """
 
     plan: Plan
@@ -46,6 +49,25 @@ class Outcomes:
     logits_NVC: Tensor
     weight_NV: Tensor | None = None
     estimate_NVC: Tensor | None = None
+    taken_NV: Tensor | None = None
+
+    def together(self) -> list[tuple[list[int], "Outcomes"]]:
+        """The variants that share their examples, by their places in the plan, each with the outcomes on these examples."""
+        if self.taken_NV is None:
+            return [(list(range(len(self.plan.variants))), self)]
+        parts = []
+        for taken_N in self.taken_NV.unique(dim=1).unbind(1):
+            places = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
+            variants = tuple(self.plan.variants[place] for place in places.tolist())
+            part = Outcomes(
+                Plan(self.plan.mode, self.plan.num_layers, self.plan.num_heads, variants),
+                self.index_N[taken_N],
+                self.label_N[taken_N],
+                self.clean_NC[taken_N],
+                self.logits_NVC[taken_N][:, places],
+            )
+            parts.append((places.tolist(), part))
+        return parts
 
     @property
     def is_screened(self) -> bool:
@@ -66,7 +88,16 @@ class Outcomes:
         return clean_N, loss_NV
 
     def predictions(self, task: Task) -> tuple[Array, Array, Array]:
-        """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64."""
+        """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64.
+
+        Raises:
+            UserError: If the sweep stopped early, so that variants have different examples: take :meth:`together`.
+        """
+        if self.taken_NV is not None:
+            raise UserError(
+                "The sweep stopped early for some variants, so that they have no predictions on the same examples; sweep again "
+                "with ablation.looks=1."
+            )
         prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
         clean_N = decide(self.clean_NC, task)
         return self.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
@@ -84,6 +115,8 @@ class Outcomes:
         }
         if self.weight_NV is not None and self.estimate_NVC is not None:
             tensors |= {"weight": self.weight_NV, "estimate": self.estimate_NVC.contiguous()}
+        if self.taken_NV is not None:
+            tensors[_TAKEN] = self.taken_NV
         _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
 
     @classmethod
@@ -92,8 +125,9 @@ class Outcomes:
         try:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
-                names = [*_TENSORS, *(name for name in _SCREENED if name in set(file.keys()))]
-                outcomes = cls(plan, *(file.get_tensor(name) for name in names))
+                there = set(file.keys())
+                optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, _TAKEN)]
+                outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
                 f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
@@ -130,6 +164,9 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     """
     if not parts:
         raise UserError("There is nothing to merge; give at least one finished sweep.")
+    for name, part in parts.items():
+        if part.taken_NV is not None:
+            raise UserError(f"'{name}' stopped early for some variants; merge sweeps made with ablation.looks=1.")
     (name, first), *others = parts.items()
     for other_name, other in others:
         for what, left, right in (

@@ -66,7 +66,35 @@ class Pairs:
         network.eval()
         try:
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
-            real_BS = inputs["attention_mask"].bool()
+        finally:
+            network.train(training)
+        real_BS = inputs["attention_mask"].bool()
+        return wide(clean_BC), self.run_above(clean_BC, layers, real_BS, wanted_BV, progress)
+
+    @torch.no_grad()
+    def run_above(
+        self,
+        clean_BC: Tensor,
+        layers: list[CleanLayer],
+        real_BS: Tensor,
+        wanted_BV: Tensor,
+        progress: Callable[[int], object] | None = None,
+    ) -> Tensor:
+        """Logits of the wanted pairs, ``[P, C]``, in order of example and variant, from an unedited pass that was recorded.
+
+        Args:
+            clean_BC: Logits of the unedited model.
+            layers: The layers of its pass.
+            real_BS: Which tokens are real, bool.
+            wanted_BV, progress: As for :meth:`run`.
+
+        Raises:
+            UserError: If memory runs out on a single pair.
+        """
+        network = self.engine.encoder.model
+        training = network.training
+        network.eval()
+        try:
             row_P, variant_P = wanted_BV.to(self.engine.device).nonzero(as_tuple=True)
             logits_PC = wide(clean_BC)[row_P]
             layer_P = torch.tensor(self.layer_V, device=row_P.device)[variant_P]
@@ -76,7 +104,7 @@ class Pairs:
                     logits_PC[part] = self._run(layers, layer, clean, real_BS, row_P[part], variant_P[part])
                     if progress is not None:
                         progress(len(part))
-            return wide(clean_BC), logits_PC
+            return logits_PC
         finally:
             network.train(training)
 

@@ -1,9 +1,9 @@
 """Parts of a forward pass that variants share: the unedited pass, and attention of the first token only."""
 
 import inspect
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,22 +31,47 @@ class CleanLayer:
     arguments: dict[str, Any]
 
 
+@dataclass
+class Recording:
+    """What :func:`recording` has seen of a pass, one entry for each layer."""
+
+    hidden: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    arguments: list[dict[str, Any]] = field(default_factory=list)
+
+    def layers(self) -> list[CleanLayer]:
+        """What variants reuse of each layer."""
+        parts = zip(self.hidden, self.outputs, self.values, self.arguments, strict=True)
+        return [CleanLayer(*layer) for layer in parts]
+
+
 def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
     """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer."""
+    with recording(encoder, inputs["attention_mask"].bool()) as recorded:
+        logits_BC: Tensor = encoder.model(**inputs).logits
+    return logits_BC, recorded.layers()
+
+
+@contextmanager
+def recording(encoder: Encoder, real_BS: Tensor) -> Iterator[Recording]:
+    """Record what variants reuse of the model's next pass, without its gradients.
+
+    Args:
+        encoder: The encoder; its family has an adapter.
+        real_BS: Which tokens of the pass are real, bool.
+    """
     family = encoder.family
     assert family is not None
-    real_BS = inputs["attention_mask"].bool()
-    hidden: list[Tensor] = []
-    arguments: list[dict[str, Any]] = []
-    outputs: list[Tensor] = []
-    values: list[Tensor] = []
+    recorded = Recording()
     signature = inspect.signature(type(encoder.layers[0]).forward)
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         bound = signature.bind(module, *args, **kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
-        hidden.append(named.pop("hidden_states"))
-        arguments.append({**named, **bound.arguments.get("kwargs", {})})
+        recorded.hidden.append(named.pop("hidden_states").detach())
+        named = {**named, **bound.arguments.get("kwargs", {})}
+        recorded.arguments.append({name: _detached(value) for name, value in named.items()})
 
     with ExitStack() as stack:
         stack.enter_context(eager_execution())
@@ -57,16 +82,24 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
             assert site.value is not None
 
             def project(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-                outputs.append(args[0])
+                recorded.outputs.append(args[0].detach())
 
             def value(_: nn.Module, args: Any, projected_BSD: Tensor, site: Any = site) -> None:
-                values.append(mean_over_real(family.values(site, projected_BSD, encoder.num_heads), real_BS))
+                value_BSHd = family.values(site, projected_BSD.detach(), encoder.num_heads)
+                recorded.values.append(mean_over_real(value_BSHd, real_BS))
 
             stack.callback(site.projection.register_forward_pre_hook(project).remove)
             stack.callback(site.value.register_forward_hook(value).remove)
-        logits_BC: Tensor = encoder.model(**inputs).logits
-    layers = [CleanLayer(*parts) for parts in zip(hidden, outputs, values, arguments, strict=True)]
-    return logits_BC, layers
+        yield recorded
+
+
+def _detached(value: Any) -> Any:
+    """A layer's argument without gradients, which would keep the whole pass in memory."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_detached(part) for part in value)
+    return value
 
 
 def first_of(output: Any) -> Tensor:

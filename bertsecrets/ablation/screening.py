@@ -15,6 +15,7 @@ from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
+from bertsecrets.ablation.partial_passes import CleanLayer
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
@@ -249,16 +250,15 @@ def screened_sweep(
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
-    advance = progress or (lambda _: None)
-    shares = [_estimated(engine, batch, screening, context, parts) for batch in batches]
-    for share in shares:
-        advance(int(share.done_BV.sum()))
-    sweep = _Sweep(engine, shares, screening, context, parts, progress)
+    sweep = _Sweep(engine, [batch.to(engine.device) for batch in batches], screening, context, parts, progress)
     sweep.take_pilot()
+    sweep.take_batches()
     sweep.take_active()
     record = sweep.take_audit()
-    for share in shares:
-        advance(int((~share.done_BV).sum()))
+    shares = sweep.shares
+    if progress is not None:
+        for share in shares:
+            progress(int((~share.done_BV).sum()))
     collected = Collected(plan, screened=True).to(engine.device)
     for share in shares:
         assert share.batch.label_B is not None
@@ -274,80 +274,95 @@ def screened_sweep(
     return collected.outcomes(), record
 
 
-def _estimated(
-    engine: Engine,
-    on_host: Batch,
-    screening: Screening,
-    context: Callable[[], AbstractContextManager[Any]],
-    parts: Parts | None,
-) -> _Share:
-    batch = on_host.to(engine.device)
-    if batch.label_B is None:
-        raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-    saved = None if parts is None else parts.load(batch)
-    if saved is None:
-        clean_BC, change_BVC = first_order_changes(engine, batch.inputs(), context)
-        return _Share(batch, engine.plan, screening, clean_BC, change_BVC)
-    tensors = {name: tensor.to(engine.device) for name, tensor in saved.items()}
-    share = _Share(batch, engine.plan, screening, tensors["clean"], tensors["change"])
-    share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
-    return share
-
-
 class _Sweep:
-    """The passes of a screened sweep over the shares of one process."""
+    """The passes of a screened sweep over the batches of one process."""
 
     def __init__(
         self,
         engine: Engine,
-        shares: Sequence[_Share],
+        batches: Sequence[Batch],
         screening: Screening,
         context: Callable[[], AbstractContextManager[Any]],
         parts: Parts | None,
         progress: Callable[[int], object] | None,
     ) -> None:
-        self.engine, self.shares, self.screening = engine, shares, screening
+        if any(batch.label_B is None for batch in batches):
+            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
+        self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context, self.parts, self.progress = context, parts, progress
+        self.pilots: list[_Share | None] = []
+        self.shares: list[_Share] = []
 
     def take_pilot(self) -> None:
         """Evaluate every variant on a few random examples, the same on any number of processes."""
         indices = _Indices().to(self.engine.device)
-        for share in self.shares:
-            indices.update(share.batch.index_B)
+        for batch in self.batches:
+            indices.update(batch.index_B)
         everyone = indices.compute()
         order = sorted(
             everyone, key=lambda index: (np.random.default_rng([self.screening.seed, index, 1]).random(), index)
         )
-        pilot = torch.tensor(order[: self.screening.pilot], device=self.engine.device)
-        for share in self.shares:
-            share.counted_BV |= torch.isin(share.batch.index_B, pilot)[:, None]
-            self._evaluate(share, share.counted_BV)
+        self.pilot = torch.tensor(order[: self.screening.pilot], device=self.engine.device)
+        for batch in self.batches:
+            rows = torch.isin(batch.index_B, self.pilot).nonzero()[:, 0]
+            if not len(rows):
+                self.pilots.append(None)
+                continue
+            share, layers = self._begin(batch.rows(rows))
+            share.counted_BV[:] = True
+            if layers is None:
+                self._advance(share.done_BV.numel())
+            else:
+                self._evaluate_above(share, layers, share.counted_BV)
+            self.pilots.append(share)
+        self.reach_V = self._reach_V([share for share in self.pilots if share is not None])[0]
+
+    def take_batches(self) -> None:
+        """Estimate all pairs and evaluate those within the reach of the pilot's errors, on one unedited pass a batch.
+
+        The pairs that the audit drew are evaluated beside them.
+        """
+        for batch, pilot in zip(self.batches, self.pilots, strict=True):
+            share, layers = self._begin(batch)
+            pilot_BV = torch.isin(batch.index_B, self.pilot)[:, None].expand_as(share.done_BV)
+            share.counted_BV |= pilot_BV
+            self._count(share)
+            if layers is None:
+                self._advance(int((share.done_BV & ~pilot_BV).sum()))
+            else:
+                if pilot is not None:
+                    share.fill(pilot_BV, pilot.logits_BVC.flatten(0, 1))
+                self._evaluate_above(share, layers, share.counted_BV | share.drawn_BV)
+            self.shares.append(share)
 
     def take_active(self) -> None:
-        """Evaluate active pairs until no more become active, and beside them the pairs that the audit drew."""
-        squares_V, count_V = self._errors()
+        """Evaluate the pairs that become active by the errors of those that are, until no more do."""
+        self.reach_V, count_V = self._reach_V(self.shares)
         while True:
-            # Rounded: sums over other numbers of processes differ in the last bits.
-            reach_V = (self.screening.reach * (squares_V / count_V).sqrt()).float()
             for share in self.shares:
-                # A margin that is not a number is not shown to be out of reach.
-                share.counted_BV |= ~(share.margin_BV >= reach_V)
-                self._evaluate(share, share.counted_BV | share.drawn_BV)
-            squares_V, now_V = self._errors()
+                self._count(share)
+                self._evaluate(share, share.counted_BV)
+            self.reach_V, now_V = self._reach_V(self.shares)
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
 
-    def _errors(self) -> tuple[Tensor, Tensor]:
-        """Sum of the squared errors of each variant's counted pairs, and their number."""
-        return self._totals(lambda share: (share.errors_BV(), share.counted_BV))
+    def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
+        """The margin below which each variant's pairs are active, and the number of pairs whose errors it comes from."""
+        squares_V, count_V = self._totals(shares, lambda share: (share.errors_BV(), share.counted_BV))
+        # Rounded: sums over other numbers of processes differ in the last bits.
+        return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
+
+    def _count(self, share: _Share) -> None:
+        # A margin that is not a number is not shown to be out of reach.
+        share.counted_BV |= ~(share.margin_BV >= self.reach_V)
 
     def take_audit(self) -> ScreeningRecord:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
 
         def number(of: Callable[[_Share], Tensor]) -> Tensor:
-            return self._totals(lambda share: (share.margin_BV, of(share)))[1]
+            return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
 
         inactive_V = number(lambda share: ~share.counted_BV)
         audited_V = number(lambda share: ~share.counted_BV & share.drawn_BV)
@@ -369,18 +384,47 @@ class _Sweep:
             bound=missed_bound(missed, self.screening.audit, left),
         )
 
-    def _totals(self, of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         totals = _Totals(len(self.engine.plan.variants)).to(self.engine.device)
-        for share in self.shares:
+        for share in shares:
             totals.update(*of(share))
         return totals.compute()
 
-    def _evaluate(self, share: _Share, wanted_BV: Tensor) -> None:
+    def _begin(self, batch: Batch) -> tuple[_Share, list[CleanLayer] | None]:
+        """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without layers."""
+        saved = None if self.parts is None else self.parts.load(batch)
+        if saved is not None:
+            tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
+            share = _Share(batch, self.engine.plan, self.screening, tensors["clean"], tensors["change"])
+            share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
+            return share, None
+        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context)
+        return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
+
+    def _evaluate_above(self, share: _Share, layers: list[CleanLayer], wanted_BV: Tensor) -> None:
+        """Evaluate pairs on the unedited pass that the estimates came from."""
         missing_BV = wanted_BV & ~share.done_BV
-        if not missing_BV.any():
+        real_BS = share.batch.attention_mask_BS.bool()
+        with self.context():
+            logits_PC = self.pairs.run_above(share.clean_BC, layers, real_BS, missing_BV, self.progress)
+        share.fill(missing_BV, logits_PC)
+        self._save(share)
+
+    def _evaluate(self, share: _Share, wanted_BV: Tensor) -> None:
+        """Evaluate pairs of the examples that have any, on an unedited pass of their own."""
+        missing_BV = wanted_BV & ~share.done_BV
+        rows = missing_BV.any(1).nonzero()[:, 0]
+        if not len(rows):
             return
         with self.context():
-            _, logits_PC = self.pairs.run(share.batch.inputs(), missing_BV, self.progress)
+            _, logits_PC = self.pairs.run(share.batch.rows(rows).inputs(), missing_BV[rows], self.progress)
         share.fill(missing_BV, logits_PC)
+        self._save(share)
+
+    def _save(self, share: _Share) -> None:
         if self.parts is not None:
             self.parts.save(share.batch, share.tensors())
+
+    def _advance(self, pairs: int) -> None:
+        if self.progress is not None and pairs:
+            self.progress(pairs)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
@@ -97,6 +98,9 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         screening = checks.get(f"{SWEEP}_{mode}")
         if main and screening is not None and {row["sweep"] for row in chosen} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
+        looks = checks.get(f"{LOOKS}_{mode}")
+        if main and looks:
+            section = replace(section, paragraphs=[*section.paragraphs, looks_in_words(looks)])
         if place > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:
@@ -168,7 +172,7 @@ def _in_words(rows: Sequence[Row]) -> list[str]:
     needed, dispensable, inconclusive = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
     first = (
         f"Of {what} disabled in turn ({rows[0]['mode']}), {needed} {_are(needed)} needed ({metric} falls significantly after "
-        f"correction), {dispensable} {_are(dispensable)} dispensable ({_ruled_out(rows[0])}) and {inconclusive} "
+        f"correction), {dispensable} {_are(dispensable)} dispensable ({ruled_out_in_words(rows[0])}) and {inconclusive} "
         f"{_are(inconclusive)} inconclusive; {_largest_loss(known, metric)}."
     )
     if len(known) < len(rows):
@@ -181,20 +185,24 @@ def _in_words(rows: Sequence[Row]) -> list[str]:
         if better
         else "None looks like an improvement."
     )
+    found = smallest_loss_in_words(rows)
+    return [first, second, f"{found[0].upper()}{found[1:]}"]
+
+
+def smallest_loss_in_words(rows: Sequence[Row]) -> str:
+    """How large a loss the examples suffice to find, as a sentence that begins in lower case."""
     reach = _reach(rows)
-    third = (
-        f"With {rows[0]['count']} examples a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
-        if math.isfinite(reach)
-        else f"With {rows[0]['count']} examples it cannot be estimated how large a loss would be found."
-    )
-    return [first, second, third]
+    if not math.isfinite(reach):
+        return f"with {rows[0]['count']} examples it cannot be estimated how large a loss would be found."
+    return f"with {rows[0]['count']} examples a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
 
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _ruled_out(row: Row) -> str:
+def ruled_out_in_words(row: Row) -> str:
+    """What a dispensable head or layer cannot cost."""
     margin = row["margin"]
     if margin is None:
         return "no margin was stated when this run was judged"
@@ -206,10 +214,10 @@ def _largest_loss(known: Sequence[Row], metric: str) -> str:
     if worst["delta"] >= 0:
         return f"none lowers {metric} on these examples"
     if worst["verdict"] == NEEDED:
-        return f"the largest loss is {_name(worst)}: {_points(worst)}"
+        return f"the largest loss is {_name(worst)}: {points_in_words(worst)}"
     if worst["significant"]:
-        return f"the largest loss, {_name(worst)} at {_points(worst)}, is significant but within the margin"
-    return f"the largest loss, {_name(worst)} at {_points(worst)}, may be chance"
+        return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, is significant but within the margin"
+    return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, may be chance"
 
 
 def _checked(check: Mapping[str, Any]) -> str:
@@ -380,7 +388,7 @@ def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
         f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): {needed}, of which "
         f"{count[REDUNDANT]} redundant (more harm than their heads alone add up to, more than random groups of the same "
         "layers do, and shown to be within the margin once any one head is left: any one does for all). Dispensable "
-        f"({_ruled_out(row)} even together): {count[DISPENSABLE]}. Inconclusive: {count[INCONCLUSIVE]}."
+        f"({ruled_out_in_words(row)} even together): {count[DISPENSABLE]}. Inconclusive: {count[INCONCLUSIVE]}."
     )
     if uncontrolled:
         sentence += (
@@ -422,7 +430,8 @@ def _name(row: Row) -> str:
     return head if row["kind"] == "head" else f"all but {head}"
 
 
-def _points(row: Row) -> str:
+def points_in_words(row: Row) -> str:
+    """The change of score without what was disabled, with its interval."""
     # A loss is not shown as zero points.
     digits = 1 if abs(row["delta"]) >= 0.0005 else 3
     delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", "low", "high"))

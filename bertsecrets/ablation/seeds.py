@@ -91,7 +91,8 @@ def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
 
 
 def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
-    """A run's last sweep of the first set, metric and mode; None if it has none, or its predictions were not kept."""
+    """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
+    not kept, or it stopped early, so that variants differ in their examples."""
     rows = [row for row in latest_rows(view.run.ablation_table()) if row["kind"] == kind]
     rows = [
         row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode", "stage"))
@@ -103,6 +104,8 @@ def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     if not path.is_file():
         return None
     outcomes = Outcomes.read(path)
+    if outcomes.taken_NV is not None:
+        return None
     label_N, clean_N, prediction_VN = outcomes.predictions(task_from_config(view.run.config()["task"]))
     place = {variant.name: at for at, variant in enumerate(outcomes.plan.variants)}
     rows.sort(key=lambda row: row["variant"])

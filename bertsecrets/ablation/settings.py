@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.errors import UserError
@@ -40,6 +40,8 @@ class AblationSettings(Settings):
             takes at most two minutes, else screened.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
+        looks: Look at the results so many times and stop variants whose verdict is settled (see
+            :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.
         plan_only: Say what the sweep would cost and could show, and stop there.
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
             loss of the margin or more is ruled out.
@@ -77,6 +79,7 @@ class AblationSettings(Settings):
     budget: str | None = Field(
         default=None, pattern=r"^(\d+\.?\d*|\.\d+)(s|min|h)$", description="a time such as 90s, 10min or 1h, or null"
     )
+    looks: int = Field(default=1, ge=1, le=20, description="a whole number from 1 to 20")
     plan_only: bool = Field(default=False, description="true or false")
     margin: float = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
@@ -105,6 +108,14 @@ class AblationSettings(Settings):
             except UserError as error:
                 raise UserError(f"ablation.ranking is {shown(ranking)}: {error}") from error
         return ranking
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> "AblationSettings":
+        if self.looks > 1 and self.sweep == "screened":
+            raise UserError(
+                f"ablation.looks is {self.looks} and ablation.sweep is screened; stop early (exact sweeps) or screen, not both."
+            )
+        return self
 
     def judging(self) -> dict[str, Any]:
         """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""

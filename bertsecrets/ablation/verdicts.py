@@ -1,7 +1,8 @@
 """Which of the many small changes of score are more than noise, and which are shown to be no loss that matters."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import Tail, exceeds, influenced_change, paired_proportions
 from bertsecrets.statistics.power import detectable_change, detectable_loss
+from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 NEEDED, DISPENSABLE, INCONCLUSIVE = "needed", "dispensable", "inconclusive"
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
@@ -31,11 +33,37 @@ _FEW_MOVED = 30
 
 
 @dataclass(frozen=True)
+class Effects:
+    """The effects of V variants on the same examples, each for itself.
+
+    Args:
+        baseline: Score of the unedited model, the same for all.
+        score, delta: Score of each variant, and its difference from the baseline.
+        stderr: Bootstrap standard error of ``delta``.
+        low, high: Confidence limits of ``delta``, which hold where few predictions change.
+        p_value: P-values of the paired test of no change.
+        p_loss: One-sided p-values of a loss of the margin or more.
+        flips, smallest_effect: As in :class:`Verdicts`.
+    """
+
+    baseline: Array
+    score: Array
+    delta: Array
+    stderr: Array
+    low: Array
+    high: Array
+    p_value: Array
+    p_loss: Array
+    flips: Array
+    smallest_effect: Array
+
+
+@dataclass(frozen=True)
 class Verdicts:
     """The judged effects of V variants.
 
     Args:
-        baseline: Score of the unedited model.
+        baseline: Score of the unedited model on each variant's examples.
         score, delta: Score of each variant, and its difference from the baseline.
         stderr: Bootstrap standard error of ``delta``.
         low, high: Confidence limits of ``delta``, which hold where few predictions change.
@@ -50,7 +78,7 @@ class Verdicts:
         level, false_discovery_rate: The requested level and rate.
     """
 
-    baseline: float
+    baseline: Array
     score: Array
     delta: Array
     stderr: Array
@@ -104,11 +132,50 @@ def judge(
     Raises:
         UserError: If shapes do not fit, there is nothing to judge, or a setting is out of its range.
     """
+    _check_rates(level, false_discovery_rate)
+    effects = effects_of(
+        metric,
+        label_N,
+        clean_N,
+        prediction_VN,
+        margin=margin,
+        level=level,
+        resamples=resamples,
+        permutations=permutations,
+        seed=seed,
+    )
+    return judge_together([effects], margin=margin, level=level, false_discovery_rate=false_discovery_rate)
+
+
+def effects_of(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    *,
+    margin: float,
+    level: float,
+    resamples: int,
+    permutations: int,
+    seed: int,
+    look: Look = ONLY_LOOK,
+    tests: int | None = None,
+) -> Effects:
+    """The effects of variants on the same examples, before any correction for their number.
+
+    Args:
+        metric, label_N, clean_N, prediction_VN, margin, level, resamples, permutations, seed: As for :func:`judge`.
+        look: Which of several looks at growing examples this is: p-values and limits allow for the others.
+        tests: Number of variants for whose correction ``smallest_effect`` allows; None for V.
+
+    Raises:
+        UserError: As for :func:`judge`.
+    """
     check_metric(metric)
     label_N, clean_N, prediction_VN = (
         np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
     )
-    _check(label_N, clean_N, prediction_VN, margin, level, false_discovery_rate, resamples, permutations)
+    _check(label_N, clean_N, prediction_VN, margin, resamples, permutations)
     count, variants = len(label_N), len(prediction_VN)
     whole_1N = np.ones((1, count))
     baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
@@ -126,26 +193,41 @@ def judge(
     else:
         p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
     limits = change_limits(metric, label_N, clean_N, prediction_VN)
-    low_V, high_V = limits(np.full(variants, (1 - level) / 2))
-    p_bh_V = corrected(p_V)
-    p_margin_V = corrected(exceeds(limits, delta_V, -margin))
+    low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
     moved_VN = prediction_VN - clean_N
-    significant_V = p_bh_V <= false_discovery_rate
-    return Verdicts(
-        baseline=baseline,
+    alpha = look.level((1 - level) / (tests or variants))
+    return Effects(
+        baseline=np.full(variants, baseline),
         score=score_V,
         delta=delta_V,
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        p_value=p_V,
-        p_bh=p_bh_V,
-        p_holm=holm(p_V),
+        p_value=look.two_sided(p_V),
+        p_loss=look.one_sided(exceeds(limits, delta_V, -margin)),
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
-        smallest_effect=smallest_effects(metric, label_N, clean_N, prediction_VN, (1 - level) / variants, permutations),
-        significant=significant_V,
+        smallest_effect=smallest_effects(metric, label_N, clean_N, prediction_VN, alpha, permutations),
+    )
+
+
+def judge_together(parts: Sequence[Effects], *, margin: float, level: float, false_discovery_rate: float) -> Verdicts:
+    """Correct the effects of all variants for their number, and judge them.
+
+    Args:
+        parts: Effects of variants, which may come from different examples.
+        margin, level, false_discovery_rate: As for :func:`judge`.
+    """
+    names = [field.name for field in fields(Effects)]
+    effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    p_margin_V = corrected(effects.pop("p_loss"))
+    p_bh_V = corrected(effects["p_value"])
+    return Verdicts(
+        **effects,
+        p_bh=p_bh_V,
+        p_holm=holm(effects["p_value"]),
+        significant=p_bh_V <= false_discovery_rate,
         p_margin=p_margin_V,
-        verdict=verdicts_of(delta_V, p_bh_V, p_margin_V, false_discovery_rate),
+        verdict=verdicts_of(effects["delta"], p_bh_V, p_margin_V, false_discovery_rate),
         margin=margin,
         level=level,
         false_discovery_rate=false_discovery_rate,
@@ -252,8 +334,6 @@ def _check(
     clean_N: Array,
     prediction_VN: Array,
     margin: float,
-    level: float,
-    rate: float,
     resamples: int,
     permutations: int,
 ) -> None:
@@ -270,9 +350,12 @@ def _check(
         )
     if not (margin > 0 and math.isfinite(margin)):
         raise UserError(f"The margin is {100 * margin:g} points; expected a positive number, e.g. ablation.margin=1.")
-    for name, value in (("level", level), ("false_discovery_rate", rate)):
-        if not 0 < value < 1:
-            raise UserError(f"{name} is {value}; expected a number between 0 and 1.")
     for name, number in (("resamples", resamples), ("permutations", permutations)):
         if number < 100:
             raise UserError(f"{name} is {number}; expected at least 100.")
+
+
+def _check_rates(level: float, rate: float) -> None:
+    for name, value in (("level", level), ("false_discovery_rate", rate)):
+        if not 0 < value < 1:
+            raise UserError(f"{name} is {value}; expected a number between 0 and 1.")

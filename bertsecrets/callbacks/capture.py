@@ -33,6 +33,12 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.views import Comparison, MeasureView
 
 _BYTES = 4
+_FEWEST_STEPS = 3
+"""Steps that the viewer has in any case: before, halfway through and after."""
+
+_STEPS_BYTES = 16_000_000
+"""Bytes of captured maps, of all steps together, that the viewer holds; compressed they are a tenth of it."""
+
 _Count = Annotated[int, Field(ge=1)]
 _Index = Annotated[int, Field(ge=0)]
 
@@ -158,13 +164,13 @@ class CaptureMaps(pl.Callback, Experiment):
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
-        """A viewer of the maps before, halfway through and after training; None if no map was captured."""
+        """A viewer of the maps at every validation; None if no map was captured."""
         examples, files = read_examples(view.run.captures), read_steps(view.run.captures)
         if not examples or not files:
             return None
-        steps = list(files)
-        # Three steps are enough to see a change.
-        chosen = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
+        chosen = _spread(
+            list(files), max(_FEWEST_STEPS, _STEPS_BYTES // max(1, next(iter(files.values())).stat().st_size))
+        )
         maps = {step: read_maps(files[step]) for step in chosen}
         viewer = HeadViewer(
             [
@@ -184,6 +190,16 @@ class CaptureMaps(pl.Callback, Experiment):
     def compare(cls, comparison: Comparison) -> Section | None:
         """None: maps of examples are shown for one run at a time."""
         return None
+
+
+def _spread(steps: Sequence[int], most: int) -> list[int]:
+    """At most so many of the steps, evenly spread, with the first and the last.
+
+    >>> _spread([0, 10, 20, 30, 40], 3), _spread([0, 10], 3)
+    ([0, 20, 40], [0, 10])
+    """
+    count = min(most, len(steps))
+    return [steps[round(place * (len(steps) - 1) / max(1, count - 1))] for place in range(count)]
 
 
 def _relations(batch: Batch, row: int) -> list[tuple[int, int, str]]:

@@ -3,8 +3,9 @@
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
+from bertsecrets.ablation.looks import LOOKS, STOPPING_KINDS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import (
     Plan,
@@ -37,7 +39,7 @@ from bertsecrets.ablation.sweep import sweep
 from bertsecrets.callbacks.head_analysis import check_scorable, replacements_of
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
@@ -107,6 +109,7 @@ class DisableHeads(pl.Callback):
         self._validations = 0
         self._parts: Parts | None = None
         self._screened: ScreeningRecord | None = None
+        self._looked: LooksRecord | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
@@ -123,6 +126,12 @@ class DisableHeads(pl.Callback):
         variants = self.variants(encoder)
         if variants or "similar_groups" not in self.plans:
             Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+        kinds = {variant.kind for variant in variants} | ({"group"} if "similar_groups" in self.plans else set())
+        if self.settings.looks > 1 and not kinds <= set(STOPPING_KINDS):
+            raise UserError(
+                f"ablation.looks is {self.settings.looks}, but groups of heads are compared with others on the same examples; "
+                "use ablation.looks=1, or disable single heads and layers alone."
+            )
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking:
@@ -150,7 +159,7 @@ class DisableHeads(pl.Callback):
         plan = Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
         evaluation = data.check_evaluation(self.settings.evaluation)
         loader = data.evaluation_loader(evaluation, max_examples=self.settings.max_examples)
-        self._parts, self._screened, identity = None, None, ""
+        self._parts, self._screened, self._looked, identity = None, None, None, ""
         if stage_of(trainer) == CHECKPOINT:
             asked = [data.task.name, evaluation, self.settings.max_examples, *self._replacing()]
             identity = fingerprint(model, plan, [trainer.precision, *asked])
@@ -177,7 +186,9 @@ class DisableHeads(pl.Callback):
         }
         total = sum(len(spec.positions) for spec in loader.sampler) * len(plan.variants)
         with progress_over(total, "disabling", visible=shows_progress(trainer), unit="variant·example") as advance:
-            if decision.kind == "exact":
+            if self.settings.looks > 1:
+                outcomes, self._looked = self._sweep_in_looks(data, model, plan, decision.examples, advance, settings)
+            elif decision.kind == "exact":
                 outcomes = sweep(model, plan, loader, progress=advance, **settings)
             else:
                 outcomes, self._screened = screened_sweep(
@@ -186,6 +197,40 @@ class DisableHeads(pl.Callback):
         if self._parts is not None and self._parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {self._parts.loaded} batches were already finished.")
         return outcomes
+
+    def _sweep_in_looks(
+        self,
+        data: TaskData,
+        model: nn.Module,
+        plan: Plan,
+        examples: int,
+        advance: Callable[[int], object],
+        settings: dict[str, Any],
+    ) -> tuple[Outcomes, LooksRecord]:
+        dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
+        sample = sample_positions(len(dataset), examples, 0)
+        looks = [
+            [sample[place] for place in places]
+            for places in look_positions(len(sample), self.settings.looks, self.settings.seed)
+        ]
+        saved = settings.pop("parts")
+
+        def evaluate(part: Plan, batches: Iterable[Batch]) -> Outcomes:
+            names = [variant.name for variant in part.variants]
+            parts = saved and Parts(saved.folder, f"{saved.fingerprint} {names}")
+            outcomes = sweep(model, part, batches, parts=parts, progress=advance, **settings)
+            if saved is not None and parts is not None:
+                saved.loaded += parts.loaded
+            return outcomes
+
+        return sweep_in_looks(
+            plan,
+            [(len(positions), partial(data.loader_of, dataset, positions)) for positions in looks],
+            evaluate,
+            data.task,
+            self.settings.judging(),
+            progress=advance,
+        )
 
     def _screening(self) -> Screening:
         return Screening(audit=self.settings.audit, seed=self.settings.seed)
@@ -213,7 +258,8 @@ class DisableHeads(pl.Callback):
             trainer.precision_plugin.forward_context,
         )
         # Parts of one plan must be of one kind, and so must the sweeps of one training.
-        wish = self.settings.sweep or (None if identity and self.settings.layer is None else "exact")
+        early = "exact" if self.settings.looks > 1 else None
+        wish = self.settings.sweep or early or (None if identity and self.settings.layer is None else "exact")
         asked, path = [wish, self.settings.budget], self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
         if begun.get("asked") == asked:
@@ -238,13 +284,16 @@ class DisableHeads(pl.Callback):
             "step": step,
             "evaluation": data.check_evaluation(self.settings.evaluation),
         }
-        rows = judged_rows(outcomes, data.task, identity, **self.settings.judging())
+        looks = None if self._looked is None else self._looked.by_count()
+        rows = judged_rows(outcomes, data.task, identity, looks=looks, **self.settings.judging())
         self.run.folder.mkdir(parents=True, exist_ok=True)
         table = self.run.ablation_table().append(AblationTable.from_rows(rows))
         table.write(self.run.ablation_path)
         self.run.add_checks(selection_checks(outcomes, data.task, rows, self.settings.seed))
         if self._screened is not None:
             self.run.add_checks({f"{SWEEP}_{self.settings.mode}": asdict(self._screened)})
+        looked = {} if self._looked is None else asdict(self._looked)
+        self.run.add_checks({f"{LOOKS}_{self.settings.mode}": looked})
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.settings.mode}.safetensors", data.task)
         if self._parts is not None:
             self._parts.clear()
@@ -255,7 +304,7 @@ class DisableHeads(pl.Callback):
             if isinstance(logger, WandbLogger):
                 for grid in grids:
                     tracking.define_axis(logger.experiment, grid.measure)
-                    tracking.log_grid(logger.experiment, grid, step=step)
+                    tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=True)
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""

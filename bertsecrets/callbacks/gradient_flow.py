@@ -8,6 +8,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
+from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -16,6 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.gradients import gradient_flow
 from bertsecrets.results.report.content import FigureBlock, Section
@@ -108,11 +110,15 @@ class GradientFlow(pl.Callback, Experiment):
         gradient_L, gradient_LH = self._gradients
         # The step of the gradients: the counter has already advanced.
         step = trainer.global_step - 1
-        self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
+        layers = self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
         self._keep(step, gradient_LH, change_LH / weight_LH, whole_layers=False)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                tracking.define_axis(logger.experiment, self.name)
+                tracking.log_grid(logger.experiment, layers, step)
         self._gradients, self._before = None, {}
 
-    def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> None:
+    def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> HeadGrid:
         value_LHC = torch.stack((gradient_LH, ratio_LH), dim=-1)
         grid = HeadGrid(
             self.name,
@@ -123,6 +129,7 @@ class GradientFlow(pl.Callback, Experiment):
             whole_layers=whole_layers,
         )
         self._rows.append(self.run.rows(grid, TRAINING, step))
+        return grid
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

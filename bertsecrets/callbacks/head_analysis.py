@@ -83,7 +83,7 @@ class HeadAnalysis(pl.Callback):
         for logger in trainer.loggers:
             if trainer.is_global_zero and isinstance(logger, WandbLogger):
                 tracking.define_axis(logger.experiment, result.grid.measure)
-                tracking.log_grid(logger.experiment, result.grid, step=step)
+                tracking.log_grid(logger.experiment, result.grid, step, title=result.experiment.title)
 
     def loader(self, trainer: pl.Trainer) -> DataLoader[Batch]:
         """This process's batches of the examples."""

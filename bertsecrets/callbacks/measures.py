@@ -27,7 +27,6 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results import wandb as tracking
-from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
 from bertsecrets.results.views import OWN
@@ -278,14 +277,4 @@ def _track(logger: WandbLogger, measure: Measure, grid: HeadGrid, tracked: tuple
     names = measure.tracked if tracked is None else tracked
     chosen = grid.only(grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names))
     tracking.define_axis(logger.experiment, grid.measure)
-    pictures = {
-        column.name: heatmap(
-            chosen.column(column.name).numpy(),
-            title=f"{measure.title}: {column.label}, step {step}",
-            unit=column.unit or column.label,
-            count=chosen.count_LHC[:, :, place].numpy(),
-            limits=column.limits,
-        )
-        for place, column in enumerate(chosen.described)
-    }
-    tracking.log_grid(logger.experiment, chosen, step=step, heatmaps=pictures)
+    tracking.log_grid(logger.experiment, chosen, step, title=measure.title)

@@ -163,7 +163,7 @@ class TrainProbes(pl.Callback):
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 tracking.define_axis(logger.experiment, grid.measure)
-                tracking.log_grid(logger.experiment, grid, step=step)
+                tracking.log_grid(logger.experiment, grid, step, title=Probes.title)
 
 
 def _data(trainer: pl.Trainer) -> TaskData:

@@ -111,7 +111,7 @@ class InterveneOnSinks(pl.Callback):
         for logger in trainer.loggers:
             if trainer.is_global_zero and isinstance(logger, WandbLogger):
                 tracking.define_axis(logger.experiment, grid.measure)
-                tracking.log_grid(logger.experiment, tracked, step=current_step(trainer, pl_module))
+                tracking.log_grid(logger.experiment, tracked, current_step(trainer, pl_module), title=Sinks.title)
 
     @torch.no_grad()
     def take(self, trainer: pl.Trainer, model: nn.Module) -> HeadGrid:

@@ -1,5 +1,6 @@
 """Analyse a finished checkpoint: the numbers, figures and report of training, without training."""
 
+import logging
 import time
 from functools import partial
 from pathlib import Path
@@ -31,9 +32,12 @@ from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
+from bertsecrets.results.files import displayed
 from bertsecrets.results.run import TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
+
+_log = logging.getLogger(__name__)
 
 
 def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
@@ -54,6 +58,8 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
 def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
     keys, task, spec = settings.keys, settings.task, settings.model
+    if is_first_process():
+        _log.info(f"Analysing {keys.checkpoint} ({spec.name} on {task.name}) in {displayed(folder)}")
     path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
     pl.seed_everything(keys.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(spec)

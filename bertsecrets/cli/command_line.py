@@ -15,17 +15,27 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.composition import check
+from bertsecrets.cli.habits import as_setting, group_of, with_trainer_arguments
+from bertsecrets.cli.help import help_text
 from bertsecrets.cli.own_data import own_data
+from bertsecrets.cli.quiet import in_job, raise_kept
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.formatting import message
 from bertsecrets.results.run import is_first_process
 from bertsecrets.sweeps import signals
-from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_arguments, quoted, unquoted
+from bertsecrets.sweeps.hydra_arguments import (
+    Invocation,
+    is_multirun,
+    parse_arguments,
+    quoted,
+    unknown_options,
+    unquoted,
+)
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed
-from bertsecrets.sweeps.run_folder import FAILURE, report_failure
+from bertsecrets.sweeps.run_folder import report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
@@ -56,10 +66,15 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
 def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:
     folder: Path | None = None
     try:
-        sys.argv[1:] = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            print(help_text(config_name))  # noqa: T201
+            return
+        check_words(sys.argv[1:], config_name)
+        arguments = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
+        sys.argv[1:] = with_trainer_arguments(arguments)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
-            task()
+            _run_task(task)
             return
         own = own_data(invocation)
         if own:
@@ -84,7 +99,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
     except (Interrupted, KeyboardInterrupt) as error:
         number = error.number if isinstance(error, Interrupted) else signal.SIGINT
         report_failure("Interrupted", "interrupted.")
-        if is_first_process() and FAILURE not in os.environ:
+        if is_first_process() and not in_job():
             print(_interrupted(folder), file=sys.stderr)  # noqa: T201
         sys.exit(128 + number)
     except Exception as error:
@@ -93,6 +108,11 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         if reason is None:
             raise
         _stop(reason)
+
+
+def _run_task(task: Callable[[], object]) -> None:
+    task()
+    raise_kept()
 
 
 def _disk_error(error: BaseException | None, folder: Path) -> str | None:
@@ -108,6 +128,25 @@ def _interrupted(folder: Path | None) -> str:
     if folder is None or not any((folder / name).exists() for name in (CONFIG_COPY, SWEEP_FILE)):
         return signals.NOTHING_SAVED
     return f"Interrupted; continue with resume={shlex.quote(str(folder))}"
+
+
+def check_words(arguments: list[str], command: str) -> None:
+    """Check that each argument is a setting, or an option of Hydra's.
+
+    Raises:
+        UserError: If one is not; the sentence says what to write.
+    """
+    unknown = unknown_options(arguments)
+    if unknown:
+        place = arguments.index(unknown[0])
+        following = arguments[place + 1] if place + 1 < len(arguments) else None
+        raise UserError(
+            f"'{unknown[0]}' is not an option; settings have no dashes: write {as_setting(unknown[0], following, command)}."
+        )
+    for argument in arguments:
+        group = group_of(argument)
+        if group is not None:
+            raise UserError(f"'{argument}' is a choice of {group}; write {group}={argument}.")
 
 
 def with_resume(arguments: list[str]) -> list[str]:
@@ -192,7 +231,7 @@ def _output_folder(config: DictConfig) -> Path:
 def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) -> None:
     """Run a single run in its folder, which the first of its processes holds before Hydra or a logger writes there."""
     if not is_first_process():
-        task()
+        _run_task(task)
         return
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     own = with_run_settings(own, list(config.hydra.overrides.task))
@@ -206,7 +245,7 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
             return
         # The default folder has the time in its name, which is not to pass meanwhile.
         sys.argv.append(f"hydra.run.dir={quoted(str(folder))}")
-        task()
+        _run_task(task)
 
 
 def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:

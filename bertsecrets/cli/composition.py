@@ -11,8 +11,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from bertsecrets.cli.habits import meant, of_the_other_command, trainer_arguments
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import read_settings
+from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import shown
@@ -125,18 +127,28 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         own = [] if invocation.search is None else Path(invocation.search).glob(f"{group}/*.yaml")
         valid_names = {*loader.get_group_options(group), *(path.stem for path in own)}
         return f"Unknown {group} '{name}'; {choices(name, valid_names)}."
+    if match := re.search(r"An item is already at '([^']+)'", text):
+        key = match.group(1)
+        line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")
+        return f"'{line}' adds a key that is there already; write {line.removeprefix('+')}"
     deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
     if match := deleted or re.search(
         r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text
     ):
         key = match.group(1)
+        value = next((line.partition("=")[2] for line in overrides if line.lstrip("+~").partition("=")[0] == key), "")
+        if (advice := of_the_other_command(key, value, invocation.config_name)) is not None:
+            return f"{invocation.config_name}.py has no '{key}'; {advice}."
+        if (setting := meant(key, value, invocation.config_name)) is not None:
+            return f"Unknown config key '{key}'; write {setting}."
         # Options chosen in a group add keys.
         groups = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
         # An option of a group that the command does not have cannot be composed.
         chosen = [line for line in groups if line.split("=")[0] != key]
         composed = invocation.compose(chosen)
         valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))
-        return f"Unknown config key '{key}'; {_near(key, valid)}."
+        valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
+        return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)
         return f"Config key '{key}' has no value; give it on the command line as {key}=<value>."
@@ -144,9 +156,12 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
     return f"{reason} (in {' '.join(overrides) or invocation.config_name})."
 
 
-def _near(key: str, valid: list[str]) -> str:
-    """The nearest key, and all keys of the same section."""
-    section = key.rpartition(".")[0]
+def _near(key: str, value: str, valid: list[str]) -> str:
+    """The nearest key, and all keys of the same section; of a key that only another section has, that one."""
+    section, _, last = key.rpartition(".")
+    elsewhere = [name for name in valid if name.rpartition(".")[2] == last]
+    if not section and len(elsewhere) == 1:
+        return f"write {elsewhere[0]}={value or '<value>'}"
     siblings = [name for name in valid if name.rpartition(".")[0] == section]
     return choices(key, siblings or [name for name in valid if "." not in name])
 

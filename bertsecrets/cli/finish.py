@@ -12,6 +12,7 @@ import wandb
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 
+from bertsecrets.cli.quiet import in_job
 from bertsecrets.data.module import TaskData
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.metrics import Predictions, decide, score
@@ -65,11 +66,14 @@ def finish(
     for logger in trainer.loggers:
         if isinstance(logger, WandbLogger):
             _track(logger, run, summary)
+    if in_job():
+        return
     print_summary(
         Console(),
         scores.lines(),
         summary.highlights,
         run.report_path,
+        answers=summary.report.answers,
         findings=summary.report.lead[:_PRINTED] if summary.analysis else summary.report.notes[:1],
     )
 

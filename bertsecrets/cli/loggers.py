@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import wandb
 from pydantic import Field
@@ -64,6 +65,7 @@ def wandb_logger(
     attempt = len(list((run.folder / "wandb").glob("*run-*")))
     # An offline run cannot be resumed: every attempt is a new run in the same group.
     identity = hashlib.sha256(f"{run.folder.resolve()}{attempt}".encode()).hexdigest()[:12]
+    source = lineage(config)
     wandb_arguments: dict[str, Any] = {
         "project": project,
         "entity": entity,
@@ -72,14 +74,21 @@ def wandb_logger(
         "group": config["group"],
         "job_type": job_type,
         "tags": [run.task, run.model, run.init, *config["tags"]],
-        "config": {**config, "code_version": code_version(), **lineage(config)},
+        "config": {**config, "code_version": code_version(), **source},
+        "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,
         **settings,
     }
     options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
     online = _start_online(wandb_arguments, run.folder, options) if run.writes and mode == "online" else None
     mode = "offline" if mode == "online" and online is None else mode
     run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
-    return WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+    if mode != "online":
+        # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
+        options.silent = True
+    logger = WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+    # W&B warns that this argument of Lightning's has no effect.
+    logger._wandb_init.pop("anonymous", None)
+    return logger
 
 
 def _name(run: Run, config: Mapping[str, Any]) -> str:
@@ -111,7 +120,7 @@ def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.
 
 
 def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The W&B run that an analysed checkpoint comes from; empty if unknown.
+    """The W&B run that an analysed checkpoint comes from, with its address if its entity is known; empty if unknown.
 
     Raises:
         UserError: If the run's folder has a record of it that cannot be read.
@@ -122,7 +131,8 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
     for folder in (Path(checkpoint), *Path(checkpoint).parents[:2]):
         if (folder / TRACKED).is_file():
             try:
-                source = str(json.loads((folder / TRACKED).read_text("utf-8"))["id"])
+                record = json.loads((folder / TRACKED).read_text("utf-8"))
+                source = str(record["id"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
             if not re.fullmatch(r"\w[\w-]{0,127}", source, re.ASCII):
@@ -130,5 +140,9 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                     f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: delete "
                     "it or restore it."
                 )
-            return {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
+            found = {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
+            if record.get("entity") and record.get("project"):
+                path = quote(f"{record['entity']}/{record['project']}/runs/{source}")
+                found["source_url"] = f"{wandb.Settings().app_url}/{path}"
+            return found
     return {}

@@ -15,10 +15,11 @@ from bertsecrets.cli.targets import Section, accepted_arguments, check_arguments
 from bertsecrets.cli.trainer_settings import TrainerSettings, read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
-from bertsecrets.data.sources import SourceConfig, check_controls
+from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure
+from bertsecrets.measures.one_pass import check_examples
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
@@ -315,7 +316,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     task = task_from_config(keys.task)
     check_metrics(task)
     check_init(keys.init)
-    make_annotator(keys.annotation)
+    annotator = make_annotator(keys.annotation)
     FrameNetSource.read("framenet", keys.framenet)
     scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
     if keys.objective is not None and keys.objective not in scores:
@@ -338,7 +339,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
         "loggers": loggers,
         "ablation": ablation,
         "prune": prune,
-        "measures": _read_measures(keys),
+        "measures": _read_measures(keys, annotator is not None or has_gold_words(source, task), task.is_labelled),
         "config": dict(config),
     }
 
@@ -355,7 +356,7 @@ def _check_evaluation(key: str, name: Any, task: Task) -> None:
         )
 
 
-def _read_measures(keys: CommonKeys) -> tuple[MeasureSection, ...]:
+def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[MeasureSection, ...]:
     """The chosen measures, each of which was built once for a tiny model to check it."""
     sections = []
     names: dict[str, str] = {}
@@ -372,6 +373,8 @@ def _read_measures(keys: CommonKeys) -> tuple[MeasureSection, ...]:
         check_arguments(place, target, ("num_layers", "num_heads"))
         sections.append(MeasureSection(key, target, WatchKeys.read(place, own)))
         measure = _tried(place, lambda: sections[-1].build(1, 1))
+        if not measure.own_examples:
+            check_examples(measure, annotated, labelled)
         if measure.name in names:
             raise UserError(
                 f"Two measures are called '{measure.name}' ({names[measure.name]} and {place}); rename one of them or leave "

@@ -35,7 +35,7 @@ from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.reporting.model_card import VERSIONS, versions
 from bertsecrets.results.config_copy import plain
-from bertsecrets.results.files import folder_write
+from bertsecrets.results.files import displayed, folder_write
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
@@ -62,6 +62,8 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
 def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
     keys, task, spec = settings.keys, settings.task, settings.model
+    if is_first_process():
+        _log.info(f"Fine-tuning {spec.name} on {task.name} in {displayed(folder)}")
     pl.seed_everything(keys.seed, workers=True, verbose=False)
 
     tokenizer = load_tokenizer(spec)
@@ -70,7 +72,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     model = load_model(spec, task, keys.init, keys.seed)
     check_length(model, settings.training["max_length"])
     check = check_attention(model)
-    _log.info(
+    _log.debug(
         f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
         f"by {min(check.override_differences):.1e} or more."
     )

@@ -16,7 +16,7 @@ _PRECISIONS = (
     "transformer-engine-float16",
 )  # fmt: skip
 
-_SET_BY_THE_PROGRAM = {
+SET_BY_THE_PROGRAM = {
     "callbacks": "choose callbacks=<name> or analysis=<name>",
     "logger": "choose logger=<name>",
     "default_root_dir": "give hydra.run.dir=<folder>",
@@ -114,7 +114,7 @@ def read_trainer(section: Section) -> TrainerSettings:
     Raises:
         UserError: If an argument does not exist, does not fit, or is given by the program, or training would never end.
     """
-    for name, advice in _SET_BY_THE_PROGRAM.items():
+    for name, advice in SET_BY_THE_PROGRAM.items():
         if name in section:
             raise UserError(f"trainer.{name} is given by the program; {advice}.")
     target = load_target("trainer", section)

@@ -1,6 +1,7 @@
-"""A W&B workspace and a report template for the results that sweeps log."""
+"""A W&B workspace and a report for the results that sweeps log."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -9,7 +10,7 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.wandb import STEP
+from bertsecrets.results.wandb import SINGLE_HEADS, STEP
 from bertsecrets.sweeps.output_folder import keep_results
 
 _SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "matthews", "pearson", "spearman")]
@@ -17,12 +18,19 @@ _SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
 _DRIFT = ["drift/cosine/heatmap", "drift/jensen_shannon/heatmap"]
 _VERDICTS = ("worst_delta", "n_needed", "n_dispensable", "n_inconclusive", "n_significant_gain")
 _EFFECTS = [f"ablation/{name}" for name in _VERDICTS]
+_EFFECT_PICTURES = {
+    "effect of disabling": [f"ablation/{metric}_uniform/heatmap" for metric in ("accuracy", "matthews", "pearson")],
+    "drift against effect of disabling": ["figures/drift_against_ablation"],
+}
+_TRAINING = ["train/loss", "train/learning_rate"]
+_LAYERS = ["gradient_flow/gradient_norm", "gradient_flow/update_ratio", "drift/cosine"]
+_GROUPED_BY = ("task.name", "model.name", "init")
 
 
 def save_workspace(config: DictConfig) -> None:
     """Create both in the project ``workspace`` (``entity/project``), restricted to the sweep ``group`` if it is set.
 
-    The workspace's specification is written to the run's folder as well.
+    Their specifications are written to the run's folder first, which needs no server.
 
     Raises:
         UserError: If the extra is not installed, or the server cannot be reached.
@@ -30,11 +38,13 @@ def save_workspace(config: DictConfig) -> None:
     entity, _, project = str(config.workspace).partition("/")
     folder = run_folder()
     workspace, report = build_workspace(entity, project, config.group), build_report(entity, project, config.group)
-    # The specification is of use even if nobody is logged in.
+    # The specifications are of use even if nobody is logged in.
     keep_results()
-    with atomic_write(folder / "wandb_workspace.json") as temporary:
-        temporary.write_text(json.dumps(specification(workspace), indent=1), "utf-8")
-    Console().print(f"Specification: {folder / 'wandb_workspace.json'}", soft_wrap=True)
+    for name, page in (("workspace", workspace), ("report", report)):
+        path = folder / f"wandb_{name}.json"
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(specification(page), indent=1), "utf-8")
+        Console().print(f"Specification: {path}", soft_wrap=True)
     for page in (workspace, report):
         try:
             page.save()
@@ -49,7 +59,8 @@ def save_workspace(config: DictConfig) -> None:
 
 
 def build_workspace(entity: str, project: str, group: str | None) -> Any:
-    """Build a workspace: scores with seeds as a band, heatmaps side by side by task, effects of disabling.
+    """Build a workspace, runs grouped by task, model and initialisation: scores with seeds as a band, heatmaps side by
+    side, effects of disabling, training, and single heads in a section that is closed at first.
 
     Raises:
         UserError: If ``wandb-workspaces`` is not installed.
@@ -59,8 +70,10 @@ def build_workspace(entity: str, project: str, group: str | None) -> Any:
         ws.Section(name="Scores, seeds as a band", panels=_score_panels(), is_open=True),
         ws.Section(name="Drift, side by side by task", panels=_drift_panels(), is_open=True),
         ws.Section(name="Disabling heads", panels=_effect_panels(), is_open=True),
+        ws.Section(name="Training", panels=_training_panels(), is_open=False),
+        ws.Section(name="Single heads", panels=_head_panels(), is_open=False),
     ]
-    runs = ws.RunsetSettings(filters=_of_group(group), groupby=[ws.Config("task.name"), ws.Config("init")])
+    runs = ws.RunsetSettings(filters=_of_group(group), groupby=[ws.Config(name) for name in _GROUPED_BY])
     return ws.Workspace(entity=entity, project=project, name="bertsecrets", sections=sections, runset_settings=runs)
 
 
@@ -71,18 +84,20 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
         UserError: If ``wandb-workspaces`` is not installed.
     """
     wr, _ = _library()
+    # Without a project of their own the runs are those of the report's, which need not be looked up on the server.
     runs = wr.Runset(
-        entity=entity,
-        project=project,
+        entity="",
+        project="",
         name=group or "all runs",
         filters=_of_group(group),
-        groupby=["config.task.name", "config.init"],
+        groupby=[f"config.{name}" for name in _GROUPED_BY],
     )
     parts = [
-        ("Scores", "Each line is a task and an initialisation; the band spans its seeds.", _score_panels()),
+        ("Scores", "Each line is a task, a model and an initialisation; the band spans its seeds.", _score_panels()),
         (
             "Which heads changed",
-            "Similarity with the maps before fine-tuning. Layers and heads are counted from 0.",
+            "Similarity with the maps before fine-tuning; the slider goes through the training steps. Layers and heads are "
+            "counted from 0.",
             _drift_panels(),
         ),
         (
@@ -91,6 +106,7 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
             "heads that matter.",
             _effect_panels(),
         ),
+        ("Training", "Learning rate, loss, and gradient norms of the layers before clipping.", _training_panels()),
     ]
     blocks: list[Any] = [wr.TableOfContents()]
     for title, text, panels in parts:
@@ -126,6 +142,29 @@ def _score_panels() -> list[Any]:
     ]
 
 
+def _training_panels() -> list[Any]:
+    """Scalars of training, and a panel with a line for each layer."""
+    lines = [{"title": name, "y": [name]} for name in _TRAINING]
+    layers = [{"title": f"{name} by layer", "metric_regex": rf"^{name}/l\d+$"} for name in _LAYERS]
+    return _line_plots([*lines, *layers])
+
+
+def _head_panels() -> list[Any]:
+    """Panels with a line for each head: its drift, and the effect of disabling it."""
+    names = ("drift/cosine", "drift/jensen_shannon", r"ablation/[^/]+")
+    return _line_plots(
+        [{"title": name.split("/[")[0], "metric_regex": rf"^{SINGLE_HEADS}/{name}/l\d+h\d+$"} for name in names]
+    )
+
+
+def _line_plots(described: Sequence[Mapping[str, Any]]) -> list[Any]:
+    wr, _ = _library()
+    return [
+        wr.LinePlot(**lines, x=STEP, layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
+        for place, lines in enumerate(described)
+    ]
+
+
 def _drift_panels() -> list[Any]:
     wr, _ = _library()
     return [
@@ -140,13 +179,11 @@ def _effect_panels() -> list[Any]:
         wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
         for place, name in enumerate(_EFFECTS)
     ]
-    pictures = wr.MediaBrowser(
-        title="drift against effect of disabling",
-        media_keys=["ablation/drift_against_ablation"],
-        num_columns=3,
-        layout=wr.Layout(x=0, y=12, w=24, h=12),
-    )
-    return [*bars, pictures]
+    pictures = [
+        wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * place, w=24, h=12))
+        for place, (title, keys) in enumerate(_EFFECT_PICTURES.items(), start=1)
+    ]
+    return [*bars, *pictures]
 
 
 def _library() -> tuple[Any, Any]:

@@ -76,6 +76,16 @@ class Batch:
         """The batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
+    def rows(self, row_R: Tensor) -> "Batch":
+        """Some examples of the batch, padded as they are; their indices in it, int64."""
+        fields: dict[str, Any] = {
+            name: value[row_R.to(value.device)] if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
+        if self.annotations:
+            fields["annotations"] = tuple(self.annotations[row] for row in row_R.tolist())
+        return Batch(**fields)
+
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory."""
         return self._map(lambda tensor: tensor.pin_memory())

@@ -39,22 +39,27 @@ def check_needs(
         UserError: If a need cannot be met.
     """
     for measure in measures:
-        if Need.GRADIENT in measure.needs and not labelled:
-            raise UserError(
-                f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; take it in a "
-                "run of a labelled task."
-            )
-        if Need.ANNOTATION in measure.needs and not annotated:
-            raise UserError(
-                f"Measure '{measure.name}' needs annotated words, but these examples have none; use a spaCy pipeline "
-                "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a "
-                "treebank (task=ud_ewt data.root=<folder>), which carry gold annotation."
-            )
+        check_examples(measure, annotated, labelled)
         if Need.REFERENCE in measure.needs and measure.reference not in (references or {}):
             raise UserError(
                 f"Measure '{measure.name}' compares with the model '{measure.reference}', which is missing; pass the "
                 "model before fine-tuning as a reference."
             )
+
+
+def check_examples(measure: Measure, annotated: bool, labelled: bool) -> None:
+    """Raise UserError if a measure needs annotated words or labels that its examples do not have."""
+    if Need.GRADIENT in measure.needs and not labelled:
+        raise UserError(
+            f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; take it in a "
+            "run of a labelled task."
+        )
+    if Need.ANNOTATION in measure.needs and not annotated:
+        raise UserError(
+            f"Measure '{measure.name}' needs annotated words, but these examples have none; use a spaCy pipeline "
+            "(annotation=spacy annotation.pipeline=en_core_web_md), a demo task (task=demo_paraphrase) or a "
+            "treebank (task=ud_ewt data.root=<folder>), which carry gold annotation."
+        )
 
 
 def check_comparable(model: nn.Module, reference: nn.Module) -> None:

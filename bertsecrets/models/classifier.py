@@ -107,6 +107,9 @@ class SequenceClassifier(pl.LightningModule):
         loss = self.loss(self(batch), batch.label_B)
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
+        # Layers may learn more slowly than the head: the largest of their rates.
+        rate = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+        self.log("train/learning_rate", rate, batch_size=batch.size)
         # The weight makes the mean of the processes' gradients the gradient of the whole batch's mean loss.
         weighted = loss * batch.weight
         return weighted if self.gate_penalty is None else weighted + self.gate_penalty()

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bertsecrets.ablation.section import single_heads
 from bertsecrets.ablation.verdicts import NEEDED
 from bertsecrets.measures.clusters.geometry import same_label_is_close
 from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.gallery import MapPanel, gallery
@@ -66,31 +66,21 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
     """Whether the heads that changed are the heads that matter; None unless both numbers differ between heads."""
     if "drift" not in sections or "ablation" not in sections:
         return None
-    cosine_LH = views["drift"].value("cosine")
-    rows = single_heads(views["ablation"].run.ablation_table())
-    if len(rows) != cosine_LH.size:
+    related = changed_and_needed(views)
+    if related is None:
         return None
-    drift = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
-    effect = np.array([100 * row["delta"] for row in rows])
-    known = np.isfinite(drift) & np.isfinite(effect)
-    drift, effect, rows = drift[known], effect[known], [row for row, both in zip(rows, known, strict=True) if both]
-    if not len(rows) or not np.ptp(drift) or not np.ptp(effect):
-        return None
-    correlation = rank_correlation(drift, effect)
-    certain = np.array([row["verdict"] == NEEDED for row in rows])
+    certain = np.array([row["verdict"] == NEEDED for row in related.rows])
+    first = related.rows[0]
     figure = head_scatter(
-        [ScatterPanel(f"ρ = {number(correlation.rho, 2)}", drift, effect, certain)],
+        [ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score (points)",
-        note=f"one dot a head; filled: needed; disabled by {rows[0]['mode']}; n = {rows[0]['count']} examples",
+        note=f"one dot a head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
     )
     return Section(
         "Changed and needed",
-        [
-            f"Over {len(rows)} heads the rank correlation of drift and change of score without the head is "
-            f"{correlation_in_words(correlation)}; negative: heads that changed more matter more."
-        ],
+        [related.in_words],
         figures=[
             FigureBlock(
                 "drift_against_ablation",

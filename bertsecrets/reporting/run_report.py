@@ -1,7 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,16 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
+from bertsecrets.reporting.answer import answers
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.results.captures import FOLDER as CAPTURES
+from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Highlights, Report, Section, Table
+from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
@@ -115,12 +117,15 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     flat = [part for section in (*sections.values(), *compared, *joins) for part in section.flat()]
     highlights = next(iter(singled.values()), None)
-    if highlights is not None and highlights.heads:
-        start = (highlights.heads[0].layer, highlights.heads[0].head)
-        flat = [
-            section if section.viewer is None else replace(section, viewer=replace(section.viewer, start=start))
-            for section in flat
-        ]
+    start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
+    captured = read_steps(run.captures)
+    followed = [history for view in views.values() if (history := _history(view, captured)) is not None]
+    flat = [
+        section
+        if section.viewer is None
+        else replace(section, viewer=replace(section.viewer, start=start, histories=followed))
+        for section in flat
+    ]
     config = run.config()
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     all_heads = [] if together is None else [together.section()]
@@ -132,6 +137,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         title=_analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}",
         subtitle=run.name,
         facts=_facts(run, scores, config),
+        answers=[] if nothing_learned else answers(views, sections),
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
             *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
@@ -144,6 +150,16 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         else [*of_scores, *flat, *all_heads, *of_data, _reading_section()],
     )
     return RunReport(report, scores, highlights, scalars, together, analysis)
+
+
+def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:
+    """The first column of an experiment at every validation, for the viewer; None unless it was taken at two or more."""
+    column = next(iter(view.columns), None)
+    history = [] if column is None else view.history(column.name)
+    # What is recorded between validations has a chart of its own.
+    if column is None or len(history) < 2 or not {step for step, _ in history} <= set(captured):
+        return None
+    return HeadHistory(f"{view.title}: {column.label}", {moment_name(step): value_LH for step, value_LH in history})
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:

@@ -20,9 +20,10 @@ def print_summary(
     highlights: Highlights | None,
     report_path: Path,
     *,
+    answers: Sequence[tuple[str, str]] = (),
     findings: Sequence[str] = (),
 ) -> None:
-    """Print the scores with their constant baselines, a line for each highlighted head, and the report's path.
+    """Print the scores with their constant baselines, the answers or else the highlighted heads, and the report's path.
 
     Undefined numbers show as an en dash. Errors after ± are standard errors.
 
@@ -31,6 +32,7 @@ def print_summary(
         scores: The scores.
         highlights: The heads that the report highlights, if any.
         report_path: The report.
+        answers: Headings and sentences that answer the question of the report.
         findings: Sentences to print first, such as those of an analysis.
     """
     for sentence in findings:
@@ -42,7 +44,9 @@ def print_summary(
         for score in scores:
             table.add_row(Text(score.name), with_error(score.value, score.stderr), number(score.baseline))
         console.print(table)
-    if highlights is not None and highlights.heads:
+    for heading, sentence in answers:
+        console.print(Text.assemble("\n", (f"{heading}: ", "bold"), sentence))
+    if not answers and highlights is not None and highlights.heads:
         console.print(Text(f"\n{highlights.title} (± one standard error; layers and heads count from 0)"))
         lines = highlights.heads[:_PRINTED]
         names = [head_label(line.layer, line.head) for line in lines]

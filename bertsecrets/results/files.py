@@ -190,3 +190,8 @@ def _flush_to_disk(path: Path) -> None:
     # Without this, a crash of the machine may leave an empty file under the new name.
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+def displayed(path: Path) -> Path:
+    """A path as a user reads it: relative to the current folder if it lies there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -5,13 +5,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 import wandb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bertsecrets.grid import HeadGrid
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.saving import png
+from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_code
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
@@ -25,31 +29,71 @@ STEP = "trainer/global_step"
 _SCREEN_DPI = 110
 
 
+SINGLE_HEADS = "single_heads"
+"""First part of the names of single heads' scalars, which W&B puts into a section of their own."""
+
+
 def define_axis(run: "Run | None", measure: str) -> None:
     """Make the training step the x axis of everything that ``log_grid`` logs for a measure; does nothing without a run."""
     if run is not None:
         run.define_metric(STEP)
-        run.define_metric(f"{measure}/*", step_metric=STEP)
+        for prefix in (measure, f"{SINGLE_HEADS}/{measure}"):
+            run.define_metric(f"{prefix}/*", step_metric=STEP)
 
 
-def log_grid(run: "Run | None", grid: HeadGrid, step: int, heatmaps: Mapping[str, Figure] | None = None) -> None:
-    """Log ``drift/cosine/l11h03`` for every head with a value, and ``drift/cosine/heatmap`` if there is a figure.
+def log_grid(run: "Run | None", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
+    """Log a grid: scalars of layers and of heads, a heatmap of each column, and one table.
+
+    ``drift/cosine/l11`` is the mean over a layer's heads (not of p-values), ``single_heads/drift/cosine/l11h03`` one head,
+    ``drift/cosine/heatmap`` a picture under the same name at every step, and ``drift/table`` a row for each head. A
+    grid of whole layers has the scalars of layers only. What has no value is left out.
 
     Args:
         run: The run; None to log nothing.
         grid: The grid.
         step: Training step, counted in optimiser updates.
-        heatmaps: Figures by column of the grid.
+        title: What the heatmaps show; None for the measure's name.
+        effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
     """
     if run is None:
         return
     content: dict[str, object] = {STEP: step}
     for cell in grid.cells():
         if math.isfinite(cell.value):
-            content[f"{grid.measure}/{cell.column}/{head_code(cell.layer, cell.head)}"] = cell.value
-    for column, figure in (heatmaps or {}).items():
-        content[f"{grid.measure}/{column}/heatmap"] = _image(figure)
+            prefix = grid.measure if cell.head is None else f"{SINGLE_HEADS}/{grid.measure}"
+            content[f"{prefix}/{cell.column}/{head_code(cell.layer, cell.head)}"] = cell.value
+    if not grid.whole_layers:
+        for column in grid.described:
+            for layer, mean in enumerate(grid.column(column.name).nanmean(dim=1).tolist()):
+                if math.isfinite(mean) and column.role != "p_value":
+                    content[f"{grid.measure}/{column.name}/{head_code(layer, None)}"] = mean
+            figure = _heatmap(grid, column, f"{title or grid.measure}: {column.label}, step {step}", effects)
+            content[f"{grid.measure}/{column.name}/heatmap"] = _image(figure)
+        content[f"{grid.measure}/table"] = _heads_table(grid)
     run.log(content)
+
+
+def _heatmap(grid: HeadGrid, column: Column, title: str, effects: bool) -> Figure:
+    value_LH, count_LH = grid.column(column.name).numpy(), grid.count_LHC[:, :, grid.columns.index(column.name)].numpy()
+    unit = column.unit or column.label
+    if effects:
+        panels = [HeadPanel(column.label, value_LH)]
+        return head_panels(panels, title=title, unit=unit, note=sample_size(count_LH), effects=True)
+    return heatmap(value_LH, title=title, unit=unit, count=count_LH, limits=column.limits)
+
+
+def _heads_table(grid: HeadGrid) -> wandb.Table:
+    """A row for each head, with the value and the standard error of every column."""
+    header: list[str | int] = ["layer", "head"]
+    for name in grid.columns:
+        header += [name, f"{name}_stderr"]
+    number_LHN = torch.stack([grid.value_LHC, grid.stderr_LHC], dim=-1).flatten(2)
+    rows = [
+        [layer, head, *(value if math.isfinite(value) else None for value in number_LHN[layer, head].tolist())]
+        for layer in range(grid.num_layers)
+        for head in range(grid.num_heads)
+    ]
+    return wandb.Table(columns=header, data=rows)
 
 
 def log_table(run: "Run | None", table: HeadTable) -> None:

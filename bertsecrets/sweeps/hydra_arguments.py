@@ -4,6 +4,7 @@ This is the only module that uses ``hydra._internal``.
 """
 
 import re
+from argparse import ArgumentError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,21 @@ class Invocation:
         """Compose the configuration, including Hydra's own part."""
         search = [] if self.search is None else [f"hydra.searchpath=[{quoted('file://' + self.search)}]"]
         return compose(self.config_name, overrides=[*search, *overrides], return_hydra_config=True)
+
+
+def unknown_options(arguments: list[str]) -> list[str]:
+    """The arguments with dashes that Hydra does not have, such as ``--seed`` for ``seed=``.
+
+    Raises:
+        UserError: If an option of Hydra's lacks its value, or is ambiguous.
+    """
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        _, unknown = parser.parse_known_intermixed_args(arguments)
+    except ArgumentError as error:
+        raise UserError(f"{str(error).rstrip('.')}; --hydra-help lists the options.") from error
+    return [argument for argument in unknown if argument.startswith("-")]
 
 
 def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:

@@ -33,6 +33,7 @@ from bertsecrets.sweeps.sweep import (
     SKIPPED,
     SWEEP_PROCESS,
     JobRecord,
+    line_of,
 )
 from bertsecrets.sweeps.trust import foreign_targets
 
@@ -76,7 +77,9 @@ def start_job(config: DictConfig) -> float | None:
         raise
     seconds = 0.0 if status == SKIPPED else time.monotonic() - started
     score = _objective(folder, config.objective) if status != FAILED else None
-    replace(record, status=status, reason=reason, seconds=seconds, score=score).write(records)
+    ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
+    ended.write(records)
+    print(line_of(ended, config.objective or "score"), flush=True)  # noqa: T201
     return score
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import secrets
 import sys
@@ -37,6 +38,9 @@ SWEEP_PROCESS = "BERTSECRETS_SWEEP_PROCESS"
 
 PROGRAM = "BERTSECRETS_PROGRAM"
 """Environment variable: the arguments of Python that start a job, as a JSON list."""
+
+JOBS = "BERTSECRETS_JOBS"
+"""Environment variable: ``{"count": the number of jobs, or null if the sweeper decides, "swept": what they vary}``."""
 
 GPUS = "BERTSECRETS_GPUS"
 """Environment variable: names of the GPUs that the sweep may assign to its jobs, separated by commas."""
@@ -86,6 +90,8 @@ class Sweep:
         folder: Parent of its jobs' folders.
         records: Folder of this invocation's job records.
         objective: Name of the score shown for each job.
+        count: The number of jobs; None if the sweeper decides.
+        swept: The settings that the jobs vary.
         compares: Whether the sweep ends with a page that compares its runs.
         paper: The paper whose page it also ends with; true for Kovaleva et al., false for none.
     """
@@ -93,6 +99,8 @@ class Sweep:
     folder: Path
     records: Path
     objective: str
+    count: int | None
+    swept: tuple[str, ...]
     compares: bool
     paper: bool | str
 
@@ -102,6 +110,7 @@ class Sweep:
             RECORDS: str(self.records),
             SWEEP_PROCESS: str(os.getpid()),
             PROGRAM: json.dumps(_program()),
+            JOBS: json.dumps({"count": self.count, "swept": self.swept}),
             GPUS: ",".join(visible_gpus()),
         }
         return [
@@ -186,6 +195,8 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         folder,
         records,
         config.objective or "score",
+        _count(invocation, config),
+        tuple(swept),
         compares=bool(ending.get("compare", False)),
         paper=ending.get("paper", False),
     )
@@ -258,6 +269,35 @@ def _settings(invocation: Invocation, config: DictConfig) -> tuple[dict[str, str
         elif key.split(".")[0] not in {*NO_INFLUENCE, "launcher", "sweeper"} and not key.startswith("hydra"):
             fixed[key] = override.get_value_element_as_str()
     return fixed, sorted(swept)
+
+
+def _count(invocation: Invocation, config: DictConfig) -> int | None:
+    """The number of jobs; None if the sweeper decides."""
+    if not str(config.hydra.sweeper._target_).endswith(".BasicSweeper"):
+        return None
+    with invocation.hydra():
+        own = parse_overrides(invocation.overrides)
+        keys = {override.get_key_element() for override in own}
+        default = [f"{key}={value}" for key, value in sweeper_params(config).items() if key not in keys]
+        lists = [override for override in (*own, *parse_overrides(default)) if override.is_sweep_override()]
+        return math.prod(sum(1 for _ in override.sweep_string_iterator()) for override in lists)
+
+
+def line_of(record: JobRecord, score: str) -> str:
+    """One line about a finished job, with its place among all jobs of the sweep.
+
+    Args:
+        record: The job.
+        score: Name of its score.
+    """
+    jobs = json.loads(os.environ.get(JOBS, "{}"))
+    of_all = f"/{jobs['count']}" if jobs.get("count") else ""
+    varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in jobs.get("swept", ())]
+    settings = " ".join(varied or record.overrides) or "(defaults)"
+    outcome = [record.status if not record.reason else f"{record.status}: {message(record.reason)}"]
+    outcome += [f"{score} {record.score:.3f}"] if record.score is not None else []
+    outcome += [f"{record.seconds:.0f} s"] if record.seconds else []
+    return f"[{record.number + 1}{of_all}] {settings}: {', '.join(outcome)}"
 
 
 def _create(folder: Path, content: Mapping[str, Any]) -> bool:

@@ -66,7 +66,7 @@ def test_first_order_changes_are_slopes_of_the_exact_ones(name: str, mode: str) 
     width = model.config.hidden_size // HEADS
     constants_LHd = torch.randn(layers, HEADS, width, dtype=torch.float64) if mode == "mean" else None
     engine = Engine(model, plan_of(model, mode), constants_LHd=constants_LHd)
-    clean_BC, change_BVC = first_order_changes(engine, batch)
+    clean_BC, change_BVC, _ = first_order_changes(engine, batch)
     torch.testing.assert_close(clean_BC, model.eval()(**batch).logits.detach())
     for place in (1, HEADS + 2, len(engine.plan.variants) - 1):
         edits = [HeadEdit(layer, head, mode) for layer, head in engine.plan.variants[place].heads]

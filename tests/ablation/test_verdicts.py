@@ -91,7 +91,7 @@ def test_by_hand() -> None:
     clean_N = label_N.copy()
     variant_N = 1 - label_N
     verdicts = judge("accuracy", label_N, clean_N, np.stack([clean_N, variant_N]))
-    assert verdicts.baseline == 1.0
+    assert (verdicts.baseline == 1.0).all()
     np.testing.assert_allclose(verdicts.score, [1, 0])
     assert verdicts.delta.tolist() == [0, -1]
     np.testing.assert_allclose(verdicts.p_value, [1, 2 * 0.5**10])

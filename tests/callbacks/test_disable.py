@@ -115,11 +115,11 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
 
 
-def swept(folder: Path, **settings: Any) -> tuple[Run, list[str]]:
+def swept(folder: Path, examples: int = 24, **settings: Any) -> tuple[Run, list[str]]:
     """A sweep of a model that was trained for seconds, and the lines that it logged."""
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
     made = DisableHeads(run, AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings}))
-    source = SourceConfig(source="demo", limit_train=32, limit_eval=24)
+    source = SourceConfig(source="demo", limit_train=32, limit_eval=examples)
     data = TaskData(DEMO, source, wordpiece(), batch_size=16, max_length=32)
     module = SequenceClassifier(
         tiny_classifier(), DEMO, OptimizerConfig(learning_rate=0.01), tuple(data.evaluation), {}, seed=0
@@ -159,6 +159,32 @@ def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> Non
     assert not any(
         "screened" in text for text in ablation_sections(exact.ablation_table(), exact.checks())[0].paragraphs
     )
+
+
+def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:
+    run, _ = swept(tmp_path / "looks", looks=4)
+    record = run.checks()["looks_uniform"]
+    assert record["sizes"] == [24]
+    two, _ = swept(tmp_path / "two", looks=4, examples=48)
+    record = two.checks()["looks_uniform"]
+    assert record["sizes"] == [16, 32, 48]
+    rows = two.ablation_table().rows()
+    assert {row["count"] for row in rows} <= {16, 32, 48}
+    assert sum(row["count"] for row in rows if row["metric"] == "accuracy") == record["evaluated"]
+    text = ablation_sections(two.ablation_table(), two.checks())[0].paragraphs[-1]
+    assert text.startswith("The sweep looked at its results 3 times, after 16, 32 and 48 examples")
+    # A later sweep without looks takes the sentence away.
+    again, _ = swept(tmp_path / "two", examples=48)
+    assert "looked at its results" not in str(ablation_sections(again.ablation_table(), again.checks())[0].paragraphs)
+
+
+def test_looks_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"ablation.looks is 4 and ablation.sweep is screened"):
+        callback(tmp_path, looks=4, sweep="screened")
+    with pytest.raises(UserError, match=r"ablation.looks is 4, but groups of heads are compared"):
+        callback(tmp_path, plans=["groups"], heads=[[0, 1], [1, 0]], looks=4)
+    with pytest.raises(UserError, match=r"ablation.looks is 0"):
+        callback(tmp_path, looks=0)
 
 
 def test_only_the_plan(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def small(model: Path, folder: Path, **settings: object) -> list[str]:
         "trainer.accelerator": "cpu",
         "logger": "csv",
         "progress": "false",
+        # Heads are disabled at the end of every training.
+        "ablation.resamples": 100,
+        "ablation.permutations": 100,
         "hydra.run.dir": folder,
         **{key.replace("__", "."): value for key, value in settings.items()},
     }

@@ -55,6 +55,18 @@ def test_the_nearest_valid_name_is_suggested(arguments: list[str], message: str)
     assert "\n" not in str(caught.value)
 
 
+def test_a_missing_annotator_is_found_before_anything_is_loaded() -> None:
+    with pytest.raises(UserError, match=r"'features' needs annotated words.*annotation=spacy annotation.pipeline="):
+        checked(["task=mrpc", "measure=[drift,features]"])
+    with pytest.raises(UserError, match=r"spaCy pipeline 'en_core_web_nothing' is neither installed nor a folder"):
+        checked(["task=mrpc", "measure=[features]", "annotation=spacy", "annotation.pipeline=en_core_web_nothing"])
+    with pytest.raises(UserError, match=r"'gradient_importance' needs the gradients of a loss.*no labels"):
+        checked(["checkpoint=x", "task=ud_ewt", "measure=[gradient_importance]"], "analyze")
+    # The demo tasks carry gold words, and frame relations may come from sentences of FrameNet.
+    checked(["measure=[features]"])
+    checked(["task=mrpc", "measure=[frame_relations]"])
+
+
 def test_valid_command_lines_pass() -> None:
     checked([])
     checked(["-m", "task=mrpc,rte", "seed=range(1,3)", "trainer=ddp_cpu", "trainer.devices=2"])
@@ -68,7 +80,8 @@ def test_every_group_of_the_configuration_composes() -> None:
         for path in sorted((CONF / group).glob("*.yaml")):
             # Neither weights nor a spaCy pipeline need be there for that.
             extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
-            extra = ["annotation.pipeline=null"] if path.stem in annotated else extra
+            words = ["annotation.pipeline=null", "task=demo_paraphrase", "data=auto"]
+            extra = words if path.stem in annotated else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
             unlabelled = ("ud_ewt", "treebank", "coreference", "demo_coreference", "own")
             if path.stem in unlabelled or "override /analysis" in path.read_text("utf-8"):
@@ -137,6 +150,7 @@ def test_mistakes_that_only_show_later(which: slice, tiny_bert: Path, tmp_path: 
         result = door(name, *arguments)
         assert result.returncode == 1, (arguments, result.stderr)
         assert message in result.stderr.splitlines()[-1], (message, result.stderr)
+        assert "Error executing job" not in result.stderr
         assert "Traceback" not in result.stderr
 
 

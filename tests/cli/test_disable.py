@@ -89,7 +89,7 @@ def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
     for record in read_log(log):
         logged |= leaves(record.history.item)
         summary |= leaves(record.summary.update)
-    assert {"ablation/accuracy_uniform/l00h00", "ablation/f1_uniform/l02h03"} <= logged.keys()
+    assert {"single_heads/ablation/accuracy_uniform/l00h00", "single_heads/ablation/f1_uniform/l02h03"} <= logged.keys()
     for name in ("ablation/table", "figures/ablation_head_uniform_accuracy", "figures/ablation_layer_uniform_f1"):
         assert f"{name}/path" in logged, name
     rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()

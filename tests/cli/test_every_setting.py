@@ -82,7 +82,7 @@ def options() -> Iterator[tuple[str, list[str]]]:
                 chosen = f"{group}=[{path.stem}]" if group == "measure" else f"{group}={path.stem}"
                 extra = _EXTRA.get(path.stem, [])
                 if path.stem in ("dark_secrets", "dark_secrets_minilm") and group == "experiment":
-                    extra = ["annotation.pipeline=null"]
+                    extra = ["annotation.pipeline=null", "task=demo_paraphrase", "data=auto"]
                 if "metrics: []" in path.read_text("utf-8") or "override /analysis" in path.read_text("utf-8"):
                     yield "analyze", [chosen, *extra]
                 else:
@@ -93,7 +93,7 @@ OPTIONS = list(options())
 
 _MEASURES = "[drift,entropy,features,frame_relations,offsets,patterns,token_to_token]"
 SOME_OPTIONS = [
-    ("train", ["trainer=ddp_cpu", "callbacks=disable", "task=mrpc", f"measure={_MEASURES}"]),
+    ("train", ["trainer=ddp_cpu", "callbacks=disable", "task=demo_nli", f"measure={_MEASURES}"]),
     ("analyze", ["analysis=annotate_patterns", "task=ud_ewt"]),
 ]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,12 @@ def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) 
     assert f"`wandb sync {folder}/wandb/offline-run-*`" in said
     (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     logged = leaves(item for record in read_log(log) for item in record.history.item)
-    assert any(name.startswith("drift/cosine/l00h00") for name in logged)
+    assert {
+        "single_heads/drift/cosine/l00h00",
+        "drift/cosine/l00",
+        "train/learning_rate",
+        "val/accuracy",
+    } <= logged.keys()
     assert json.loads((folder / "wandb.json").read_text())["mode"] == "offline"
 
 
@@ -75,20 +81,49 @@ def test_an_analysis_names_the_run_it_comes_from(trained: tuple[Path, str], tiny
     settings = {update.key: json.loads(update.value_json) for update in run.config.update}
     assert settings["source_run"] == json.loads((folder / "wandb.json").read_text())["id"]
     assert settings["source_artifact"] == f"run-{settings['source_run']}:latest"
+    assert run.notes == f"Analysis of the run {settings['source_run']}"
 
 
-def test_workspace_and_report_show_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_and_report_show_what_is_logged_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb_workspaces.reports.v2.interface as interface
 
-    monkeypatch.setattr(interface, "_get_api", lambda: None)
-    monkeypatch.setattr(interface, "execute_graphql", lambda *_: {"project": {"internalId": "x"}})
+    def refuse(*_: object) -> None:
+        raise AssertionError("a server was asked")
+
+    monkeypatch.setattr(interface, "_get_api", refuse)
+    monkeypatch.setattr(interface, "execute_graphql", refuse)
     for made in (build_workspace("me", "mine", "sweep-1"), build_report("me", "mine", "sweep-1")):
         text = json.dumps(specification(made))
-        for name in ("val/accuracy", "drift/cosine/heatmap", "ablation/worst_delta", "drift_against_ablation"):
+        shown = ("val/accuracy", "drift/cosine/heatmap", "ablation/worst_delta", "figures/drift_against_ablation")
+        for name in (
+            *shown,
+            "train/learning_rate",
+            "gradient_flow/gradient_norm",
+            "task.value.name",
+            "model.value.name",
+        ):
             assert name in text, name
         assert "sweep-1" in text
         assert '"groupAgg": "mean"' in text
         assert "minmax" in text
+
+
+def test_the_workspace_folds_single_heads() -> None:
+    (bank,) = [specification(build_workspace("me", "mine", None))["spec"]["section"]["panelBankConfig"]]
+    sections = {section["name"]: section for section in bank["sections"]}
+    heads = sections.pop("Single heads")
+    assert not heads["isOpen"]
+    patterns = [panel["config"]["metricRegex"] for panel in heads["panels"]]
+    assert any(re.search(pattern, "single_heads/drift/cosine/l05h01") for pattern in patterns)
+    # No other section draws a line for each head.
+    others = [
+        panel["config"]["metricRegex"]
+        for section in sections.values()
+        for panel in section["panels"]
+        if "metricRegex" in panel["config"]
+    ]
+    assert any(re.search(pattern, "drift/cosine/l05") for pattern in others)
+    assert not any(re.search(pattern, "single_heads/drift/cosine/l05h01") for pattern in others)
 
 
 def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:
@@ -103,4 +138,5 @@ def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:
             os.environ["WANDB_API_KEY"] = kept
     assert result.returncode == 1
     assert "log in with `wandb login`" in result.stderr
-    assert (tmp_path / "wandb_workspace.json").is_file()
+    for name in ("workspace", "report"):
+        assert "val/accuracy" in (tmp_path / f"wandb_{name}.json").read_text("utf-8")

@@ -14,7 +14,7 @@ from reporting.finished_runs import make_run
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.reporting.run_report import report_run, views_of
-from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.statistics.ranks import spearman
 
@@ -259,3 +259,49 @@ def test_what_a_run_holds_comes_in_the_order_of_its_declarations(tmp_path: Path)
     run.experiments_path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         report_run(run, heads=2)
+
+
+def test_the_page_opens_with_its_answers(tmp_path: Path) -> None:
+    report = report_run(trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA), heads=2).report
+    (changed, changes), (needed, effects), (both, relation) = report.answers
+    assert (changed, needed, both) == ("Changed", "Needed", "Changed and needed")
+    assert changes.index("layer 1 · head 2, 0.400") < changes.index("layer 1 · head 1, 0.500")
+    assert "changed most in layer 1 (mean 0.500) and least in layer 0 (0.800)" in changes
+    rows = Run.open(tmp_path / "run").ablation_table().rows()
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("needed", "dispensable")}
+    first = "None of 6 heads is" if not counts["needed"] else f"{counts['needed']} of 6 heads"
+    assert effects.startswith(first)
+    assert f"{counts['dispensable']} {'is' if counts['dispensable'] == 1 else 'are'} dispensable" in effects
+    assert "−5.0 points" in effects
+    # Six heads are too few to judge a correlation by.
+    assert relation.startswith("Too few heads to tell")
+    assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in relation
+
+
+@pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "cannot be told")])
+def test_how_change_and_need_relate_is_told_only_as_far_as_it_is_known(slope: int, words: str, tmp_path: Path) -> None:
+    drift_LH = np.linspace(0, 0.5, 12).reshape(3, 4)
+    shuffled_LH = np.random.default_rng(1).permuted(drift_LH.ravel()).reshape(3, 4)
+    delta_LH = 0.1 * (slope * drift_LH if slope else shuffled_LH)
+    report = report_run(trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=delta_LH), heads=2).report
+    assert words in dict(report.answers)["Changed and needed"].split(":")[0]
+
+
+def test_without_disabling_there_are_no_answers(tmp_path: Path) -> None:
+    assert not report_run(trained(tmp_path / "run", cosine_LH=COSINE), heads=2).report.answers
+
+
+def test_the_viewer_follows_drift_from_validation_to_validation(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=COSINE)
+    captured(run)
+    viewer = report_run(run, heads=2).report.viewer
+    assert viewer is not None
+    # Drift is known at steps 4 and 9; no map was captured at step 4.
+    assert not viewer.histories
+    write_maps(run.captures, step_name(4), read_maps(run.captures / f"{step_name(9)}.safetensors"))
+    viewer = report_run(run, heads=2).report.viewer
+    assert viewer is not None
+    (history,) = viewer.histories
+    assert list(history.values) == ["step 4", "step 9"]
+    assert [name for name, _ in viewer.examples[0].stages] == ["before fine-tuning", "step 4", "step 9"]
+    np.testing.assert_allclose(np.asarray(history.values["step 9"]), COSINE)

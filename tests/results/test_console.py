@@ -47,3 +47,12 @@ def test_without_highlights_there_is_no_list_of_heads() -> None:
 def test_a_long_path_is_not_broken() -> None:
     path = Path("/very") / ("long" * 40) / "report.html"
     assert f"Report: {path}\n" in printed([], [], path, width=40)
+
+
+def test_answers_take_the_place_of_the_list_of_heads() -> None:
+    out = io.StringIO()
+    heads = Highlights("Heads that changed most", [HeadLine(0, 0, "cosine", 0.5, 0.1)])
+    answers = [("Changed", "Layer 0 did."), ("Needed", "None is.")]
+    print_summary(Console(file=out, width=80), [], heads, Path("r.html"), answers=answers)
+    assert "Changed: Layer 0 did.\n\nNeeded: None is.\n" in out.getvalue()
+    assert "Heads that changed most" not in out.getvalue()

@@ -5,6 +5,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from bertsecrets.cli.command_line import run_command
+from bertsecrets.cli.quiet import quiet_task
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.job import in_sweep, start_job
@@ -14,9 +15,14 @@ from bertsecrets.sweeps.run_folder import exclusive_run
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="analyze")
 def task(config: DictConfig) -> float | None:
     """Run the chosen kind of analysis, or start one job of a sweep."""
-    config = with_run_settings(config, HydraConfig.get().overrides.task)
     if in_sweep():
-        return start_job(config)
+        return start_job(with_run_settings(config, HydraConfig.get().overrides.task))
+    with quiet_task():
+        _analyze(with_run_settings(config, HydraConfig.get().overrides.task))
+    return None
+
+
+def _analyze(config: DictConfig) -> None:
     # Imported late: a mistake on the command line should not wait for PyTorch.
     from bertsecrets.cli.analyze import analyze
     from bertsecrets.cli.build import run_folder
@@ -50,7 +56,6 @@ def task(config: DictConfig) -> float | None:
         export_model(config)
     else:
         analyze(config)
-    return None
 
 
 def main() -> None:

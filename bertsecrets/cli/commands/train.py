@@ -4,6 +4,7 @@ import hydra
 from omegaconf import DictConfig
 
 from bertsecrets.cli.command_line import run_command
+from bertsecrets.cli.quiet import quiet_task
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.job import in_sweep, start_job
 
@@ -13,10 +14,11 @@ def task(config: DictConfig) -> float | None:
     """Run one training, or start one job of a sweep."""
     if in_sweep():
         return start_job(config)
-    # Imported late: a mistake on the command line should not wait for PyTorch.
-    from bertsecrets.cli.train import train
+    with quiet_task():
+        # Imported late: a mistake on the command line should not wait for PyTorch.
+        from bertsecrets.cli.train import train
 
-    train(config)
+        train(config)
     return None
 
 

@@ -145,6 +145,12 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     return HubSource(task, path=config.path, revision=config.revision, cache_dir=config.cache_dir)
 
 
+def has_gold_words(config: SourceConfig, task: Task) -> bool:
+    """Whether the source that the configuration names gives words with gold annotation."""
+    kind = _kind_of(task) if config.source == "auto" else config.source
+    return kind in ("demo", "conllu", "coreference")
+
+
 def _kind_of(task: Task) -> str:
     """The source of a task, for ``auto``."""
     if task.demo:

@@ -135,6 +135,7 @@ class FrameRelations(Measure):
         ),
     )
     needs = frozenset({Need.ANNOTATION})
+    own_examples = True
     tracked = ("weight", "over_position")
 
     drawn_LTRH: Tensor

@@ -20,7 +20,7 @@ from bertsecrets.results.figures.style import (
     layer_colours,
     new_figure,
 )
-from bertsecrets.results.formatting import MISSING, head_code
+from bertsecrets.results.formatting import MISSING, head_label
 
 _MARKERS = "os^Dv<>Ph*X"
 
@@ -141,7 +141,7 @@ def moved_heads(
         )
         _bare(axes, np.concatenate((before, after)))
         for place in np.argsort(-np.linalg.norm(after - before, axis=1))[:named]:
-            label = head_code(*divmod(int(place), heads))
+            label = head_label(*divmod(int(place), heads))
             axes.annotate(label, after[place], (4, 3), textcoords="offset points", fontsize=6.0)
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
         footnote(figure, note)

@@ -147,6 +147,19 @@ class JointTable:
 
 
 @dataclass(frozen=True)
+class HeadHistory:
+    """One number of every head at the stages of training.
+
+    Args:
+        label: What it is, e.g. ``"Drift: cosine similarity"``.
+        values: Name of a stage, as in :class:`ViewerExample`, -> its numbers ``[layers, heads]``.
+    """
+
+    label: str
+    values: Mapping[str, ArrayLike]
+
+
+@dataclass(frozen=True)
 class HeadViewer:
     """Attention maps that the reader selects by example, layer, head and stage.
 
@@ -154,11 +167,13 @@ class HeadViewer:
         examples: The examples, most informative first: if the page grows too large, the last ones are left out.
         start: The ``(layer, head)`` shown at first.
         heads: A table by whose columns the reader colours heads; None for the page's own table of all heads.
+        histories: Numbers that follow the reader from stage to stage.
     """
 
     examples: Sequence[ViewerExample]
     start: tuple[int, int] = (0, 0)
     heads: JointTable | None = None
+    histories: Sequence[HeadHistory] = ()
 
 
 @dataclass(frozen=True)
@@ -246,6 +261,7 @@ class Report:
         subtitle: The runs that it describes.
         facts: Names and values worth knowing at a glance, e.g. ``("model", "bert-base-uncased")``.
         sections: The sections in order; their findings appear at the top of the page, too.
+        answers: Headings and sentences that answer the question of the page before anything else.
         notes: Sentences before the findings, such as on runs that were left out.
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
@@ -256,6 +272,7 @@ class Report:
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
+    answers: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
     wide: bool = False

@@ -13,7 +13,7 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_code, visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
-from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns
+from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns, histories
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -91,6 +91,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         cells_js=parts["cells.js"],
         colours=colour_stops(),
         head_columns=head_columns(report.heads) if examples else [],
+        histories=histories(report.viewer.histories) if report.viewer and examples else [],
         head_code=head_code,
         numeric=_numeric_columns,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),

@@ -7,6 +7,9 @@
   const canvases = [...viewer.querySelectorAll("canvas[data-map]")];
   const readout = viewer.querySelector(".readout");
   const link = viewer.querySelector("[data-link]");
+  const histories = JSON.parse(document.getElementById("viewer-histories").textContent);
+  const timeline = viewer.querySelector("[data-timeline]");
+  const slider = viewer.querySelector("[data-slider]");
   const LABEL_PITCH = 10;
   const palettes = Object.fromEntries(Object.entries(colours).map(([name, stops]) => [name, palette(stops)]));
   let example = null;
@@ -43,6 +46,9 @@
     cursor = [0, 0];
     layers.clear();
     viewer.dataset.stages = String(stages.length);
+    // The first stage is what the others are compared with.
+    timeline.hidden = stages.length < 3;
+    slider.max = String(stages.length - 1);
     const rounding = viewer.querySelector("[data-rounding]");
     rounding.hidden = example.levels === 255;
     rounding.textContent = `To keep this page small, weights of this text are rounded to ${example.levels + 1} steps.`;
@@ -80,12 +86,25 @@
     shown.reach = largest(shown.change) || 1;
     shown.rasters = Object.fromEntries(canvases.map((canvas) => [canvas.dataset.map, raster(canvas.dataset.map)]));
     caption();
+    moment(layer, head);
     draw();
     viewer.dataset.state = "drawn";
     link.href = address();
     viewer.dispatchEvent(
       new CustomEvent("viewer:drawn", { detail: { example, layer, head, unpack, colours, palettes, pick, goTo } })
     );
+  }
+
+  // The stage on the slider, and the head's numbers at it.
+  function moment(layer, head) {
+    const stage = pick.after.selectedOptions[0].text;
+    slider.value = pick.after.value;
+    slider.setAttribute("aria-valuetext", stage);
+    const numbers = histories
+      .map(({ label, stages }) => [label, stages[stage]?.[`${layer}.${head}`]])
+      .filter(([, value]) => value != null)
+      .map(([label, value]) => `${label} ${String(value).replace("-", "\u2212")}`);
+    viewer.querySelector("[data-moment]").textContent = [stage, ...numbers].join(" \u00b7 ");
   }
 
   // The fragment of a link to what is shown: l03h01 is layer 3 · head 1, l03h01e2 the same in the third of several
@@ -288,6 +307,10 @@
       pick[name].addEventListener("change", () => goTo(pick.layer.value, pick.head.value));
     }
     for (const name of ["before", "after"]) pick[name].addEventListener("change", show);
+    slider.addEventListener("input", () => {
+      pick.after.value = slider.value;
+      show();
+    });
     for (const button of viewer.querySelectorAll("[data-step]")) {
       button.addEventListener("click", () => stepHead(Number(button.dataset.step)));
     }

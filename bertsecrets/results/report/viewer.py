@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL
 from bertsecrets.results.formatting import MISSING, visible
-from bertsecrets.results.report.content import JointTable, ViewerExample
+from bertsecrets.results.report.content import HeadHistory, JointTable, ViewerExample
 
 _STOPS = 33
 
@@ -74,6 +74,27 @@ def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
             "cells": dict(zip(places, _values(column.cells), strict=True)),
         }
         for column in table.columns
+    ]
+
+
+def histories(given: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
+    """What the viewer needs of histories: ``{"label", "stages": {stage: cells}}``, with None for undefined numbers.
+
+    >>> histories([HeadHistory("Drift", {"step 5": [[0.98765, float("nan")]]})])
+    [{'label': 'Drift', 'stages': {'step 5': {'0.0': 0.9877, '0.1': None}}}]
+    """
+    return [
+        {
+            "label": visible(history.label),
+            "stages": {
+                visible(stage): {
+                    f"{layer}.{head}": float(f"{value:.4g}") if np.isfinite(value) else None
+                    for (layer, head), value in np.ndenumerate(np.asarray(value_LH, np.float64))
+                }
+                for stage, value_LH in history.values.items()
+            },
+        }
+        for history in given
     ]
 
 

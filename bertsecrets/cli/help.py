@@ -1,0 +1,116 @@
+"""What ``--help`` prints: purpose, examples, and the groups of the configuration as its files describe them."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from bertsecrets.settings import CONF
+
+_WIDTH = 120
+
+_PURPOSE = {
+    "train": (
+        "Fine-tune an encoder on a task, watch every attention head while it learns, and end with a page that says which "
+        "heads changed, which are needed, and how the two relate. Without settings: a small model on a generated task, "
+        "about three minutes on two cores, no network."
+    ),
+    "analyze": (
+        "Analyse a fine-tuned model without training: disable its heads, measure them, prune them, or look at them. "
+        "checkpoint= takes a run folder (which knows its task, data and model), a .ckpt file, or a Hugging Face folder."
+    ),
+}
+
+_EXAMPLES = {
+    "train": (
+        ("", "the whole answer on a generated task"),
+        ("task=mrpc model=bert_base trainer=gpu", "GLUE from the hub"),
+        ("task=mrpc data=tsv data.root=<folder that holds MRPC>", "GLUE from files"),
+        ("model=folder model.path=<folder>", "a model of your own"),
+        ("data.limit_train=500 data.limit_eval=200 trainer.max_steps=30", "a first look at a large task"),
+        ("optimizer.learning_rate=2e-5 task.training.batch_size=16 trainer.max_epochs=2", "other hyperparameters"),
+        ("measure=[drift,entropy] '~callbacks.disable'", "other measures; no head disabled"),
+        ("-m task=mrpc,rte seed=1,2,3", "a sweep: six runs and a page that compares them"),
+        ("resume=<run or sweep folder>", "continue what was interrupted"),
+        ("logger.wandb.mode=online logger.wandb.project=<project>", "send to Weights & Biases"),
+    ),
+    "analyze": (
+        ("checkpoint=<run folder>", "scores, drift and maps"),
+        ("checkpoint=<run folder> analysis=disable", "which heads are needed?"),
+        ("checkpoint=<run folder> analysis=disable ablation.budget=10min", "the same, within a time"),
+        ("checkpoint=<run folder> analysis=prune", "the smallest model that is as good"),
+        ("checkpoint=<run folder> analysis=importance", "which heads matter, without disabling any"),
+        ("checkpoint=<run folder> measure=[entropy,patterns] compare_with=[initial]", "measures, before and after"),
+        ("checkpoint=<model folder> task=mrpc", "a Hugging Face folder"),
+        ("checkpoint=<run folder> view='The cat sat.'", "a page of one sentence's attention"),
+        ("compare=[<run folder>,<run folder>]", "one page that compares runs"),
+        ("report=<run folder>", "the run's page again, without a model"),
+    ),
+}
+
+_LISTED = {"train": "callbacks", "analyze": "analysis"}
+"""The group whose choices are described one by one."""
+
+_GROUP = re.compile(r"^  - (\w+): .*?(?:  *# (.*))?$", re.MULTILINE)
+
+
+def help_text(command: str) -> str:
+    """The help of ``train`` or ``analyze``.
+
+    Args:
+        command: Name of its primary configuration; another one is described by its comments alone.
+    """
+    call = f"python {command}.py"
+    if sys.modules["__main__"].__spec__ is not None:
+        call = f"python -m bertsecrets {command}"
+    parts = [f"usage: {call} [setting=value ...]", *([_filled(_PURPOSE[command])] if command in _PURPOSE else [])]
+    examples = [(f"{call} {arguments}".rstrip(), what) for arguments, what in _EXAMPLES.get(command, ())]
+    if examples:
+        parts.append("\n".join(["examples:", *(f"  {line}\n      {what}" for line, what in examples)]))
+    listed = _LISTED.get(command)
+    groups = _GROUP.findall((CONF / f"{command}.yaml").read_text("utf-8"))
+    parts.append(
+        "\n".join(
+            [
+                "groups, with their choices (<group>=<choice>):",
+                *(_group(name, comment, listed) for name, comment in groups),
+            ]
+        )
+    )
+    if listed is not None:
+        lines = [f"  {path.stem:<27}{first_sentence(path)}" for path in _choices(listed)]
+        parts.append("\n".join([f"{listed}=", *(_filled(line, " " * 29) for line in lines)]))
+    parts.append(
+        _filled(
+            f"Every other setting is a key: {call} --cfg job prints all keys with their values, and conf/ describes them. "
+            "--hydra-help lists Hydra's own options, among them -m for sweeps and -sc for tab completion (docs/runs.md)."
+        )
+    )
+    return "\n\n".join(parts)
+
+
+def first_sentence(path: Path) -> str:
+    """The first sentence of the comment that a configuration begins with; empty without one."""
+    words: list[str] = []
+    for line in path.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            words.append(line.removeprefix("#").strip())
+    return re.split(r"(?<=[^.]\.) (?=[A-Z])", " ".join(words))[0].rstrip(".")
+
+
+def _group(name: str, comment: str, apart: str | None) -> str:
+    """A group's line and its choices, unless they are listed apart."""
+    names = ", ".join(path.stem for path in _choices(name) if path.stem != "default")
+    listed = f"see {name}= below" if name == apart else names
+    what = f"  {name:<12}{comment}" if comment else f"  {name}"
+    return _filled(what, " " * 14) + (f"\n{_filled(' ' * 14 + listed, ' ' * 14)}" if listed else "")
+
+
+def _choices(group: str) -> list[Path]:
+    return sorted((CONF / group).glob("*.yaml"))
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

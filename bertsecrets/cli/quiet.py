@@ -1,0 +1,95 @@
+"""What libraries say about themselves and the machine, silenced line by line; everything else is shown."""
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bertsecrets.sweeps.run_folder import FAILURE
+
+_RANK_ZERO = ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.rank_zero")
+
+_LINES = (
+    r"[GTH]PU available: ",
+    r"\N{ELECTRIC LIGHT BULB} Tip: ",
+    r"LOCAL_RANK: \d+ - CUDA_VISIBLE_DEVICES: ",
+    r"`Trainer\.fit` stopped: `max_(epochs|steps)=",
+    r"Restor(ing states|ed all states) from the checkpoint",
+    r"Loaded model weights from the checkpoint",
+    r"Using \S+ Automatic Mixed Precision",
+    r"You are using a CUDA device .* that has Tensor Cores",
+)
+"""Beginnings of lines that Lightning logs."""
+
+_WARNINGS = (
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r"The '\w+' does not have many workers",
+    r"The number of training batches \(\d+\) is smaller than the logging interval",
+    r"Checkpoint directory .* exists and is not empty",
+    r"Experiment logs directory .* exists and is not empty",
+    r"GPU available but not used",
+    r"MPS available but not used",
+    r"Trying to infer the `batch_size` from an ambiguous collection",
+    r"You're resuming from a checkpoint that ended before the epoch ended",
+)
+"""Beginnings of warnings of Lightning and PyTorch that no user of this project can act on."""
+
+
+class _Named(logging.Filter):
+    """Drop the lines of ``_LINES``."""
+
+    _pattern = re.compile("|".join(_LINES))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._pattern.match(record.getMessage()) is None
+
+
+class Line(logging.Formatter):
+    """A log record on the terminal: the message alone, after its level if it is a warning or worse."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        text = super().format(record)
+        return f"{record.levelname.lower()}: {text}" if record.levelno >= logging.WARNING else text
+
+
+_named = _Named()
+
+
+def install() -> None:
+    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well."""
+    for name in _RANK_ZERO:
+        # A filter is added once, however often this is called.
+        logging.getLogger(name).addFilter(_named)
+    for message in _WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    if in_job():
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.WARNING)
+
+
+def in_job() -> bool:
+    """Whether this process runs a job of a sweep."""
+    return FAILURE in os.environ
+
+
+_kept: list[Exception] = []
+
+
+@contextmanager
+def quiet_task() -> Iterator[None]:
+    """Run Hydra's task quietly, and keep its exception for :func:`raise_kept`: Hydra would print a line of its own about it."""
+    install()
+    try:
+        yield
+    except Exception as error:
+        _kept.append(error)
+
+
+def raise_kept() -> None:
+    """Raise the exception of the task that has just ended, if it had one."""
+    if _kept:
+        raise _kept.pop()

@@ -1,0 +1,180 @@
+"""The answer of a run in three sentences: which heads changed, which are needed, and how the two relate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from bertsecrets.ablation.section import (
+    Row,
+    latest_rows,
+    metric_label,
+    points_in_words,
+    ruled_out_in_words,
+    single_heads,
+    smallest_loss_in_words,
+)
+from bertsecrets.ablation.verdicts import NEEDED, VERDICTS
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import correlation_in_words
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
+
+_NAMED = 3
+"""Heads that a sentence names."""
+
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class ChangedAndNeeded:
+    """Drift and effect of every head with both numbers.
+
+    Args:
+        drift_N: 1 − cosine with the maps before fine-tuning.
+        effect_N: Change of the score without the head, in points.
+        rows: The heads' rows of the ablation table.
+        correlation: Rank correlation of the two.
+    """
+
+    drift_N: NDArray[np.float64]
+    effect_N: NDArray[np.float64]
+    rows: Sequence[Row]
+    correlation: RankCorrelation
+
+    @property
+    def in_words(self) -> str:
+        """Which way the two go together, as far as can be told."""
+        correlation = self.correlation
+        if not correlation.judged:
+            relation = "Too few heads to tell whether those that changed are those that are needed"
+        elif not correlation.significant:
+            relation = "It cannot be told whether the heads that changed more are needed more"
+        elif correlation.rho < 0:
+            relation = "Heads that changed more are needed more"
+        else:
+            relation = "Heads that changed more are needed less"
+        return (
+            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and change of score without the head is "
+            f"{correlation_in_words(correlation)}; negative would be: the more changed, the more needed."
+        )
+
+
+def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | None:
+    """Drift against the effect of disabling, head by head; None unless both are known and differ between heads."""
+    if "drift" not in views or "ablation" not in views or not views["drift"].has("cosine"):
+        return None
+    cosine_LH = views["drift"].value("cosine")
+    rows = single_heads(views["ablation"].run.ablation_table())
+    if len(rows) != cosine_LH.size:
+        return None
+    drift_N = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
+    effect_N = np.array([100 * row["delta"] for row in rows])
+    known_N = np.isfinite(drift_N) & np.isfinite(effect_N)
+    drift_N, effect_N = drift_N[known_N], effect_N[known_N]
+    rows = [row for row, known in zip(rows, known_N, strict=True) if known]
+    if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
+        return None
+    return ChangedAndNeeded(drift_N, effect_N, rows, rank_correlation(drift_N, effect_N))
+
+
+def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -> list[tuple[str, str]]:
+    """Headings and sentences; empty unless drift was measured and heads were disabled.
+
+    Args:
+        views: The run's experiments by name.
+        sections: Their sections.
+    """
+    if "drift" not in sections or "ablation" not in sections or not views["drift"].has("cosine"):
+        return []
+    rows = single_heads(views["ablation"].run.ablation_table())
+    if not rows:
+        return []
+    related = changed_and_needed(views)
+    relation = (
+        "It cannot be told whether the heads that changed are needed: drift or effect is the same for all heads, or "
+        "not all heads were disabled."
+        if related is None
+        else related.in_words
+    )
+    needed = f"{_needed_in_words(rows, 'head', 'heads')} {_layers_in_words(views['ablation'])}".strip()
+    return [
+        ("Changed", _changed_in_words(views["drift"], sections["drift"])),
+        ("Needed", needed),
+        ("Changed and needed", relation),
+    ]
+
+
+def _changed_in_words(view: MeasureView, section: Section) -> str:
+    value_LH, stderr_LH, count_LH = view.grid("cosine")
+    if section.highlights is None:
+        return f"None of {value_LH.size} heads is known to have changed its attention beyond rounding."
+    named = []
+    for line in section.highlights.heads[:_NAMED]:
+        place = line.layer, line.head
+        reach = stats.t.ppf((1 + _LEVEL) / 2, max(int(count_LH[place]) - 1, 1)) * stderr_LH[place]
+        limits = f"{number(line.value - reach)} to {number(min(line.value + reach, 1.0))}"
+        interval = f" ({limits})" if np.isfinite(reach) else ""
+        named.append(f"{head_label(*place)}, {number(line.value)}{interval}")
+    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in known}
+    most, least = min(known, key=lambda layer: mean_L[layer]), max(known, key=lambda layer: mean_L[layer])
+    layers = (
+        f" By layer, attention changed most in layer {most} (mean {number(mean_L[most])}) and least in layer {least} "
+        f"({number(mean_L[least])})."
+        if number(mean_L[most]) != number(mean_L[least])
+        else ""
+    )
+    return (
+        f"Of {int(np.isfinite(value_LH).sum())} heads these changed most, by the cosine of their maps before and after "
+        f"fine-tuning (1: unchanged; {_LEVEL:.0%} interval): {'; '.join(named)}.{layers}"
+    ).replace("95%", "95 %")
+
+
+def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
+    metric = metric_label(rows[0]["metric"])
+    ordered = sorted((row for row in rows if np.isfinite(row["delta"])), key=lambda row: float(row["delta"]))
+    certain = [row for row in ordered if row["verdict"] == NEEDED]
+    if certain:
+        which = "most of all " if len(certain) > _NAMED else ""
+        listed = "; ".join(
+            f"{head_label(row['layer'], row['head'])}, {points_in_words(row)}" for row in certain[:_NAMED]
+        )
+        first = (
+            f"{counts[NEEDED]} of {len(rows)} {many} {'is' if counts[NEEDED] == 1 else 'are'} needed: without "
+            f"{'it' if counts[NEEDED] == 1 else 'one of them'} {metric} falls significantly ({which}{listed})."
+        )
+    else:
+        first = f"None of {len(rows)} {many} is shown to be needed on its own."
+        if ordered and ordered[0]["delta"] < 0:
+            worst = ordered[0]
+            first += (
+                f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
+                f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
+            )
+    _, dispensable, inconclusive = (counts[verdict] for verdict in VERDICTS)
+    return (
+        f"{first} {dispensable} {'is' if dispensable == 1 else 'are'} dispensable ({ruled_out_in_words(rows[0])}), "
+        f"{inconclusive} inconclusive: {smallest_loss_in_words(rows)}"
+    )
+
+
+def _layers_in_words(view: MeasureView) -> str:
+    latest = latest_rows(view.run.ablation_table())
+    rows = [row for row in latest if row["kind"] == "layer"]
+    rows = [row for row in rows if all(row[name] == latest[0][name] for name in ("evaluation", "metric", "mode"))]
+    known = [row for row in rows if np.isfinite(row["delta"])]
+    if not known:
+        return ""
+    needed = sum(row["verdict"] == NEEDED for row in known)
+    worst = min(known, key=lambda row: float(row["delta"]))
+    if not needed:
+        return f"Of {len(rows)} whole layers none is shown to be needed."
+    return (
+        f"Of {len(rows)} whole layers {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']}, "
+        f"{points_in_words(worst)}."
+    )

@@ -1,0 +1,144 @@
+"""Looking at growing data several times without claiming more than one look would."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+Array = NDArray[np.float64]
+
+_NODE_P, _WEIGHT_P = np.polynomial.legendre.leggauss(160)
+_LARGEST = 0.98
+"""Larger p-values are taken for 1."""
+
+_WIDEST = 8.5
+"""Beyond so many standard deviations a boundary is not reached."""
+
+
+@lru_cache(maxsize=256)
+def nominal_levels(shares: tuple[float, ...], alpha: float) -> tuple[float, ...]:
+    """Two-sided level of each look, so that all looks together err with probability ``alpha``.
+
+    Each side spends alpha / 2 by the function of Lan and DeMets (1983) that behaves like O'Brien and Fleming's boundaries,
+    2 - 2 Phi(z(1 - alpha / 4) / sqrt(t)): little is spent early, and the last level is close to alpha. Boundaries from the joint
+    distribution of a random walk (Armitage, McPherson and Rowe 1969), by Gauss-Legendre quadrature.
+
+    Args:
+        shares: Share of the examples seen at each look, rising to 1.
+        alpha: The error rate of all looks, between 0 and 1.
+
+    Raises:
+        ValueError: If the shares do not rise from above 0 to 1.
+    """
+    share_K = np.asarray(shares, np.float64)
+    if not len(share_K) or share_K[0] <= 0 or share_K[-1] != 1 or (np.diff(share_K) <= 0).any():
+        raise ValueError(f"the shares {list(shares)} do not rise to 1")
+    spent_K = 4 * stats.norm.sf(stats.norm.isf(alpha / 4) / np.sqrt(share_K))
+    levels: list[float] = []
+    walk_G, density_G, weight_G = np.zeros(1), np.ones(1), np.ones(1)
+    for look, (share, spend) in enumerate(zip(share_K, np.diff(spent_K, prepend=0.0), strict=True)):
+        step = float(np.sqrt(share - (share_K[look - 1] if look else 0.0)))
+
+        low, high = 0.0, _WIDEST
+        for _ in range(40):
+            edge = (low + high) / 2 * np.sqrt(share)
+            beyond_G = special.ndtr((walk_G - edge) / step) + special.ndtr((-edge - walk_G) / step)
+            more = float((density_G * weight_G * beyond_G).sum()) > spend
+            low, high = ((low + high) / 2, high) if more else (low, (low + high) / 2)
+        levels.append(float(2 * stats.norm.sf(high)))
+        # What goes on: paths within the boundary.
+        edge = high * np.sqrt(share)
+        next_G = edge * _NODE_P
+        density_G = stats.norm.pdf((next_G[:, None] - walk_G) / step) @ (density_G * weight_G) / step
+        walk_G, weight_G = next_G, edge * _WEIGHT_P
+    return tuple(levels)
+
+
+@dataclass(frozen=True)
+class Look:
+    """One of several looks at growing data.
+
+    Args:
+        index: Which one, from 0.
+        shares: Share of the examples seen at each look, rising to 1.
+    """
+
+    index: int
+    shares: tuple[float, ...]
+
+    def two_sided(self, p: ArrayLike) -> Array:
+        """The smallest error rates of all looks at which this one would reject, from two-sided p-values of any shape.
+
+        They are valid p-values whichever look a test stops at, and can be corrected for many tests like any others.
+        """
+        p_values = np.asarray(p, np.float64)
+        if len(self.shares) == 1:
+            return p_values
+        alpha_A = np.geomspace(1e-8, _LARGEST, 60)
+        level_A = np.array([nominal_levels(self.shares, float(alpha))[self.index] for alpha in alpha_A])
+        with np.errstate(divide="ignore"):
+            alpha = np.exp(np.interp(np.log(p_values), np.log(level_A), np.log(alpha_A), right=0.0))
+        return np.where(np.isnan(p_values), np.nan, np.maximum(alpha, p_values))
+
+    def one_sided(self, p: ArrayLike) -> Array:
+        """The same from one-sided p-values; those above 0.2 are approximate, as a walk may then cross both boundaries."""
+        p_values = np.asarray(p, np.float64)
+        if len(self.shares) == 1:
+            return p_values
+        doubled = self.two_sided(np.minimum(2 * p_values, 1))
+        return np.where(doubled > _LARGEST, 1.0, doubled / 2)
+
+    def level(self, alpha: float) -> float:
+        """The two-sided level of limits that hold with 1 - ``alpha`` whichever look a test stops at."""
+        return alpha if len(self.shares) == 1 else nominal_levels(self.shares, alpha)[self.index]
+
+
+ONLY_LOOK = Look(0, (1.0,))
+"""All examples at once."""
+
+
+def chance_of_a_verdict(
+    delta_V: ArrayLike,
+    variance_V: ArrayLike,
+    seen: int,
+    examples: int,
+    margin: float,
+    *,
+    rate: float = 0.05,
+    tests: int | None = None,
+    shown: tuple[int, int] = (0, 0),
+) -> Array:
+    """Probability that all examples would show a loss, or rule out one of the margin, given some of them; ``[V]``.
+
+    The estimate on all N examples, given that on n of them, is predicted as normal around it with variance s^2 (N - n) / (n N)
+    (a flat prior; s^2 the variance of one example's effect). Each test is taken at twice the level that Benjamini and Hochberg's
+    procedure would apply if all effects stayed as they are.
+
+    Args:
+        delta_V: Change of score on the examples seen.
+        variance_V: Variance of one example's effect, positive.
+        seen, examples: Number of examples seen, and of all.
+        margin: The loss that matters, positive.
+        rate: False discovery rate.
+        tests: Number of variants that are corrected together; None for V.
+        shown: Of the others of these, how many are already shown to be needed, and dispensable.
+    """
+    delta, variance = np.asarray(delta_V, np.float64), np.asarray(variance_V, np.float64)
+    error = np.sqrt(variance / examples)
+    spread = np.sqrt(variance * (examples - seen) / (seen * examples))
+    count = tests or len(delta)
+    loss_V = np.where(delta < 0, 2 * stats.norm.sf(np.abs(delta) / error), 1.0)
+    two_sided = stats.norm.isf(_level(loss_V, rate, count, shown[0]) / 2)
+    one_sided = stats.norm.isf(_level(stats.norm.sf((delta + margin) / error), rate, count, shown[1]))
+    needed = stats.norm.cdf((-two_sided * error - delta) / spread)
+    dispensable = stats.norm.sf((-margin + one_sided * error - delta) / spread)
+    return np.asarray(np.minimum(needed + dispensable, 1))
+
+
+def _level(p_V: Array, rate: float, tests: int, shown: int) -> float:
+    """Twice the largest p-value that would count as shown; at most the rate."""
+    within = np.sort(p_V) <= rate * (np.arange(len(p_V)) + 1 + shown) / tests
+    largest = int(np.flatnonzero(within)[-1]) + 1 if within.any() else 0
+    return min(rate, 2 * rate * max(1, largest + shown) / tests)

@@ -1,0 +1,76 @@
+"""What libraries say about themselves is silenced by name; anything else is shown."""
+
+import logging
+import warnings
+
+import pytest
+
+from bertsecrets.cli import quiet
+from bertsecrets.cli.quiet import Line, install, quiet_task, raise_kept
+from bertsecrets.errors import UserError
+
+
+@pytest.fixture
+def printed(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    install()
+    caplog.set_level(logging.INFO, "pytorch_lightning.utilities.rank_zero")
+    return caplog
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("GPU available: False, used: False", False),
+        ("TPU available: False, using: 0 TPU cores", False),
+        ("\N{ELECTRIC LIGHT BULB} Tip: For seamless cloud logging, try installing it", False),
+        ("`Trainer.fit` stopped: `max_epochs=3` reached.", False),
+        ("Restoring states from the checkpoint path at x.ckpt", False),
+        ("Signal SIGTERM received", True),
+        ("The GPU available: is too small", True),
+    ],
+)
+def test_lines_of_lightning(line: str, shown: bool, printed: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").info(line)
+    assert (line in printed.messages) == shown
+
+
+def test_warnings_are_silenced_by_their_text() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        install()
+        warnings.warn(
+            "`isinstance(treespec, LeafSpec)` is deprecated, use something else.", FutureWarning, stacklevel=1
+        )
+        warnings.warn("The 'train_dataloader' does not have many workers which may be a bottleneck.", stacklevel=1)
+        warnings.warn("The loss is not finite.", stacklevel=1)
+    assert [str(one.message) for one in seen] == ["The loss is not finite."]
+
+
+def test_a_line_on_the_terminal_has_no_time_and_names_only_warnings() -> None:
+    def line(level: int) -> str:
+        return Line().format(logging.LogRecord("x.y", level, "", 0, "Memory is %s.", ("short",), None))
+
+    assert line(logging.INFO) == "Memory is short."
+    assert line(logging.WARNING) == "warning: Memory is short."
+
+
+def test_in_a_job_of_a_sweep_only_warnings_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = logging.StreamHandler()
+    root = logging.getLogger()
+    root.addHandler(terminal)
+    try:
+        install()
+        assert terminal.level == logging.NOTSET
+        monkeypatch.setenv(quiet.FAILURE, "somewhere")
+        install()
+        assert terminal.level == logging.WARNING
+    finally:
+        root.removeHandler(terminal)
+
+
+def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> None:
+    with quiet_task():
+        raise UserError("The data are missing.")
+    with pytest.raises(UserError, match="The data are missing"):
+        raise_kept()
+    raise_kept()
