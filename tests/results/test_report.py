@@ -430,6 +430,15 @@ const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubble
   history.back();
   await until(() => place() === "1.1");
   seen.back = location.hash;
+  const colour = viewer.querySelector("select[data-pick=colour]");
+  [colour.value] = ["0"]; colour.dispatchEvent(new Event("change"));
+  const shade = (head) => {
+    const button = viewer.querySelector(`[data-grid] button[data-layer="0"][data-head="${head}"]`);
+    return getComputedStyle(button).backgroundColor.match(/\\d+/g).map(Number);
+  };
+  await until(() => viewer.querySelectorAll("[data-grid] canvas").length === 0);
+  [seen.loss, seen.half, seen.none] = [shade(0), shade(1), shade(2)];
+  seen.ends = [...viewer.querySelectorAll("[data-legend] span")].map((end) => end.textContent);
   seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
   document.body.dataset.seen = JSON.stringify(seen);
 })();
@@ -443,7 +452,8 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     value_LH = np.arange(6.0).reshape(2, 3)
     figure = FigureBlock("name", heatmap(value_LH, title="t", unit="u", count=1), "A caption", "A heatmap")
     heads = [(layer, head) for layer in range(2) for head in range(3)]
-    joint = JointTable(heads, [JointColumn("a/b", "A", "b", ["1"] * 6)])
+    cells = ["\N{MINUS SIGN}0.4", "\N{MINUS SIGN}0.2", "0.000", "\N{EN DASH}", "0.000", "0.000"]
+    joint = JointTable(heads, [JointColumn("a/b", "A", "b", cells, effects=True)])
     viewer = HeadViewer([example("one", ["a", "b", "c"]), example("two", ["d", "e"])])
     sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
     path = tmp_path / "report.html"
@@ -454,7 +464,14 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     assert "CONSOLE" not in done.stderr, done.stderr
     match = re.search(r'data-seen="([^"]*)"', done.stdout)
     assert match is not None
-    assert json.loads(match[1].replace("&quot;", '"')) == {
+    seen = json.loads(match[1].replace("&quot;", '"'))
+    # Effects are drawn from white to dark red.
+    loss, half, none = (seen.pop(name) for name in ("loss", "half", "none"))
+    assert min(none) > 250
+    assert sum(loss) < sum(half) < sum(none)
+    assert loss[0] > max(loss[1:])
+    assert seen == {
+        "ends": ["\N{MINUS SIGN}0.4", "0"],
         "hover": "layer 1 · head 2",
         "mark": [67, 50],
         "click": "0.2",
