@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
+from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import Section, accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
@@ -118,7 +119,8 @@ def make_trainer(
         callbacks=callbacks,
         logger=loggers or False,
         default_root_dir=str(folder),
-        enable_progress_bar=settings.keys.progress,
+        # A bar of Lightning's leaves lines behind, and a sweep prints one line for each job.
+        enable_progress_bar=settings.keys.progress and not in_job(),
         plugins=AtomicCheckpointIO(),
     )
 

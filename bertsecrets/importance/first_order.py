@@ -9,9 +9,8 @@ from torch import Tensor
 
 from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
@@ -51,10 +50,7 @@ class FirstOrder(OutputMeasure):
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads)
-        if type(reference_examples) is not int or reference_examples < 1:
-            raise UserError(
-                f"reference_examples of the first_order measure is {reference_examples!r}; expected a whole number from 1."
-            )
+        check_count("reference_examples", reference_examples, self.name)
         self.reference_examples = reference_examples
         self.feed = Feed(max_examples=max_examples)
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
@@ -77,10 +76,7 @@ class HeadGradient(OutputMeasure):
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads)
-        if type(batch_size) is not int or batch_size < 1:
-            raise UserError(
-                f"batch_size of the head_gradient measure is {batch_size!r}; expected a whole number from 1."
-            )
+        check_count("batch_size", batch_size, self.name)
         self.batch_size = batch_size
         self.feed = Feed(max_examples=max_examples)
         self._place: dict[int, int] | None = None

@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure
+from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import describe_columns
@@ -54,10 +53,7 @@ class IntegratedGradients(OutputMeasure):
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads)
-        if type(steps) is not int or not 1 <= steps <= 1000:
-            raise UserError(
-                f"steps of the integrated_gradients measure is {steps!r}; expected a whole number from 1 to 1000."
-            )
+        check_count("steps", steps, self.name, most=1000)
         point_N, weight_N = np.polynomial.legendre.leggauss(steps)
         inner = [(float(point + 1) / 2, float(weight) / 2) for point, weight in zip(point_N, weight_N, strict=True)]
         self.gates = ((0.0, 0.0), *inner, (1.0, 0.0))

@@ -27,6 +27,13 @@ Length = Annotated[int, Field(ge=SHORTEST, le=LONGEST, description=f"a whole num
 """A number of tokens of a sequence, special tokens included."""
 
 
+def check_count(key: str, value: Any, measure: str, least: int = 1, most: int | None = None) -> None:
+    """Raise UserError unless an argument of a measure is a whole number from ``least``, and up to ``most`` if given."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        upper = "" if most is None else f" to {most}"
+        raise UserError(f"{key} of the {measure} measure is {value!r}; expected a whole number from {least}{upper}.")
+
+
 class Need(Enum):
     """What a measure needs besides the model's own maps."""
 

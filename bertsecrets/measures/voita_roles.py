@@ -16,7 +16,7 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples
+from bertsecrets.measures.base import Feed, MaxExamples, check_count
 from bertsecrets.measures.dependency.gold import Counting, Gold
 from bertsecrets.measures.dependency.words import word_maps
 from bertsecrets.measures.ratio import RatioMeasure
@@ -100,8 +100,7 @@ class VoitaRoles(RatioMeasure):
                     f"{key} of the voita_roles measure is {value!r}; expected a number above 0 and at most 1."
                 )
         for key, count in (("frequent", frequent), ("min_count", min_count)):
-            if type(count) is not int or count < 1:
-                raise UserError(f"{key} of the voita_roles measure is {count!r}; expected a whole number from 1.")
+            check_count(key, count, self.name)
         self.relations = tuple(map(str, relations))
         self.columns = (
             Column(PREVIOUS, "to the previous token", _TOKENS, (0.0, 1.0)),

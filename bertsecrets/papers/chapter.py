@@ -7,12 +7,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section, Table
 from bertsecrets.results.scores import LEVEL
-from bertsecrets.results.views import Grids
+from bertsecrets.results.views import Grids, Replicates
 from bertsecrets.statistics.student import mean_differs_from_zero
 
 _Values = TypeVar("_Values")
@@ -37,6 +38,23 @@ class PaperRuns:
     def pretrained(self) -> list[Condition]:
         """Conditions that started from pre-trained weights."""
         return [condition for condition in self.conditions if condition.factors["init"] != RANDOM_INIT]
+
+    def replicates(self, experiment: str) -> dict[str, tuple[Condition, Replicates]]:
+        """The pre-trained conditions with an experiment, by name, with its results in their runs."""
+        by_name = {}
+        for condition in self.pretrained:
+            replicates = condition.replicates(experiment)
+            if replicates is not None:
+                by_name[self.name(condition)] = (condition, replicates)
+        return by_name
+
+    def effects(self, kind: str) -> dict[str, tuple[Condition, Effects]]:
+        """The pre-trained conditions in which every head, or every layer, was disabled, by name, with the effects."""
+        found = {
+            name: (condition, effects(replicates, kind))
+            for name, (condition, replicates) in self.replicates("ablation").items()
+        }
+        return {name: (condition, effect) for name, (condition, effect) in found.items() if effect is not None}
 
     @property
     def random(self) -> list[Condition]:

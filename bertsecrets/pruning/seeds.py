@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from bertsecrets.pruning.scores import CONTROLS, from_table
 from bertsecrets.results.figures.pruning import Curve, pruning_curves
@@ -30,7 +31,14 @@ def compare_pruning(comparison: Comparison) -> Section | None:
         for score, points in intervals.items():
             rows.append([label, score, str(len(contents)), str(half), *_cells(points.get(half))])
         if len(contents) > 1:
-            blocks.append(_figure(label, contents, intervals, len(blocks)))
+            blocks.append(
+                FigureBlock(
+                    f"pruning_{len(blocks)}",
+                    curves_over_seeds(label, contents, intervals),
+                    "Heads are removed from left to right, in the order of each score; random and reversed are controls.",
+                    f"Line chart: mean change of {contents[0]['metric']} by number of heads kept.",
+                )
+            )
     if not findings:
         return None
     header = ["condition", "score", "seeds", "heads kept", "mean change, points", "95 % interval over seeds"]
@@ -103,32 +111,30 @@ def _cells(interval: Interval | None) -> list[str]:
     return [mean, f"{low} to {high}" if interval.count > 1 else MISSING]
 
 
-def _figure(
-    label: str,
-    contents: Sequence[Mapping[str, Any]],
-    intervals: Mapping[str, Mapping[int, Interval]],
-    place: int,
-) -> FigureBlock:
-    first = contents[0]
+def curves_over_seeds(
+    name: str, contents: Sequence[Mapping[str, Any]], intervals: Mapping[str, Mapping[int, Interval]]
+) -> Figure:
+    """Mean curves over seeds of all scores, with their intervals.
+
+    Args:
+        name: Name of the condition, in the title.
+        contents: What :func:`bertsecrets.pruning.search.as_extras` wrote, of each run.
+        intervals: From :func:`over_seeds`.
+    """
+    first, seeds = contents[0], len(contents)
     curves: dict[str, list[Curve]] = {}
     for score, points in intervals.items():
-        own = [points[kept] for kept in points]
+        own = list(points.values())
         curves[score] = [
             (list(points), [point.mean for point in own], [point.low for point in own], [point.high for point in own])
         ]
-    figure = pruning_curves(
+    return pruning_curves(
         curves,
         margin=first["margin"],
         marked=None,
-        title=f"{label}: mean change of {first['metric']} over {len(contents)} seeds, by heads kept",
+        title=f"{name}: mean change of {first['metric']} over {seeds} seed{'s' * (seeds > 1)}, by heads kept",
         count=first["examples"],
         level=_LEVEL,
         over="seeds",
         bands=True,
-    )
-    return FigureBlock(
-        f"pruning_{place}",
-        figure,
-        "Heads are removed from left to right, in the order of each score; random and reversed are controls.",
-        f"Line chart: mean change of {first['metric']} by number of heads kept.",
     )

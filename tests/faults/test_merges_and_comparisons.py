@@ -273,7 +273,11 @@ COMBINATIONS = [
     Case("train-wandb", train(logger="default"), r"Report: {folder}/outputs/", status=0),
     Case("analysis-fine", analyze(analysis="disable_layers"), r"Report: {folder}/outputs/", status=0),
     Case("unknown-task", train(task="mrcp"), r"Unknown task 'mrcp'; did you mean 'mrpc'"),
-    Case("train-with-analysis", ("train.py", "analysis=drift"), r"Unknown config key 'analysis'"),
+    Case(
+        "train-with-analysis",
+        ("train.py", "analysis=drift"),
+        r"train\.py has no 'analysis'; after training run python analyze\.py",
+    ),
     Case("train-with-checkpoint", ("train.py", "checkpoint={run}"), r"checkpoint is .*; expected a section"),
     Case("analyze-with-optimizer", ("analyze.py", "optimizer.learning_rate=1"), r"Unknown config key 'optimizer"),
     Case(

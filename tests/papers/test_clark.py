@@ -1,7 +1,7 @@
 """The page that follows Clark et al. 2019, against numbers put into the runs by hand."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import ArrayLike
+from papers.chapters import chapter_of, verdicts
 from reporting.finished_runs import make_run
 
 from bertsecrets.importance.sinks.kinds import Limits
@@ -35,16 +36,8 @@ def by_layer(*means: float) -> ArrayLike:
     return np.repeat(np.array(means)[:, None], 2, axis=1)
 
 
-def chapter_of(make: Callable[[PaperRuns], Chapter], folder: Path) -> Chapter:
-    return make(PaperRuns(*find_conditions(find_runs([str(folder)])[0])))
-
-
 def measured(folder: Path, measure: str, columns: Mapping[str, ArrayLike], stage: str = "initial") -> Path:
     return make_run(folder / "run", model=BERT, measured=[(stage, measure, columns), ("checkpoint", measure, columns)])
-
-
-def verdicts(chapter: Chapter) -> list[bool | None]:
-    return [claim.holds for claim in chapter.claims]
 
 
 def with_extras(folder: Path, name: str, extras: Mapping[str, Any]) -> None:

@@ -1,33 +1,21 @@
 """The page that follows Michel et al. 2019, against numbers put into the runs by hand."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from papers.chapters import chapter_of, verdicts
 from reporting.finished_runs import make_run
 from scipy import stats
 
-from bertsecrets.papers.chapter import Chapter, PaperRuns
 from bertsecrets.papers.michel2019.ablation import one_head, other_data
 from bertsecrets.papers.michel2019.page import PAPER
 from bertsecrets.papers.michel2019.pruning import curves, efficiency
 from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
-
-
-def chapter_of(make: Callable[[PaperRuns], Chapter | None], folder: Path) -> Chapter:
-    chapter = make(PaperRuns(*find_conditions(find_runs([str(folder)])[0])))
-    assert chapter is not None
-    return chapter
-
-
-def verdicts(chapter: Chapter) -> list[bool | None]:
-    return [claim.holds for claim in chapter.claims]
 
 
 def pruned_run(

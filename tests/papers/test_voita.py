@@ -1,33 +1,22 @@
 """The page that follows Voita et al. 2019, against numbers put into the runs by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
+from papers.chapters import chapter_of, verdicts
 from reporting.finished_runs import make_run
 
 from bertsecrets.measures.voita_roles import VoitaRoles
-from bertsecrets.papers.chapter import Chapter, PaperRuns
 from bertsecrets.papers.voita2019.heads import gates, last_to_go, roles
 from bertsecrets.papers.voita2019.page import PAPER
 from bertsecrets.pruning.gates_experiment import CausalGates
-from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 
 PREVIOUS_LH = np.array([[0.99, 0.99, 0.99, 0.91], [0.1] * 4, [0.1] * 4])
-
-
-def chapter_of(make: Callable[[PaperRuns], Chapter | None], folder: Path) -> Chapter:
-    chapter = make(PaperRuns(*find_conditions(find_runs([str(folder)])[0])))
-    assert chapter is not None
-    return chapter
-
-
-def verdicts(chapter: Chapter) -> list[bool | None]:
-    return [claim.holds for claim in chapter.claims]
 
 
 def roles_measured(**shares: ArrayLike) -> dict[str, ArrayLike]:

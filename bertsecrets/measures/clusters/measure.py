@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
 from bertsecrets.measures.clusters.record import ClusterRecord
@@ -79,8 +79,7 @@ class Clusters(Measure):
             raise UserError(
                 f"groups of the clusters measure is {groups!r}; expected a whole number from 2 to the {size} heads, or null."
             )
-        if type(replicates) is not int or replicates < 0:
-            raise UserError(f"replicates of the clusters measure is {replicates!r}; expected a whole number from 0.")
+        check_count("replicates", replicates, self.name, least=0)
         self.smoothing, self.groups, self.replicates, self.seed = smoothing, groups, replicates, seed
         self.feed = Feed(max_examples=max_examples)
         # All texts first, then each bootstrap sample; own heads first, then those before fine-tuning.

@@ -15,7 +15,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.coreference.questions import BASELINES, Asked, Candidates, Question, ask
 from bertsecrets.measures.coreference.record import BaselineScore, CoreferenceRecord, MentionScore
 from bertsecrets.measures.coreference.section import coreference_comparison, coreference_section
@@ -89,8 +89,7 @@ class Coreference(Measure):
                 raise UserError(
                     f"Unknown {key} '{value}' of the coreference measure; {choices(str(value), get_args(valid))}."
                 )
-        if type(replicates) is not int or replicates < 1:
-            raise UserError(f"replicates of the coreference measure is {replicates!r}; expected a whole number from 1.")
+        check_count("replicates", replicates, self.name)
         self.candidates, self.windows = candidates, windows
         self.replicates, self.seed = replicates, seed
         self.feed = Feed(max_examples=max_examples)

@@ -16,7 +16,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.dependency.gold import Counting, Gold, is_listed, relation_counts
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.measures.dependency.section import dependency_comparison, dependency_section, relation_classes
@@ -114,9 +114,8 @@ class Dependency(Measure):
             raise UserError(
                 f"offsets of the dependency measure is {offsets!r}; expected a list of whole numbers, e.g. [-1, 1]."
             )
-        for key, value, least in (("min_count", min_count, 1), ("replicates", replicates, 1)):
-            if type(value) is not int or value < least:
-                raise UserError(f"{key} of the dependency measure is {value!r}; expected a whole number from {least}.")
+        check_count("min_count", min_count, self.name)
+        check_count("replicates", replicates, self.name)
         self.relations = None if relations is None else tuple(map(str, relations))
         self.min_count, self.offsets, self.from_word = min_count, tuple(offsets), from_word
         self.possessive, self.punctuation, self.root = possessive, punctuation, root

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.papers.chapter import (
     Answers,
     Chapter,
@@ -15,7 +14,6 @@ from bertsecrets.papers.chapter import (
     without_unlearned,
 )
 from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number
@@ -26,7 +24,7 @@ from bertsecrets.statistics.student import mean_differs_from_zero
 
 def disabled_heads(runs: PaperRuns) -> Chapter | None:
     """Scores with one head disabled, per task; None if no run disabled heads."""
-    by_name = _effects(runs, "head")
+    by_name = runs.effects("head")
     if not by_name:
         return None
     rows = []
@@ -91,7 +89,7 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
 
 def disabled_layers(runs: PaperRuns) -> Chapter | None:
     """Scores with one layer disabled, per task; None if no run disabled layers."""
-    by_name = _effects(runs, "layer")
+    by_name = runs.effects("layer")
     if not by_name:
         return None
     rows = []
@@ -149,17 +147,6 @@ def _raised(mean_R: NDArray[np.float64], tests: int) -> bool | None:
     spread = float(mean_R.std(ddof=1) / np.sqrt(len(mean_R)))
     p = float(mean_differs_from_zero(mean_R.mean(), spread, len(mean_R)))
     return bool(mean_R.mean() > 0) if p * tests <= LEVEL and mean_R.mean() != 0 else None
-
-
-def _effects(runs: PaperRuns, kind: str) -> dict[str, tuple[Condition, Effects]]:
-    """Conditions in which every head, or every layer, was disabled, by name."""
-    by_name = {}
-    for condition in runs.pretrained:
-        replicates = condition.replicates("ablation")
-        effect = None if replicates is None else effects(replicates, kind)
-        if effect is not None:
-            by_name[runs.name(condition)] = (condition, effect)
-    return by_name
 
 
 def _points(delta_L: NDArray[np.float64]) -> str:

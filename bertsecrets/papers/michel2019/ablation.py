@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.ablation.comparison import Effects
 from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.papers.chapter import (
     MODEL,
@@ -31,7 +31,7 @@ from bertsecrets.statistics.ranks import rank_correlation
 
 def one_head(runs: PaperRuns) -> Chapter | None:
     """Section 3.2: removing one head; None if no run disabled every head."""
-    by_name = effects_of(runs)
+    by_name = runs.effects("head")
     if not by_name:
         return None
     few = Answers()
@@ -103,14 +103,10 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
     enough = Answers()
     conditions = []
     rows = []
-    for condition in runs.pretrained:
-        replicates = condition.replicates("ablation")
-        best = (
-            [] if replicates is None else [best for view in replicates.views if (best := _best(view.run)) is not None]
-        )
+    for name, (condition, replicates) in runs.replicates("ablation").items():
+        best = [best for view in replicates.views if (best := _best(view.run)) is not None]
         if not best:
             continue
-        name = runs.name(condition)
         conditions.append(condition)
         layers = sorted(best[0])
         verdicts = [[row[layer]["verdict"] for layer in layers] for row in best]
@@ -150,7 +146,7 @@ def all_but_one(runs: PaperRuns) -> Chapter | None:
 
 def other_data(runs: PaperRuns) -> Chapter | None:
     """Section 3.4: whether the same heads matter on other data; None with fewer than two tasks that disabled heads."""
-    by_name = effects_of(runs)
+    by_name = runs.effects("head")
     pairs = [
         (first, second)
         for first, second in combinations(by_name, 2)
@@ -195,17 +191,6 @@ def other_data(runs: PaperRuns) -> Chapter | None:
         ],
     )
     return Chapter(section, claims)
-
-
-def effects_of(runs: PaperRuns) -> dict[str, tuple[Condition, Effects]]:
-    """Conditions in which every head was disabled, by name."""
-    by_name = {}
-    for condition in runs.pretrained:
-        replicates = condition.replicates("ablation")
-        effect = None if replicates is None else effects(replicates, "head")
-        if effect is not None:
-            by_name[runs.name(condition)] = (condition, effect)
-    return by_name
 
 
 def _other_modes(found: list[Effects]) -> list[str]:

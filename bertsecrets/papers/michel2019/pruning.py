@@ -19,9 +19,8 @@ from bertsecrets.papers.chapter import (
 )
 from bertsecrets.papers.michel2019 import published
 from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
-from bertsecrets.pruning.seeds import over_seeds
+from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
 from bertsecrets.reporting.conditions import Condition
-from bertsecrets.results.figures.pruning import Curve, pruning_curves
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.statistics.replicates import Interval, mean_interval
@@ -51,7 +50,14 @@ def curves(runs: PaperRuns) -> Chapter | None:
         if score == _PAPERS and EXACT in intervals:
             better[name] = _beats(contents, score, EXACT)
             rows += _rows(name, condition, contents, intervals, EXACT, published.SINGLE_EFFECTS)
-        blocks.append(_figure(name, contents, intervals, len(blocks)))
+        blocks.append(
+            FigureBlock(
+                f"michel_pruning_{len(blocks)}",
+                curves_over_seeds(name, contents, intervals),
+                f"Figure 3 for {name}.",
+                "Line chart of scores by heads kept.",
+            )
+        )
     conditions = [condition for condition, _ in by_name.values()]
     many, beats, better = (without_unlearned(runs, conditions, answers) for answers in (many, beats, better))
     orders = " or ".join(sorted(set(scores.values())))
@@ -144,12 +150,10 @@ def efficiency(runs: PaperRuns) -> Chapter | None:
 def pruned(runs: PaperRuns) -> dict[str, _Pruned]:
     """Conditions with pruned runs, by name, with what each run wrote."""
     by_name: dict[str, _Pruned] = {}
-    for condition in runs.pretrained:
-        replicates = condition.replicates("pruning")
-        views = () if replicates is None else replicates.views
-        contents: list[Mapping[str, Any]] = [view.extras for view in views if view.extras]
+    for name, (condition, replicates) in runs.replicates("pruning").items():
+        contents: list[Mapping[str, Any]] = [view.extras for view in replicates.views if view.extras]
         if contents:
-            by_name[runs.name(condition)] = (condition, contents)
+            by_name[name] = (condition, contents)
     return by_name
 
 
@@ -268,27 +272,3 @@ def _how(by_name: Mapping[str, _Pruned], scores: Mapping[str, str]) -> list[str]
         )
         sentences[f"Heads are removed in the order of {score}, {source}. {theirs}"] = None
     return list(sentences)
-
-
-def _figure(
-    name: str, contents: Sequence[Mapping[str, Any]], intervals: Mapping[str, Mapping[int, Interval]], place: int
-) -> FigureBlock:
-    lines: dict[str, list[Curve]] = {}
-    for score, points in intervals.items():
-        own = list(points.values())
-        lines[score] = [
-            (list(points), [point.mean for point in own], [point.low for point in own], [point.high for point in own])
-        ]
-    figure = pruning_curves(
-        lines,
-        margin=contents[0]["margin"],
-        marked=None,
-        title=f"{name}: mean change of {contents[0]['metric']} over {len(contents)} seed{'s' * (len(contents) > 1)}",
-        count=contents[0]["examples"],
-        level=0.95,
-        over="seeds",
-        bands=True,
-    )
-    return FigureBlock(
-        f"michel_pruning_{place}", figure, f"Figure 3 for {name}.", "Line chart of scores by heads kept."
-    )

@@ -20,12 +20,10 @@ from bertsecrets.measures.voita_roles import (
 from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, not_learned, without_unlearned
 from bertsecrets.papers.voita2019 import published
 from bertsecrets.pruning.experiment import curves_of, in_points
-from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.pruning import pruning_curves
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.scores import LEVEL
-from bertsecrets.results.views import MeasureView
 
 _MEASURE = VoitaRoles.name
 _MARGIN = 0.01
@@ -35,7 +33,8 @@ def roles(runs: PaperRuns) -> Chapter | None:
     """Section 5: positional, syntactic and rare-word heads; None if no run measured these roles."""
     rows = []
     exist = {role: Answers() for role in ROLES}
-    for name, (_, views) in _with(runs, _MEASURE).items():
+    for name, (_, replicates) in runs.replicates(_MEASURE).items():
+        views = replicates.views
         tests = [role_tests(view) for view in views]
         cells = []
         for role in ROLES:
@@ -103,10 +102,10 @@ def gates(runs: PaperRuns) -> Chapter | None:
     rows: list[list[str]] = []
     few = Answers()
     blocks: list[FigureBlock] = []
-    frozen = _with(runs, "causal_gates")
-    for name, (_, views) in frozen.items():
-        contents = [view.extras for view in views if view.extras.get("curves")]
-        total = int(views[0].value("pushed_shut").size)
+    frozen = runs.replicates("causal_gates")
+    for name, (_, replicates) in frozen.items():
+        contents = [view.extras for view in replicates.views if view.extras.get("curves")]
+        total = int(replicates.views[0].value("pushed_shut").size)
         if not contents:
             continue
         shown = _prunable([content["curves"] for content in contents], total)
@@ -125,9 +124,9 @@ def gates(runs: PaperRuns) -> Chapter | None:
                 for row in content["curves"]
             ]
             blocks.append(_figure(name, content, len(blocks)))
-    trained = _with(runs, "gates")
-    for name, (_, views) in trained.items():
-        for view in views:
+    trained = runs.replicates("gates")
+    for name, (_, replicates) in trained.items():
+        for view in replicates.views:
             gate_LH = view.value("gate")
             rows.append(
                 [f"{name}, fine-tuned", MISSING, f"{int((gate_LH >= 0.5).sum())} of {gate_LH.size}", MISSING, MISSING]
@@ -166,7 +165,7 @@ def gates(runs: PaperRuns) -> Chapter | None:
 
 def last_to_go(runs: PaperRuns) -> Chapter | None:
     """Section 6.3: whether heads with a role are pruned last; None without roles and gates of one condition."""
-    roles_by_name, gates_by_name = _with(runs, _MEASURE), _with(runs, "causal_gates")
+    roles_by_name, gates_by_name = runs.replicates(_MEASURE), runs.replicates("causal_gates")
     rows = []
     last = Answers()
     conditions = []
@@ -175,9 +174,9 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
             continue
         condition = gates_by_name[name][0]
         seeds = {run.folder: run.seed for run in condition.runs}
-        gates_by_run = {view.run.folder: view for view in gates_by_name[name][1]}
+        gates_by_run = {view.run.folder: view for view in gates_by_name[name][1].views}
         verdicts: list[bool | None] = []
-        for view in roles_by_name[name][1]:
+        for view in roles_by_name[name][1].views:
             gates_view = gates_by_run.get(view.run.folder)
             if gates_view is None:
                 continue
@@ -225,16 +224,6 @@ def last_to_go(runs: PaperRuns) -> Chapter | None:
         ],
     )
     return Chapter(section, claims)
-
-
-def _with(runs: PaperRuns, experiment: str) -> dict[str, tuple[Condition, Sequence[MeasureView]]]:
-    """Conditions of pre-trained models with an experiment, by name, with the views of their runs."""
-    by_name: dict[str, tuple[Condition, Sequence[MeasureView]]] = {}
-    for condition in runs.pretrained:
-        replicates = condition.replicates(experiment)
-        if replicates is not None:
-            by_name[runs.name(condition)] = (condition, replicates.views)
-    return by_name
 
 
 def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
