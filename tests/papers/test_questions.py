@@ -401,6 +401,13 @@ def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None
     assert not answer.missing
 
 
+def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", task="stsb", accuracy=None, task_settings=PAIRS)
+    answer = reasons(runs_in(tmp_path))
+    assert (told(answer).short, told(answer).figures) == (UNTOLD, ())
+    assert told(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
+
+
 def declared(folder: Path, *experiments: Any) -> Path:
     Run.open(folder).declare(*(experiment.declaration() for experiment in experiments))
     return folder
