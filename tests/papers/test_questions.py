@@ -469,7 +469,7 @@ def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     question = next(each for each in QUESTIONS if each.answer is meaningful_or_vertical)
     section = question.section(runs_in(tmp_path))
     assert section.summary == "vertical"
-    assert any(paragraph.startswith("Also missing (rte): no run named") for paragraph in section.paragraphs)
+    assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [
         f"python analyze.py checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
     ]

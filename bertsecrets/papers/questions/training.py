@@ -89,7 +89,7 @@ def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
     sweep = "-m " if len(wanted) > 1 else ""
     command = one.retrain(f"{sweep}control={','.join(wanted)}")
     why = (
-        f"a run with {' and one with '.join(_CONTROLS[name] for name in wanted)}, to tell whether the order of the layers follows from "
+        f"no run with {' and none with '.join(_CONTROLS[name] for name in wanted)}, to tell whether the order of the layers follows from "
         "the rates or from the task."
     )
     return [Missing(one.name, why, command)]
@@ -231,7 +231,7 @@ def reasons(runs: QuestionRuns) -> Answer:
                 "reasons are right cannot be told."
             )
         if one.pairs and not gains:
-            why = "a model that reads one sentence of each pair, evaluated on the same examples."
+            why = "no model that reads one sentence of each pair was evaluated on the same examples."
             missing.append(Missing(one.name, why, one.retrain("control=second_sentence")))
         figure = interval_rows(
             [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],
