@@ -4,6 +4,7 @@ The public API, for notebooks: any Hugging Face encoder and plain lists of sente
 are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
+* :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; texts to try things out on.
 * :func:`head_view`: every head's attention to a sentence, as a page to explore.
 * :func:`load_embedder`: a sentence-embedding model, for the same functions.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
-    from bertsecrets.notebook import DisabledHeads, HeadGrid, disable, measure
+    from bertsecrets.notebook import DemoTexts, DisabledHeads, HeadGrid, demo, disable, fine_tune, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.results.run import Run
@@ -29,13 +30,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Column": "bertsecrets.grid",
+    "DemoTexts": "bertsecrets.notebook",
     "DisabledHeads": "bertsecrets.notebook",
     "HeadEdit": "bertsecrets.attention",
     "HeadGrid": "bertsecrets.notebook",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
     "Run": "bertsecrets.results.run",
+    "demo": "bertsecrets.notebook",
     "disable": "bertsecrets.notebook",
+    "fine_tune": "bertsecrets.notebook",
     "head_view": "bertsecrets.reporting.head_view",
     "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
@@ -48,13 +52,16 @@ _HOMES = {
 
 __all__ = [
     "Column",
+    "DemoTexts",
     "DisabledHeads",
     "HeadEdit",
     "HeadGrid",
     "HeadView",
     "Measure",
     "Run",
+    "demo",
     "disable",
+    "fine_tune",
     "head_view",
     "load_embedder",
     "load_pruned",

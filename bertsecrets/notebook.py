@@ -3,11 +3,16 @@
 import base64
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.figure import Figure
-from torch import nn
+from omegaconf import OmegaConf
+from torch import nn, random
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertsecrets import grid as grids
@@ -20,9 +25,10 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.demo import DEMO_TASKS, generate
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
-from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
@@ -32,6 +38,7 @@ from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.models.encoder import check_encoder, describe, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
+from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.heatmap import heatmap
@@ -51,6 +58,7 @@ MeasureMaker = Callable[[int, int], Measure]
 _DPI = 100
 _PLANS = ("heads", "layers", "all_but_one")
 _LONGEST = 512
+_SPLITS = ("train", "validation")
 _WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
 """Ends of the names of models whose heads can be watched and measured, but not disabled with verdicts."""
 
@@ -155,8 +163,127 @@ class DisabledHeads:
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``."""
         columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
-        columns += ["p_value", "p_bh", "p_holm", "flips", "significant", "count"]
+        columns += ["p_value", "p_bh", "p_holm", "flips", "significant", "verdict", "count"]
         return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
+
+
+@dataclass(frozen=True)
+class DemoTexts:
+    """Examples of a task that the project generates.
+
+    Args:
+        texts: Sentences, or pairs.
+        labels: Classes as numbers from 0, or scores.
+        classes: Names of the classes; empty for scores.
+        annotations: For each text the annotation of each of its sentences, for :func:`measure`.
+    """
+
+    texts: list[Text]
+    labels: list[Any]
+    classes: tuple[str, ...]
+    annotations: list[tuple[Annotation, ...]]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def demo(
+    name: str = "demo_sentiment", split: Literal["train", "validation"] = "train", limit: int | None = None
+) -> DemoTexts:
+    """Texts with labels and gold annotation, to try things out without data: the same ones on every machine.
+
+    Args:
+        name: ``demo_sentiment`` (one sentence), ``demo_paraphrase``, ``demo_nli`` or ``demo_similarity`` (pairs).
+        split: ``train`` (2,000 examples) or ``validation`` (400), which share no sentence.
+        limit: Take a random sample of this many.
+
+    Raises:
+        UserError: If there is no such task or split.
+
+    >>> some = demo("demo_sentiment", limit=3)
+    >>> len(some), some.classes
+    (3, ('negative', 'positive'))
+    """
+    if name not in DEMO_TASKS:
+        raise UserError(f"Unknown demo task '{name}'; {choices(str(name), DEMO_TASKS)}.")
+    if split not in _SPLITS:
+        raise UserError(f"Unknown split '{split}'; {choices(str(split), _SPLITS)}.")
+    content = OmegaConf.to_container(OmegaConf.load(CONF / "task" / f"{name}.yaml"))
+    assert isinstance(content, dict)
+    everything = generate(name, split)
+    examples = [everything[position] for position in sample_positions(len(everything), limit, 0)]
+    return DemoTexts(
+        [example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1]) for example in examples],
+        [example.label for example in examples],
+        tuple(content.get("labels") or ()),
+        [example.annotations for example in examples],
+    )
+
+
+def fine_tune(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Text],
+    labels: Sequence[int] | Sequence[float],
+    *,
+    epochs: int = 3,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    seed: int = 0,
+    **optimizer: Any,
+) -> nn.Module:
+    """Fine-tune a sequence classifier in place, as ``train.py`` does, and return it in evaluation mode.
+
+    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in float32 on the model's device. For anything
+    that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
+
+    Args:
+        model: Any Hugging Face encoder with a sequence classification head.
+        tokenizer: Its fast tokenizer.
+        texts: Sentences, or pairs of sentences.
+        labels: Their classes as numbers from 0, or their scores where the model has one output.
+        epochs: Passes over the texts.
+        batch_size: Texts in a step.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+        seed: Seed of the order of the texts and of dropout.
+        optimizer: Of :class:`bertsecrets.models.optimisation.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
+
+    Raises:
+        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a
+            setting is out of range.
+    """
+    config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
+    _whole(epochs, "epochs")
+    known = _labels(texts, labels, "texts")
+    task = _task(unwrap(model), _listed(texts), known, None)
+    split = _encode(model, tokenizer, list(zip(texts, known, strict=True)), None, max_length, task.is_regression)
+    network = unwrap(model)
+    freeze(network, config.freeze)
+    sampler = BucketedTrainSampler(split.lengths, _whole(batch_size, "batch_size"), seed)
+    steps = epochs * len(sampler)
+    stepper = AdamW(parameter_groups(network, config), lr=config.learning_rate, betas=config.betas, eps=config.eps)
+    rate = LambdaLR(stepper, lambda step: linear_rate(step, steps, config.warmup_fraction))
+    with random.fork_rng(), progress_over(steps, "fine-tuning") as advance:
+        random.manual_seed(seed)
+        network.train()
+        try:
+            for epoch in range(epochs):
+                sampler.set_epoch(epoch)
+                for spec in sampler:
+                    batch = split[spec].to(network.device)
+                    assert batch.label_B is not None
+                    logits_BC = network(**batch.inputs()).logits
+                    outputs = logits_BC[:, 0] if task.is_regression else logits_BC
+                    loss = (mse_loss if task.is_regression else cross_entropy)(outputs, batch.label_B)
+                    stepper.zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                    stepper.step()
+                    rate.step()
+                    advance()
+        finally:
+            network.eval()
+    return model
 
 
 def measure(
@@ -167,6 +294,7 @@ def measure(
     *,
     reference: nn.Module | None = None,
     pipeline: str | None = None,
+    annotations: Sequence[Sequence[Annotation]] | None = None,
     batch_size: int = 32,
     max_length: int | None = None,
 ) -> Any:
@@ -181,6 +309,7 @@ def measure(
         reference: The model to compare with, which ``drift`` needs: the one before fine-tuning.
         pipeline: The spaCy pipeline that annotates words, which ``features`` and ``token_to_token`` need, e.g.
             ``"en_core_web_md"``.
+        annotations: In place of a pipeline, the annotation of each sentence of each text, as :func:`demo` gives it.
         batch_size: Texts in a forward pass.
         max_length: Longest sequence in tokens; None for the most that the model has positions for.
 
@@ -204,7 +333,9 @@ def measure(
         raise UserError("measures is empty; name at least one, e.g. 'entropy'.")
     if reference is model:
         raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
-    split = _encode(model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length)
+    split = _encode(
+        model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length, annotations=annotations
+    )
     encoder = describe(model)
     taken = [make(encoder.num_layers, encoder.num_heads) for make in _makers(wanted)]
     for each in taken:
@@ -216,7 +347,7 @@ def measure(
             raise UserError(
                 f"Measure '{each.name}' compares two models; give reference=<the model before fine-tuning>."
             )
-        if Need.ANNOTATION in each.needs and pipeline is None:
+        if Need.ANNOTATION in each.needs and pipeline is None and annotations is None:
             raise UserError(f"Measure '{each.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
         check_needs([each], references)
         each.prepare(split)
@@ -401,8 +532,9 @@ def _encode(
     pipeline: str | None,
     max_length: int | None,
     regression: bool = False,
+    annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> EncodedSplit:
-    examples = _examples(model, tokenizer, labelled, pipeline)
+    examples = _examples(model, tokenizer, labelled, pipeline, annotations)
     longest = max_length or min(max_positions(unwrap(model)) or _LONGEST, _LONGEST)
     return EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
 
@@ -412,6 +544,7 @@ def _examples(
     tokenizer: PreTrainedTokenizerBase,
     labelled: Sequence[tuple[Text, float | None]],
     pipeline: str | None,
+    annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> list[Example]:
     check_encoder(model, tokenizer)
     if not labelled:
@@ -426,14 +559,24 @@ def _examples(
         if sentences and len(parts) != len(sentences[0]):
             raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
         sentences.append(parts)
-    annotations = _annotations(sentences, pipeline)
+    annotated = _annotations(sentences, pipeline, annotations)
     return [
         Example(index, parts, label, words)
-        for index, (parts, (_, label), words) in enumerate(zip(sentences, labelled, annotations, strict=True))
+        for index, (parts, (_, label), words) in enumerate(zip(sentences, labelled, annotated, strict=True))
     ]
 
 
-def _annotations(sentences: Sequence[tuple[str, ...]], pipeline: str | None) -> list[tuple[Annotation, ...]]:
+def _annotations(
+    sentences: Sequence[tuple[str, ...]], pipeline: str | None, annotations: Sequence[Sequence[Annotation]] | None
+) -> list[tuple[Annotation, ...]]:
+    if annotations is not None:
+        if pipeline is not None:
+            raise UserError("pipeline and annotations are both given; give one of them.")
+        if [len(given) for given in annotations] != [len(parts) for parts in sentences]:
+            raise UserError(
+                f"annotations does not fit the {len(sentences)} texts; give one annotation for each sentence of each text."
+            )
+        return [tuple(given) for given in annotations]
     annotator = None if pipeline is None else make_annotator({"pipeline": pipeline})
     if annotator is None:
         return [() for _ in sentences]
@@ -442,10 +585,14 @@ def _annotations(sentences: Sequence[tuple[str, ...]], pipeline: str | None) -> 
 
 
 def _batches(split: EncodedSplit | SentencePairs, batch_size: int) -> Iterator[Batch]:
-    if type(batch_size) is not int or batch_size < 1:
-        raise UserError(f"batch_size is {batch_size!r}; expected a whole number from 1.")
-    for spec in BucketedEvalSampler(split.lengths, batch_size):
+    for spec in BucketedEvalSampler(split.lengths, _whole(batch_size, "batch_size")):
         yield split[spec]
+
+
+def _whole(value: int, name: str) -> int:
+    if type(value) is not int or value < 1:
+        raise UserError(f"{name} is {value!r}; expected a whole number from 1.")
+    return value
 
 
 def _listed(texts: Sequence[Text]) -> Sequence[Text]:

@@ -1,5 +1,7 @@
 """The public API on a tiny model: its numbers are those of the measures and of a naive loop, and mistakes are one sentence."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -133,3 +135,56 @@ def test_every_public_name_has_a_docstring_and_no_other_name_exists() -> None:
         assert getattr(bs, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = bs.nothing
+
+
+def test_fine_tuning_equals_a_plain_loop(pair) -> None:  # type: ignore[no-untyped-call,no-untyped-def]
+    model, tokenizer = pair
+    one, other = copy.deepcopy(model), copy.deepcopy(model)
+    for network in (one, other):
+        for module in network.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+    labels = [0, 1, 0, 1]
+    bs.fine_tune(one, tokenizer, TEXTS, labels, epochs=4, learning_rate=1e-3, weight_decay=0.0, warmup_fraction=0.25)
+    assert not one.training
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    stepper = torch.optim.AdamW(other.parameters(), lr=1e-3, weight_decay=0.0)
+    # One step an epoch: the rate rises over one of four steps and falls to 0 over the others.
+    for rate in (0.0, 1.0, 2 / 3, 1 / 3):
+        stepper.param_groups[0]["lr"] = 1e-3 * rate
+        stepper.zero_grad()
+        other(**inputs, labels=torch.tensor(labels)).loss.backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        stepper.step()
+    with torch.no_grad():
+        assert torch.allclose(one(**inputs).logits, other.eval()(**inputs).logits, atol=1e-5)
+        assert not torch.allclose(one(**inputs).logits, model(**inputs).logits, atol=1e-3)
+
+
+def test_demo_texts_bring_gold_annotation(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    demo = bs.demo("demo_nli", "validation", 5)
+    assert (len(demo), demo.classes) == (5, ("entailment", "neutral", "contradiction"))
+    assert all(0 <= label < 3 for label in demo.labels)
+    for text, sentences in zip(demo.texts, demo.annotations, strict=True):
+        for sentence, annotation in zip(text, sentences, strict=True):
+            assert all(sentence[word.start : word.end] == word.form for word in annotation.words)
+    grid = bs.measure(model, tokenizer, demo.texts, "features", annotations=demo.annotations)
+    assert grid.value_LHC.isfinite().any()
+    with pytest.raises(UserError, match="annotations does not fit the 4 texts"):
+        bs.measure(model, tokenizer, TEXTS, "features", annotations=demo.annotations)
+    with pytest.raises(UserError, match="pipeline and annotations are both given"):
+        bs.measure(model, tokenizer, demo.texts, "features", annotations=demo.annotations, pipeline="x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("demo_nil",), "Unknown demo task 'demo_nil'; did you mean 'demo_nli'?"),
+        (("demo_nli", "test"), "Unknown split 'test'; valid names: train, validation."),
+    ],
+)
+def test_unknown_demo_texts_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        bs.demo(*arguments)  # type: ignore[arg-type]
+    assert message in str(error.value)

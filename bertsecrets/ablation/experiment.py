@@ -21,6 +21,7 @@ class Disabling(Experiment):
     name = "ablation"
     title = "Disabled heads"
     reads_task = True
+    effects = True
 
     def __init__(self, columns: tuple[Column, ...] = ()) -> None:
         self.columns = columns

@@ -304,7 +304,7 @@ class DisableHeads(pl.Callback):
             if isinstance(logger, WandbLogger):
                 for grid in grids:
                     tracking.define_axis(logger.experiment, grid.measure)
-                    tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=True)
+                    tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=Disabling.effects)
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""

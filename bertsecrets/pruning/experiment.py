@@ -43,6 +43,7 @@ class Pruning(Experiment):
             title=f"Change of {content['metric']} by heads kept",
             count=content["examples"],
             level=content["confidence"],
+            controls=CONTROLS,
         )
         return Section(
             cls.title,

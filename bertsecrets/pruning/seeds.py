@@ -137,4 +137,5 @@ def curves_over_seeds(
         level=_LEVEL,
         over="seeds",
         bands=True,
+        controls=CONTROLS,
     )

@@ -43,6 +43,7 @@ class HeadColumn:
         name: Name of the column.
         label: Heading.
         value_LH: Numbers ``[layers, heads]``, or texts.
+        effects: Whether the numbers are changes of a score.
     """
 
     experiment: str
@@ -50,6 +51,7 @@ class HeadColumn:
     name: str
     label: str
     value_LH: Grid
+    effects: bool = False
 
     @property
     def key(self) -> str:
@@ -96,7 +98,7 @@ class HeadsTogether:
         """The section of a report."""
         shown = {column.key for column in self.main}
         columns = [
-            JointColumn(column.key, column.title, column.label, column.texts, column.key in shown)
+            JointColumn(column.key, column.title, column.label, column.texts, column.key in shown, column.effects)
             for column in self.columns
         ]
         return Section(
@@ -175,7 +177,10 @@ def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) 
             HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
         ]
         labels = {column.name: column.label for column in numbers}
-        columns += [HeadColumn(view.name, view.title, name, labels[name], value_LH) for name, value_LH in grids.items()]
+        columns += [
+            HeadColumn(view.name, view.title, name, labels[name], value_LH, kind.effects)
+            for name, value_LH in grids.items()
+        ]
     if not columns:
         return None
     layers, heads = (max(column.value_LH.shape[axis] for column in columns) for axis in (0, 1))

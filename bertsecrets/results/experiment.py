@@ -27,6 +27,8 @@ class Experiment:
     columns: tuple[Column, ...] = ()
     reads_task: ClassVar[bool] = False
     """Whether its findings speak of what fine-tuning on the task did; a model that learned nothing has none of them."""
+    effects: ClassVar[bool] = False
+    """Whether its numbers are changes of a score, whose losses are drawn from white to dark red."""
 
     def declaration(self) -> Declaration:
         """The declaration to record in a run's folder."""

@@ -401,6 +401,13 @@ def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None
     assert not answer.missing
 
 
+def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", task="stsb", accuracy=None, task_settings=PAIRS)
+    answer = reasons(runs_in(tmp_path))
+    assert (told(answer).short, told(answer).figures) == (UNTOLD, ())
+    assert told(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
+
+
 def declared(folder: Path, *experiments: Any) -> Path:
     Run.open(folder).declare(*(experiment.declaration() for experiment in experiments))
     return folder
@@ -462,7 +469,7 @@ def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     question = next(each for each in QUESTIONS if each.answer is meaningful_or_vertical)
     section = question.section(runs_in(tmp_path))
     assert section.summary == "vertical"
-    assert any(paragraph.startswith("Also missing (rte): no run named") for paragraph in section.paragraphs)
+    assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [
         f"python analyze.py checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
     ]

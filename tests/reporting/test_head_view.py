@@ -86,6 +86,7 @@ def test_heads_are_coloured_by_grids(pair, tmp_path: Path) -> None:  # type: ign
     page = bs.head_view(model, tokenizer, FIRST, grids=[grid]).save(tmp_path / "view.html")
     (columns,) = re.findall(r'id="viewer-heads">(.*?)</script>', page.read_text("utf-8"))
     first = json.loads(columns)[0]
+    assert not first["effects"]
     assert first["label"] == f"entropy: {grid.described[0].label}"
     assert first["cells"]["1.1"] == pytest.approx(grid.value_LHC[1, 1, 0].item(), abs=5e-4)
 

@@ -1,4 +1,5 @@
 import base64
+import html
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.report.content import (
     FigureBlock,
+    HeadHistory,
     HeadViewer,
     JointColumn,
     JointTable,
@@ -373,6 +375,51 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_the_slider_shows_maps_and_drift_of_a_step(tmp_path: Path) -> None:
+    tokens = ["a", "b", "c"]
+    stages = [(name, attention(3, seed=seed)) for seed, name in enumerate(("before", "step 5", "step 9"))]
+    drift = {"step 5": np.arange(6.0).reshape(2, 3) / 10, "step 9": np.full((2, 3), 0.9)}
+    viewer = HeadViewer([ViewerExample("e", tokens, stages)], (1, 2), histories=[HeadHistory("Drift", drift)])
+    path = tmp_path / "report.html"
+    write_report(path, Report("Browser", sections=[Section("Maps", viewer=viewer)]))
+    probe = """<script>
+    const viewer = document.querySelector(".viewer");
+    const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
+    const moment = () => viewer.querySelector("[data-moment]").textContent;
+    const readout = () => viewer.querySelector(".readout").textContent;
+    (async () => {
+      await until(() => viewer.dataset.state === "drawn");
+      const seen = { last: moment() };
+      const slider = viewer.querySelector("[data-slider]");
+      seen.max = slider.max;
+      slider.value = "1";
+      slider.dispatchEvent(new Event("input"));
+      await until(() => moment() !== seen.last);
+      [seen.middle, seen.readout, seen.after] = [moment(), readout(), viewer.querySelector("[data-pick=after]").value];
+      const colour = viewer.querySelector("[data-pick=colour]");
+      colour.value = "h0";
+      colour.dispatchEvent(new Event("change"));
+      await until(() => viewer.dataset.gridState?.endsWith("h0"));
+      seen.cell = viewer.querySelector("[data-grid] button[data-layer='1'][data-head='2']").title;
+      document.body.dataset.seen = JSON.stringify(seen);
+    })();
+    </script>"""
+    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
+    done = browse(path, tmp_path / "profile", "--window-size=900,900", "--virtual-time-budget=8000", "--dump-dom")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    dumped = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert dumped is not None
+    seen = json.loads(html.unescape(dumped[1]))
+    assert (seen["max"], seen["after"]) == ("2", "1")
+    assert seen["last"] == "step 9 \u00b7 Drift 0.9"
+    assert seen["middle"] == "step 5 \u00b7 Drift 0.5"
+    assert seen["cell"] == "layer 1 \u00b7 head 2: 0.5"
+    before, after = ((np.rint(np.sqrt(np.asarray(stages[at][1])[1, 2, 0, 0]) * 255) / 255) ** 2 for at in (0, 1))
+    assert f"{before:.3f} before, {after:.3f} after" in seen["readout"]
+
+
 def cells_of(page: Page) -> list[dict[str, str | None]]:
     return page.all("button", **{"class": "cells"})
 
@@ -430,6 +477,15 @@ const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubble
   history.back();
   await until(() => place() === "1.1");
   seen.back = location.hash;
+  const colour = viewer.querySelector("select[data-pick=colour]");
+  [colour.value] = ["0"]; colour.dispatchEvent(new Event("change"));
+  const shade = (head) => {
+    const button = viewer.querySelector(`[data-grid] button[data-layer="0"][data-head="${head}"]`);
+    return getComputedStyle(button).backgroundColor.match(/\\d+/g).map(Number);
+  };
+  await until(() => viewer.querySelectorAll("[data-grid] canvas").length === 0);
+  [seen.loss, seen.half, seen.none] = [shade(0), shade(1), shade(2)];
+  seen.ends = [...viewer.querySelectorAll("[data-legend] span")].map((end) => end.textContent);
   seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
   document.body.dataset.seen = JSON.stringify(seen);
 })();
@@ -443,7 +499,8 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     value_LH = np.arange(6.0).reshape(2, 3)
     figure = FigureBlock("name", heatmap(value_LH, title="t", unit="u", count=1), "A caption", "A heatmap")
     heads = [(layer, head) for layer in range(2) for head in range(3)]
-    joint = JointTable(heads, [JointColumn("a/b", "A", "b", ["1"] * 6)])
+    cells = ["\N{MINUS SIGN}0.4", "\N{MINUS SIGN}0.2", "0.000", "\N{EN DASH}", "0.000", "0.000"]
+    joint = JointTable(heads, [JointColumn("a/b", "A", "b", cells, effects=True)])
     viewer = HeadViewer([example("one", ["a", "b", "c"]), example("two", ["d", "e"])])
     sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
     path = tmp_path / "report.html"
@@ -454,7 +511,14 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     assert "CONSOLE" not in done.stderr, done.stderr
     match = re.search(r'data-seen="([^"]*)"', done.stdout)
     assert match is not None
-    assert json.loads(match[1].replace("&quot;", '"')) == {
+    seen = json.loads(match[1].replace("&quot;", '"'))
+    # Effects are drawn from white to dark red.
+    loss, half, none = (seen.pop(name) for name in ("loss", "half", "none"))
+    assert min(none) > 250
+    assert sum(loss) < sum(half) < sum(none)
+    assert loss[0] > max(loss[1:])
+    assert seen == {
+        "ends": ["\N{MINUS SIGN}0.4", "0"],
         "hover": "layer 1 · head 2",
         "mark": [67, 50],
         "click": "0.2",

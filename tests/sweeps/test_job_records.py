@@ -1,17 +1,25 @@
 """The table at the end of a sweep."""
 
 import io
+import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from bertsecrets.cli.composition import check
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
 from bertsecrets.sweeps.sweep import (
     FAILED,
     FINISHED,
+    JOBS,
     RUNNING,
     SKIPPED,
     JobRecord,
     final_records,
+    line_of,
+    open_sweep,
     print_records,
     read_records,
 )
@@ -44,3 +52,25 @@ def test_the_table_shows_what_jobs_do_not_share(tmp_path: Path) -> None:
     assert "1 finished, 1 skipped, 1 failed" in text
     print_records(console, records[:1], "val/accuracy")
     assert "model=minilm" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_finished_job_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = ["task=rte", "seed=2", "model=minilm"]
+    done = JobRecord(1, overrides, "folder", FINISHED, seconds=412.3, score=0.5812)
+    monkeypatch.setenv(JOBS, json.dumps({"count": 4, "swept": ["seed", "task"]}))
+    assert line_of(done, "val/accuracy") == "[2/4] task=rte seed=2: finished, val/accuracy 0.581, 412 s"
+    failed = JobRecord(3, overrides, "folder", FAILED, "the data\nare missing.")
+    assert line_of(failed, "score") == "[4/4] task=rte seed=2: failed: the data are missing."
+    # A sweeper that searches decides the number itself.
+    monkeypatch.setenv(JOBS, json.dumps({"count": None, "swept": ["seed"]}))
+    assert line_of(done, "score").startswith("[2] seed=2: finished")
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"), [(["seed=1,2", "task=mrpc,rte,sst2"], 6), (["seed=range(1,4)"], 3), (["seed=5"], 1)]
+)
+def test_the_number_of_jobs_is_known_before_the_first(settings: list[str], count: int, tmp_path: Path) -> None:
+    command = ["-m", *settings, f"hydra.sweep.dir={tmp_path}"]
+    invocation = parse_arguments(command, CONF, "train")
+    assert invocation is not None
+    assert open_sweep(invocation, check(invocation), command).count == count

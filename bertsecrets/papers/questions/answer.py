@@ -94,7 +94,7 @@ class Question:
             reasons.setdefault(lack.why, []).append(lack.name)
         for why, names in reasons.items():
             which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(runs.tuned) > 1) else ""
-            sentences.append(f"{'Cannot be told' if not answer.told else 'Also missing'}{which}: {why}")
+            sentences.append(f"{'Cannot be told' if not answer.told else 'Incomplete'}{which}: {why}")
         return Section(
             self.title,
             paragraphs=[self.doubt, *sentences],

@@ -110,13 +110,14 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
             feature_label(column),
             number(float(np.nanmean(change.other_LH))),
             number(float(np.nanmean(change.own_LH))),
-            moved[column].text(),
+            number(moved[column].value, signed=True),
+            f"{number(moved[column].low, signed=True)} to {number(moved[column].high, signed=True)}",
             str(int((change.differs_LH & (change.delta_LH > 0)).sum())),
             str(int((change.differs_LH & (change.delta_LH < 0)).sum())),
         ]
         for column, change in changes.items()
     ]
-    header = ["attention to", "before", "after", "change", "heads up", "heads down"]
+    header = ["attention to", "before", "after", "change", "95 % interval", "heads up", "heads down"]
     return Table(header, rows, "Mean over heads, and heads that changed significantly (first seed)")
 
 

@@ -52,7 +52,7 @@ def what_sep_is_for(runs: QuestionRuns) -> Answer:
         sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
         norms = _norms(one)
         if norms is None:
-            why = "norms of what [SEP] adds to each head's output."
+            why = "no run measured the norms of what [SEP] adds."
             missing.append(Missing(one.name, why, one.models[0].command("analysis=sinks")))
         block = FigureBlock(
             f"blocked_{one.name}", blocking_figure(record), f"Blocked attention, {one.name}.", "Dots with intervals."

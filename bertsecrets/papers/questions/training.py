@@ -76,10 +76,7 @@ _NO_GRADIENTS = (
     "no run recorded gradient norms during training and the change of attention; gradients cannot be had afterwards, so the model "
     "has to be trained again."
 )
-_NO_CONTROL = (
-    "runs with inverted learning rates and with shuffled labels, which tell whether the order of layers follows from the rates or "
-    "from the task."
-)
+_CONTROLS = {"inverted_rates": "inverted learning rates", "permuted_labels": "shuffled labels"}
 
 
 def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
@@ -91,7 +88,11 @@ def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
         return []
     sweep = "-m " if len(wanted) > 1 else ""
     command = one.retrain(f"{sweep}control={','.join(wanted)}")
-    return [Missing(one.name, _NO_CONTROL, command)]
+    why = (
+        f"no run with {' and none with '.join(_CONTROLS[name] for name in wanted)}, to tell whether the order of the layers follows from "
+        "the rates or from the task."
+    )
+    return [Missing(one.name, why, command)]
 
 
 def _norms_and_drift(model: TunedModel) -> tuple[Array, Array] | None:
@@ -188,8 +189,8 @@ def reasons(runs: QuestionRuns) -> Answer:
     for one in runs.tuned:
         scored = _accuracies(one)
         if scored is None:
-            why = "the task's scores have no accuracy, with which one sentence and both could be compared example by example."
-            missing.append(Missing(one.name, why, one.retrain("")))
+            why = "the scores of the task have no accuracy, by which one sentence and both could be compared example by example."
+            told.append(Told(one.name, UNTOLD, f"Cannot be told: {why}"))
             continue
         constant = _constant(one)
         alone = [control for control in runs.controls_of(one) if controls(control.config)[ONLY] != "None"]
@@ -230,7 +231,7 @@ def reasons(runs: QuestionRuns) -> Answer:
                 "reasons are right cannot be told."
             )
         if one.pairs and not gains:
-            why = "a model that reads one sentence of each pair, evaluated on the same examples."
+            why = "no model that reads one sentence of each pair was evaluated on the same examples."
             missing.append(Missing(one.name, why, one.retrain("control=second_sentence")))
         figure = interval_rows(
             [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],

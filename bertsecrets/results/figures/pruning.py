@@ -1,19 +1,21 @@
 """Curves of the score against the number of heads kept."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from bertsecrets.results.figures.ablation_heads import POINTS
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, footnote, house_style, new_figure, sample_size
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure, sample_size
 
 Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]
 """Heads kept, change of the score, and its lower and upper limits."""
 
 _MARKERS = "osv^Dx*"
 _LINES = ("-", "--", ":")
+_INSIDE = 5
+"""A legend of more lines would cover them, and stands beside the axes."""
 
 
 def pruning_curves(
@@ -26,6 +28,7 @@ def pruning_curves(
     level: float,
     over: str = "examples",
     bands: bool = False,
+    controls: Collection[str] = (),
 ) -> Figure:
     """Change of the score against the number of heads kept, a line for each order of removal.
 
@@ -38,12 +41,13 @@ def pruning_curves(
         level: Level of the interval.
         over: What the intervals are over.
         bands: Whether every line is drawn with its interval.
+        controls: Names of scores that are drawn in grey.
     """
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
         axes = figure.add_subplot()
         for place, (name, orders) in enumerate(curves.items()):
-            colour = ACCENTS[place % len(ACCENTS)]
+            colour = QUIET if name in controls else ACCENTS[place % len(ACCENTS)]
             for number, (kept, change, low, high) in enumerate(orders):
                 kept_V, change_V, low_V, high_V = (
                     np.asarray(values, np.float64) for values in (kept, change, low, high)
@@ -71,7 +75,10 @@ def pruning_curves(
         axes.set_xlabel("heads kept")
         axes.set_ylabel(POINTS)
         axes.grid(linewidth=0.4, alpha=0.5)
-        axes.legend(frameon=False)
+        if len(curves) > _INSIDE:
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        else:
+            axes.legend(frameon=False)
         footnote(figure, "; ".join([*notes, sample_size(count)]))
     return figure
 

@@ -108,6 +108,7 @@ class JointColumn:
         label: Heading.
         cells: Text for each head, in order of layer and head.
         shown: Whether the page shows it at first.
+        effects: Whether its numbers are changes of a score, whose losses the viewer draws from white to dark red.
     """
 
     key: str
@@ -115,6 +116,7 @@ class JointColumn:
     label: str
     cells: Sequence[str]
     shown: bool = True
+    effects: bool = False
 
 
 @dataclass(frozen=True)

@@ -293,10 +293,17 @@
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const signed = low < 0 && high > 0;
     const reach = Math.max(-low, high);
+    if (column.effects) {
+      // White is no change; without a gain the scale ends there.
+      const most = reach || 1;
+      const of = (value) => `rgb(${state.palettes.effects[Math.round((value / most + 1) * 127.5)]})`;
+      const stops = state.colours.effects;
+      return { start: -most, end: high > 0 ? most : 0, stops: high > 0 ? stops : stops.slice(0, (stops.length + 1) / 2), of };
+    }
     const [start, end] = signed ? [-reach, reach] : [low, high];
     const name = signed ? "change" : "weight";
     const place = (value) => (end > start ? (value - start) / (end - start) : 0.5);
-    return { start, end, name, of: (value) => `rgb(${state.palettes[name][Math.round(place(value) * 255)]})` };
+    return { start, end, stops: state.colours[name], of: (value) => `rgb(${state.palettes[name][Math.round(place(value) * 255)]})` };
   }
 
   function legend(column, paint) {
@@ -310,7 +317,7 @@
       [left.textContent, right.textContent] = [paint.start, paint.end].map((value) =>
         String(Number(value.toPrecision(3))).replace("-", "\u2212")
       );
-      bar.querySelector("i").style.background = `linear-gradient(to right, ${state.colours[paint.name].join(",")})`;
+      bar.querySelector("i").style.background = `linear-gradient(to right, ${paint.stops.join(",")})`;
     }
     if (!list.hidden) {
       list.replaceChildren(

@@ -11,7 +11,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL
+from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL, effect_scale
 from bertsecrets.results.formatting import MISSING, visible
 from bertsecrets.results.report.content import HeadHistory, JointTable, ViewerExample
 
@@ -49,21 +49,23 @@ def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
 
 
 def colour_stops() -> dict[str, list[str]]:
-    """The colours of weights and of differences, from the low to the high end, as ``#rrggbb``."""
-    places = np.linspace(0, 1, _STOPS)
-    return {
-        name: [to_hex(colour) for colour in mpl.colormaps[colours](places)]
-        for name, colours in (("weight", SEQUENTIAL), ("change", DIVERGING))
+    """The colours of weights, of differences and of effects, from the low to the high end, as ``#rrggbb``."""
+    scales = {
+        "weight": mpl.colormaps[SEQUENTIAL],
+        "change": mpl.colormaps[DIVERGING],
+        "effects": effect_scale([-1.0, 1.0])[1],
     }
+    places = np.linspace(0, 1, _STOPS)
+    return {name: [to_hex(colour) for colour in colours(places)] for name, colours in scales.items()}
 
 
 def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
-    """The columns by which the viewer colours heads: ``{"label", "cells"}``, with numbers, texts, or None where undefined.
+    """The columns by which the viewer colours heads: ``{"label", "cells", "effects"}``, with numbers, texts, or None.
 
     >>> from bertsecrets.results.report.content import JointColumn
     >>> table = JointTable([(0, 0), (0, 1)], [JointColumn("drift/cosine", "Drift", "cosine", ["−0.5", "–"])])
     >>> head_columns(table)
-    [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}}]
+    [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}, 'effects': False}]
     """
     if table is None:
         return []
@@ -72,6 +74,7 @@ def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
         {
             "label": visible(f"{column.group}: {column.label}"),
             "cells": dict(zip(places, _values(column.cells), strict=True)),
+            "effects": column.effects,
         }
         for column in table.columns
     ]
