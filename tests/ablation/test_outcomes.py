@@ -8,7 +8,7 @@ import pytest
 import torch
 from families import HEADS, tiny_batch, tiny_model
 
-import bertsecrets.ablation.sweep as sweep_module
+import bertsecrets.ablation.engine as engine_module
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.sweep import sweep
@@ -67,14 +67,14 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(files) == 2
     files[0].write_bytes(files[0].read_bytes()[:100])  # a torn file counts as missing
     runs: list[int] = []
-    engine = sweep_module.Engine
+    engine = engine_module.Engine
 
     class Counting(engine):  # type: ignore[misc, valid-type]
         def run(self, *args: Any) -> Any:
             runs.append(1)
             return super().run(*args)
 
-    monkeypatch.setattr(sweep_module, "Engine", Counting)
+    monkeypatch.setattr(engine_module, "Engine", Counting)
     again = Parts(tmp_path / "parts", fingerprint(model, plan()))
     found = sweep(model, plan(), batches(), parts=again)
     assert len(runs) == 2

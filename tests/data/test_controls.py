@@ -17,6 +17,8 @@ from bertsecrets.errors import UserError
 class InMemory:
     """Annotated pairs of words instead of a file."""
 
+    notes: tuple[str, ...] = ()
+
     def examples(self, split: str) -> list[Example]:
         made = pairs(200 if split == "train" else 40, seed=len(split))
         return [replace(e, annotations=tuple(annotate(text, text.split()[0]) for text in e.texts)) for e in made]

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -22,12 +23,17 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.saving import png, save_figure
 from bertsecrets.results.figures.scores import scores
-from bertsecrets.results.figures.style import effect_scale, scale
+from bertsecrets.results.figures.style import effect_scale, new_figure, scale
 from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
 from bertsecrets.results.scores import Score
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0
+
+
+def test_a_notebook_shows_a_figure_as_a_picture() -> None:
+    data, _ = DisplayFormatter().format(new_figure(3.0, 2.0, "Title"))
+    assert data["image/png"].startswith(b"\x89PNG")
 
 
 def words(figure: Figure) -> list[str]:

@@ -1,5 +1,6 @@
 """Style of all figures: fonts, colours, colour scales, sample sizes and axes of layers."""
 
+import io
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,11 +60,21 @@ def house_style() -> Iterator[None]:
         yield
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as a picture, though no pyplot made it."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with house_style():
+            self.savefig(content, format="png", dpi=100)
+        return content.getvalue()
+
+
 def new_figure(
     width: float, height: float, title: str, layout: Literal["constrained", "compressed"] = "constrained"
 ) -> Figure:
     """An empty figure of the given size in inches, with its title wrapped to its width."""
-    figure = Figure(figsize=(width, height), layout=layout)
+    figure = ShownFigure(figsize=(width, height), layout=layout)
     # A 10 pt letter is about 0.085 inches wide.
     figure.suptitle(textwrap.fill(title, max(20, int(width / 0.085))), fontsize=10.0, x=0.02, ha="left")
     return figure
