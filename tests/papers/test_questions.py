@@ -540,6 +540,21 @@ def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_p
     assert [block.name for block in section.figures] == [f"gradients_{name}" for name in learned]
 
 
+def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Path) -> None:
+    for seed, rate in enumerate((2e-5, 2e-5, 5e-5)):
+        trained = make_run(tmp_path / f"run{seed}", seed=seed, optimizer={"learning_rate": rate})
+        origin = {"name": "x", "init": "pretrained", "seed": seed, "folder": str(trained), "layer_decay": 1.0}
+        make_run(tmp_path / "analyses" / f"analysis{seed}", checkpoint=str(trained), trained=origin)
+    gone = {"name": "x", "init": "pretrained", "seed": 9, "folder": str(tmp_path / "gone"), "layer_decay": 1.0}
+    make_run(tmp_path / "analyses" / "analysis9", checkpoint=str(tmp_path / "gone"), trained=gone)
+    groups = {one.name: len(one.models) for one in runs_in(tmp_path / "analyses").tuned}
+    assert groups == {
+        "mrpc · learning rate 2e-05": 2,
+        "mrpc · learning rate 5e-05": 1,
+        "mrpc · learning rate not recorded": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("layout", "data", "words"),
     [

@@ -13,7 +13,8 @@ from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.reporting.controls import ONLY, PERMUTED, controls, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.run import INITIAL
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
@@ -220,19 +221,26 @@ def _origin(run: FinishedRun) -> str:
     return str(Path(str(trained.get("folder") or run.source)).resolve())
 
 
+def _training_config(run: FinishedRun) -> Mapping[str, Any]:
+    """The configuration of the training: of an analysis, that of the analysed run; empty if its folder is gone."""
+    if run.source is None:
+        return run.config
+    origin = Path(_origin(run))
+    return Run.open(origin).config() if (origin / CONFIG_COPY).is_file() else {}
+
+
 def _factors(run: FinishedRun) -> dict[str, str]:
-    """What distinguishes groups of models: an analysis does not record all of the training's settings."""
-    config = run.config
-    training, optimizer = config["task"].get("training") or {}, config.get("optimizer") or {}
+    """What distinguishes groups of models; an analysis itself does not record all of the training's settings."""
+    config, training = run.config, _training_config(run)
+    optimizer, trainer = training.get("optimizer") or {}, training.get("trainer") or {}
+    of_task = (training.get("task") or {}).get("training") or {}
     return {
         "task": str(config["task"]["name"]),
         "model": str(config["model"]["name"]),
         "init": run.init,
         **controls(config),
-        "learning rate": str(
-            optimizer.get("learning_rate", training.get("learning_rate", "")) if run.source is None else ""
-        ),
-        "epochs": str((config.get("trainer") or {}).get("max_epochs", "") if run.source is None else ""),
+        "learning rate": str(optimizer.get("learning_rate", of_task.get("learning_rate", ""))),
+        "epochs": str(trainer.get("max_epochs", "")),
         "training examples": str((config.get("data") or {}).get("limit_train") or "all"),
     }
 
