@@ -57,6 +57,11 @@ MeasureMaker = Callable[[int, int], Measure]
 
 _DPI = 100
 _PLANS = ("heads", "layers", "all_but_one")
+_NOT_HERE = (
+    *("sweep", "audit", "budget", "looks", "plan_only", "max_examples", "evaluation"),
+    *("layer", "heads", "layers", "plan_file", "ranking"),
+)
+"""Settings of a sweep that speak of runs and files, or of ways to sweep that a notebook does not take."""
 _LONGEST = 512
 _SPLITS = ("train", "validation")
 _WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
@@ -406,6 +411,9 @@ def disable(
     >>> sorted(set(disabled.to_pandas()["kind"]))
     ['head']
     """
+    for name in _NOT_HERE:
+        if name in settings:
+            raise UserError(f"bs.disable has no setting '{name}'; choose it in python analyze.py with ablation.{name}.")
     ablation = AblationSettings.read("settings", settings)
     labels = _labels(texts, labels, "texts")
     task = _task(unwrap(model), _listed(texts), labels, metric)

@@ -120,6 +120,7 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         ),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 2, 7]), "is not a class of the model"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], ["hats"]), "Unknown plan 'hats'"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], looks=4), "bs.disable has no setting 'looks'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], level=2), "settings.level is 2"),
     ]
     for call, message in wrong:

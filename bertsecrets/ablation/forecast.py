@@ -90,6 +90,10 @@ class Forecast:
             )
         return Decision(kind, sample)
 
+    def seconds(self, decision: Decision) -> float:
+        """The predicted time of a sweep of all examples in the chosen way."""
+        return self.exact if decision.kind == "exact" or self.screened is None else self.screened
+
     def smallest(self, examples: int) -> float:
         """The loss of accuracy that is found with 80 % power where one prediction in a hundred changes; NaN if none is."""
         if self.metric not in CLASS_METRICS:

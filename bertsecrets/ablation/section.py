@@ -192,9 +192,12 @@ def _in_words(rows: Sequence[Row]) -> list[str]:
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     """How large a loss the examples suffice to find, as a sentence that begins in lower case."""
     reach = _reach(rows)
+    counts = [row["count"] for row in rows]
+    few, many = min(counts), max(counts)
+    examples = f"with {many} examples" if few == many else f"with {few} to {many} examples"
     if not math.isfinite(reach):
-        return f"with {rows[0]['count']} examples it cannot be estimated how large a loss would be found."
-    return f"with {rows[0]['count']} examples a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
+        return f"{examples} it cannot be estimated how large a loss would be found."
+    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
 
 
 def _are(count: int) -> str:
@@ -272,7 +275,9 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
 
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     first = rows[0]
-    kind, mode, metric, count = first["kind"], first["mode"], first["metric"], first["count"]
+    kind, mode, metric = first["kind"], first["mode"], first["metric"]
+    # Those of a sweep that stopped early differ.
+    count = [row["count"] for row in rows]
     stem = f"ablation_{kind}_{mode}_{metric}"
     what = f"{_KINDS[kind][1]} disabled ({mode}): {metric_label(metric)}"
     names, variants = [_name(row) for row in rows], [row["variant"] for row in rows]

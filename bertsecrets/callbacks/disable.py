@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.forecast import Decision, forecast, seconds_of
+from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.looks import LOOKS, STOPPING_KINDS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
@@ -67,6 +67,8 @@ class DisableHeads(pl.Callback):
             settings name, the first heads of a ranking, random groups, or groups of heads with similar maps (each head
             alone, each group, each group but one, and random groups of the same size).
         every_n_validations: Sweep at every n-th validation and at the last; 0: only at the last.
+        limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted to take
+            longer than this. None: every sweep is run, during training exactly.
 
     Raises:
         UserError: If a setting names a plan, head or set that does not exist, or the plan is empty.
@@ -80,6 +82,7 @@ class DisableHeads(pl.Callback):
         every_n_validations: Annotated[
             int, Field(ge=0, description="a whole number from 1, or 0 for the last validation only")
         ] = 0,
+        limit: Annotated[float | None, Field(gt=0, description="a positive number of seconds, or null")] = None,
     ) -> None:
         for plan in plans:
             if plan not in PLANS:
@@ -92,6 +95,7 @@ class DisableHeads(pl.Callback):
         self.settings = ablation or AblationSettings()
         self.plans = tuple(plans)
         self.every_n_validations = every_n_validations
+        self.limit = limit
         layer = self.settings.layer
         self.only_layers = [layer] if isinstance(layer, int) else layer
         self.groups = as_groups(self.settings.heads)
@@ -148,7 +152,7 @@ class DisableHeads(pl.Callback):
         self.seconds = time.monotonic() - started
 
     def take(self, trainer: pl.Trainer, model: nn.Module) -> Outcomes | None:
-        """Run the sweep over the evaluation set, on all processes; None if only its plan is wanted."""
+        """Run the sweep over the evaluation set, on all processes; None if only its plan is wanted, or it takes too long."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         encoder = describe(model)
@@ -164,7 +168,7 @@ class DisableHeads(pl.Callback):
             asked = [data.task.name, evaluation, self.settings.max_examples, *self._replacing()]
             identity = fingerprint(model, plan, [trainer.precision, *asked])
         decision = self._decide(trainer, data, model, plan, loader, identity)
-        if self.settings.plan_only:
+        if self.settings.plan_only or decision is None:
             return None
         loader = data.evaluation_loader(evaluation, max_examples=decision.examples)
         if identity:
@@ -243,8 +247,8 @@ class DisableHeads(pl.Callback):
         plan: Plan,
         loader: DataLoader[Batch],
         identity: str,
-    ) -> Decision:
-        """How to sweep, said in one line; a resumed sweep goes on as it began."""
+    ) -> Decision | None:
+        """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
         predicted = forecast(
             describe(model),
@@ -259,7 +263,8 @@ class DisableHeads(pl.Callback):
         )
         # Parts of one plan must be of one kind, and so must the sweeps of one training.
         early = "exact" if self.settings.looks > 1 else None
-        wish = self.settings.sweep or early or (None if identity and self.settings.layer is None else "exact")
+        chosen_by_time = self.limit is not None or (identity and self.settings.layer is None)
+        wish = self.settings.sweep or early or (None if chosen_by_time else "exact")
         asked, path = [wish, self.settings.budget], self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
         if begun.get("asked") == asked:
@@ -269,6 +274,13 @@ class DisableHeads(pl.Callback):
             decision = predicted.decide(wish, budget)
             if identity and trainer.is_global_zero:
                 self.run.write_json(path, {"asked": asked, **asdict(decision)})
+        seconds = predicted.seconds(decision)
+        if self.limit is not None and self.settings.budget is None and seconds > self.limit:
+            _log.info(
+                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python analyze.py "
+                f"checkpoint={self.run.folder} analysis=disable, with ablation.budget=10min for an answer in that time."
+            )
+            return None
         _log.info(predicted.in_words(decision, wish))
         return decision
 

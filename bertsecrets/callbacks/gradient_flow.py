@@ -17,6 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.gradients import gradient_flow
@@ -67,7 +68,7 @@ class GradientFlow(pl.Callback, Experiment):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        if type(trainer.strategy).__name__ in ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"):
+        if isinstance(trainer.strategy, SHARDED):
             raise UserError(
                 "The gradient_flow callback needs whole weights, and this strategy shards them; leave it out with "
                 "'~callbacks.gradient_flow'."

@@ -14,11 +14,10 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.sharding import SHARDED
 from bertsecrets.pruning.gates_experiment import LearnedGates
 from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.results.run import Run
-
-_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
 class TrainGates(pl.Callback):
@@ -60,7 +59,7 @@ class TrainGates(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        if type(trainer.strategy).__name__ in _SHARDED:
+        if isinstance(trainer.strategy, SHARDED):
             raise UserError(
                 "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp instead."
             )

@@ -1,11 +1,14 @@
 """Shard a model's weights over processes, layer by layer."""
 
-from pytorch_lightning.strategies import ModelParallelStrategy
+from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from bertsecrets.models.encoder import describe
+
+SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
+"""Lightning's strategies under which no process has whole weights; :class:`ShardedStrategy` is one of them."""
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:

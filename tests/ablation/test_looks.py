@@ -13,6 +13,7 @@ from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import LooksRecord, look_positions, looks_in_words, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.section import smallest_loss_in_words
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.data.task import Task
@@ -141,3 +142,10 @@ def test_a_sweep_that_stopped_early_is_written_read_and_not_mixed_with_others(tm
     assert looks_in_words(vars(record)).startswith(
         "The sweep looked at its results 4 times, after 500, 1,000, 1,500 and 2,000"
     )
+
+
+def test_sentences_name_the_range_of_examples() -> None:
+    """Heads that stopped early have fewer examples than others: no single number stands for all."""
+    rows = looked(Predictions(2000, seed=1))[2]
+    assert smallest_loss_in_words(rows).startswith("with 500 to 2000 examples ")
+    assert smallest_loss_in_words(rows[:1]).startswith("with 500 examples ")

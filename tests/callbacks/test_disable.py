@@ -115,10 +115,11 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
 
 
-def swept(folder: Path, examples: int = 24, **settings: Any) -> tuple[Run, list[str]]:
+def swept(folder: Path, examples: int = 24, limit: float | None = None, **settings: Any) -> tuple[Run, list[str]]:
     """A sweep of a model that was trained for seconds, and the lines that it logged."""
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
-    made = DisableHeads(run, AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings}))
+    ablation = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings})
+    made = DisableHeads(run, ablation, limit=limit)
     source = SourceConfig(source="demo", limit_train=32, limit_eval=examples)
     data = TaskData(DEMO, source, wordpiece(), batch_size=16, max_length=32)
     module = SequenceClassifier(
@@ -196,6 +197,16 @@ def test_only_the_plan(tmp_path: Path) -> None:
 def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, sweep="screened", mode="resample", draws=1)
     assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
+    assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
+
+
+def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1.0)
+    run, lines = swept(tmp_path / "long", limit=600)
+    assert re.match(r"Not disabling heads: 15 variants take about 65 min; run python analyze\.py checkpoint=", lines[0])
+    assert not run.ablation_path.exists()
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1e-4)
+    run, lines = swept(tmp_path / "short", limit=600)
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
 
 

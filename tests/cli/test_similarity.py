@@ -96,7 +96,10 @@ def _composed(*arguments: str) -> dict[str, object]:
         (["task=mrpc"], "which task 'mrpc' cannot judge"),
         (["task=stsb", "analysis=prune"], "is not available for a sentence-embedding model; choose analysis=disable"),
         (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
-        (["task=stsb", "ablation.budget=10min"], "budgeted and merely planned sweeps are not available"),
+        (
+            ["task=stsb", "ablation.budget=10min"],
+            "budgeted and merely planned sweeps and those that stop early are not",
+        ),
         (["task=stsb", "measure=[entropy]"], "is taken by bertsecrets.measure"),
     ],
 )

@@ -1,6 +1,7 @@
 """The questions page, against numbers put into the runs by hand."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
@@ -87,9 +89,8 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     commands = "\n".join(command for section in sections for command in section.commands)
     for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
         assert f"python analyze.py checkpoint={folder} {settings}" in commands
-    assert (
-        "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1 control=second_sentence" in commands
-    )
+    retrained = "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1"
+    assert f"{retrained} -m control=first_sentence,second_sentence" in commands
     assert "annotation.pipeline=" in commands
     assert not re.search(r"\bQ\d", text)
 
@@ -170,7 +171,7 @@ def blocking(folder: Path, to: str, away: str) -> None:
     ("to", "away", "short"),
     [
         ("needed", "dispensable", "a place to attend to, not information"),
-        ("needed", "needed", "[SEP] carries information"),
+        ("needed", "needed", "both are needed; consistent with information in [SEP]"),
         ("dispensable", "dispensable", "not needed"),
         ("inconclusive", "dispensable", UNTOLD),
     ],
@@ -375,7 +376,7 @@ def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
 
 @pytest.mark.parametrize(
     ("alone", "short"),
-    [(230, "one sentence is not enough"), (397, UNTOLD), (400, "one sentence is as good as both")],
+    [(230, "the second sentence alone is not enough"), (397, UNTOLD), (400, "one sentence is as good as both")],
 )
 def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int, short: str) -> None:
     made: dict[str, Any] = {"task_settings": PAIRS, "count": 500}
@@ -388,7 +389,45 @@ def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int,
         f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} points (95 %"
         in told(answer).sentence
     )
+    lacking = [lack.command.split()[-1] for lack in answer.missing]
+    assert lacking == ([] if alone == 400 else ["control=first_sentence"])
+
+
+def test_that_one_sentence_is_not_enough_takes_both_controls(tmp_path: Path) -> None:
+    made: dict[str, Any] = {"task_settings": PAIRS, "count": 500}
+    with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
+    for which, right in (("first", 250), ("second", 230)):
+        control = make_run(tmp_path / which, accuracy=right / 500, data={"only": which}, **made)
+        with_predictions(control, np.arange(500) < right)
+    answer = reasons(runs_in(tmp_path))
+    assert told(answer).short == "one sentence is not enough"
     assert not answer.missing
+
+
+@pytest.mark.parametrize(
+    ("difference", "named"),
+    [
+        ({"optimizer": {"learning_rate": 1e-3}}, "learning rate"),
+        ({"trainer": {"devices": 1, "max_epochs": 1}}, "epochs"),
+        ({"data": {"only": "second", "limit_train": 50}}, "training examples"),
+        ({"init": "random_normal"}, "init"),
+    ],
+)
+def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
+    tmp_path: Path, difference: dict[str, Any], named: str
+) -> None:
+    made: dict[str, Any] = {"task_settings": PAIRS, "count": 500, "optimizer": {"learning_rate": 2e-5}}
+    made["trainer"] = {"devices": 1, "max_epochs": 3}
+    with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
+    control = make_run(tmp_path / "one", accuracy=0.4, **{**made, "data": {"only": "second"}, **difference})
+    with_predictions(control, np.arange(500) < 200)
+    runs = runs_in(tmp_path)
+    (one,) = runs.tuned
+    assert not runs.controls_of(one)
+    answer = reasons(runs)
+    assert told(answer).short == UNTOLD
+    assert f"second sentence alone, which differs in {named} too." in told(answer).sentence
+    assert answer.missing[0].command.endswith("-m control=first_sentence,second_sentence")
 
 
 def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None:
@@ -428,15 +467,31 @@ def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
     answer = diagonal_entropy_and_likeness(runs)
     assert told(answer).short == "diagonals are neighbours; entropy lower inside than at both ends"
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=clusters"]
-    assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in (
-        told(what_heads_do(runs)).sentence
-    )
+    doing = told(what_heads_do(runs)).sentence
+    assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in doing
+    assert "These intervals are not corrected for choosing the highest head." in doing
     # Layers 3 to 5 are above 0.5 by more than their errors; of layer 2, the last head's 0.51 is not.
     assert "12 of 24 heads give [SEP] significantly more than half" in told(what_heads_do(runs)).sentence
     place = told(where_special_tokens_are_attended(runs))
     assert place.short == "[CLS] early: yes; [SEP] late: yes"
     # A mean of 0.515 over uniform attention's 0.1.
     assert "5.15 (95 % interval 4.95 to 5.35) times as much as their share of the tokens" in place.sentence
+
+
+def test_intervals_of_attention_stay_between_0_and_1(tmp_path: Path) -> None:
+    near = {name: np.full(SIZE, share) for name, share in (("previous", 0.995), ("same", 0.1), ("next", 0.01))}
+    declared(make_run(tmp_path / "run", measured=[("checkpoint", "offsets", near)]), Offsets(1, 1))
+    sentence = told(what_heads_do(runs_in(tmp_path))).sentence
+    # 0.995 and 0.010, each with an error of 1.96 · 0.01.
+    assert "0.995 (95 % interval 0.975 to 1.000)" in sentence
+    assert "0.010 (95 % interval 0.000 to 0.030)" in sentence
+
+
+def test_commands_quote_folders(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "my run")
+    commands = [lack.command for lack in relation_heads(runs_in(tmp_path)).missing]
+    assert len(commands) == 2
+    assert all(command.startswith(f"python analyze.py checkpoint='{folder}' analysis=") for command in commands)
 
 
 def test_linked_words_beyond_position(tmp_path: Path) -> None:
@@ -461,6 +516,94 @@ def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
     first = QUESTIONS[0].section(runs_in(tmp_path))
     assert first.summary == UNTOLD
     assert first.paragraphs[1] == "Not judged, as the model is not shown to beat a constant answer: mrpc."
+
+
+def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_path: Path) -> None:
+    trainings: list[tuple[float, int | None, float]] = [(2e-5, None, 0.001), (5e-5, None, 0.4), (2e-5, 100, 0.001)]
+    for seed, (rate, limit, p_constant) in enumerate(trainings):
+        settings = {"optimizer": {"learning_rate": rate}, "data": {"limit_train": limit}}
+        folder = make_run(
+            tmp_path / f"run{seed}", cosine_LH=1 - RISING, stderr=0.001, p_constant=p_constant, **settings
+        )
+        with_gradients(folder, 1 + RISING)
+    make_run(tmp_path / "sst2", task="sst2", optimizer={"learning_rate": 1e-4})
+    names = [one.name for one in runs_in(tmp_path).tuned]
+    learned = [
+        "mrpc · learning rate 2e-05 · training examples 100",
+        "mrpc · learning rate 2e-05 · training examples all",
+    ]
+    unlearned = "mrpc · learning rate 5e-05 · training examples all"
+    assert names == [*learned, unlearned, "sst2"]
+    section = QUESTIONS[0].section(runs_in(tmp_path))
+    assert [each.partition(": ")[0] for each in section.paragraphs[1:3]] == learned
+    assert section.paragraphs[3].endswith(f"beat a constant answer: {unlearned}.")
+    assert [block.name for block in section.figures] == [f"gradients_{name}" for name in learned]
+
+
+def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Path) -> None:
+    for seed, rate in enumerate((2e-5, 2e-5, 5e-5)):
+        trained = make_run(tmp_path / f"run{seed}", seed=seed, optimizer={"learning_rate": rate})
+        origin = {"name": "x", "init": "pretrained", "seed": seed, "folder": str(trained), "layer_decay": 1.0}
+        make_run(tmp_path / "analyses" / f"analysis{seed}", checkpoint=str(trained), trained=origin)
+    gone = {"name": "x", "init": "pretrained", "seed": 9, "folder": str(tmp_path / "gone"), "layer_decay": 1.0}
+    make_run(tmp_path / "analyses" / "analysis9", checkpoint=str(tmp_path / "gone"), trained=gone)
+    groups = {one.name: len(one.models) for one in runs_in(tmp_path / "analyses").tuned}
+    assert groups == {
+        "mrpc · learning rate 2e-05": 2,
+        "mrpc · learning rate 5e-05": 1,
+        "mrpc · learning rate not recorded": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "data", "words"),
+    [
+        (
+            {"name": "mrpc", "csv": {"texts": ["one", "the other"], "label": "stars"}},
+            {
+                "source": "csv",
+                "path": "my reviews.csv",
+                "text": ["one", "the other"],
+                "label": "stars",
+                "target": "scores",
+                "eval_path": "dev.csv",
+                "eval_fraction": 0.2,
+                "skip_bad_rows": True,
+            },
+            {
+                "data=csv",
+                'data.path="my reviews.csv"',
+                'data.text=["one", "the other"]',
+                "data.label=stars",
+                "data.target=scores",
+                "data.eval_path=dev.csv",
+                "data.skip_bad_rows=true",
+            },
+        ),
+        (
+            {"name": "ag_news", "hub": {"path": "fancy/ag_news", "texts": ["text"], "label": "label"}},
+            {"source": "hub", "dataset": "fancy/ag_news", "dataset_config": "en", "text": "text"},
+            {"data=hub", "data.dataset=fancy/ag_news", "data.dataset_config=en"},
+        ),
+        (
+            {"name": "mrpc", "hub": {"path": "nyu-mll/glue", "texts": ["a", "b"], "label": "label"}},
+            {"source": "hub", "path": "copy", "limit_train": 100},
+            {"task=mrpc", "data=hub", "data.path=copy", "data.limit_train=100"},
+        ),
+    ],
+)
+def test_training_again_names_all_of_the_data(
+    tmp_path: Path, layout: dict[str, Any], data: dict[str, Any], words: set[str]
+) -> None:
+    make_run(tmp_path / "run", task_settings=layout, data=data)
+    (one,) = runs_in(tmp_path).tuned
+    given = shlex.split(one.retrain(""))[2:]
+    assert {word for word in given if word.startswith(("task=", "data"))} == words
+    # Hydra reads the values back as they were.
+    read = {each.key_or_group: each.value() for each in OverridesParser.create().parse_overrides(given)}
+    assert all(
+        read[word.partition("=")[0]] == data[word.partition("=")[0][5:]] for word in words if word[:5] == "data."
+    )
 
 
 def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:

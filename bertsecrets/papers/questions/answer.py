@@ -79,7 +79,8 @@ class Question:
     def section(self, runs: QuestionRuns) -> Section:
         """The question as a section of the page; its summary is the answer in a few words."""
         unlearned = [one.name for one in runs.tuned if one.learned is False] if self.of_task else []
-        judged = QuestionRuns(tuple(one for one in runs.tuned if one.name not in unlearned), runs.controls, runs.runs)
+        learned = tuple(one for one in runs.tuned if not self.of_task or one.learned is not False)
+        judged = QuestionRuns(learned, runs.controls, runs.runs)
         answer = self.answer(judged)
         several = len({part.name for part in answer.told}) > 1
         sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.told]

@@ -128,9 +128,9 @@ def relation_heads(runs: QuestionRuns) -> Answer:
         own = [view for name, view in relations if name.startswith(f"{one.config['model']['name']} on ")]
         effect = head_effects(one)
         if not own:
-            settings = f"{one.models[0].folder} analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
+            settings = "analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
             why = "no run measured attention along frame relations in the model before fine-tuning."
-            missing.append(Missing(one.name, why, f"python analyze.py checkpoint={settings}"))
+            missing.append(Missing(one.name, why, one.models[0].command(settings)))
         if effect is None:
             missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
         if not own or effect is None:

@@ -1,21 +1,24 @@
 """The fine-tuned models behind some runs: each with its training and its analyses, grouped over seeds."""
 
+import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.reporting.controls import controls, controls_in_words
+from bertsecrets.reporting.controls import ONLY, PERMUTED, controls, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.run import INITIAL
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
 
-_DATA = ("root", "path", "limit_train", "limit_eval")
 _TRAINING = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
 Ready = Callable[[MeasureView], bool]
@@ -90,10 +93,17 @@ class Tuned:
         config = self.models[0].runs[0].config
         model, data = config["model"], config.get("data") or {}
         chosen = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
-        words = [f"task={self.task}", f"model={chosen}"]
-        words += [f"model.path={model['path']}", f"model.name={model['name']}"] if chosen == "folder" else []
+        words = [] if _own_data(config) else [f"task={self.task}"]
+        words.append(f"model={chosen}")
+        words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if chosen == "folder" else []
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
-        words += [f"data.{key}={data[key]}" for key in _DATA if data.get(key) is not None]
+        words += [
+            f"data.{key}={_argument(data[key])}"
+            for key, field in SourceConfig.model_fields.items()
+            if key != "source"
+            and f"data.{key}" not in (ONLY, PERMUTED)
+            and data.get(key, field.default) != field.default
+        ]
         if self.models[0].training is not None:
             values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _TRAINING)
             words += [f"{section}.{name}={value}" for (section, name), value in values if value is not None]
@@ -119,6 +129,19 @@ class Tuned:
         return [view for view in views if view is not None]
 
 
+def _own_data(config: Mapping[str, Any]) -> bool:
+    """Whether the task was made from the columns of data of the user's own, so that no option of ``conf/task`` names it."""
+    task, data = config["task"], config.get("data") or {}
+    given = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
+    return task.get("csv") is not None or (task.get("hub") or {}).get("path") in given
+
+
+def _argument(value: Any) -> str:
+    """A setting's value in Hydra's grammar."""
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./:@+-]*", value)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
 @dataclass(frozen=True)
 class QuestionRuns:
     """The models that the questions are about.
@@ -134,12 +157,24 @@ class QuestionRuns:
     runs: tuple[FinishedRun, ...]
 
     def controls_of(self, tuned: Tuned) -> list[Tuned]:
-        """The controls with the same task and model."""
-        return [
-            control
-            for control in self.controls
-            if control.task == tuned.task and control.config["model"]["name"] == tuned.config["model"]["name"]
-        ]
+        """The controls that differ from fine-tuned models in nothing but the control."""
+        return [control for control, different in self._controls_by_difference(tuned) if not different]
+
+    def not_comparable(self, tuned: Tuned) -> list[tuple[Tuned, list[str]]]:
+        """The other controls with the same task and model, and what else they differ in."""
+        return [(control, different) for control, different in self._controls_by_difference(tuned) if different]
+
+    def _controls_by_difference(self, tuned: Tuned) -> list[tuple[Tuned, list[str]]]:
+        """The controls with the same task and model, and the factors other than controls in which they differ."""
+        factor = _factors(tuned.models[0].runs[0])
+        names = [name for name in factor if name not in controls(tuned.config)]
+        found = []
+        for control in self.controls:
+            other = _factors(control.models[0].runs[0])
+            different = [name for name in names if other[name] != factor[name]]
+            if not {"task", "model"} & set(different):
+                found.append((control, different))
+        return found
 
     def before(self, experiment: str, ready: Ready = lambda view: True) -> list[tuple[str, MeasureView]]:
         """An experiment in the models before fine-tuning, by model and task; one view of each."""
@@ -166,10 +201,11 @@ def question_runs(runs: Sequence[FinishedRun]) -> QuestionRuns:
     for model in models:
         groups.setdefault(tuple(_factors(model.runs[0]).items()), []).append(model)
     factors = [dict(key) for key in groups]
-    varying = [name for name in factors[0] if len({factor.get(name) for factor in factors}) > 1] if factors else []
+    several_models = len({factor["model"] for factor in factors}) > 1
+    configs = [group[0].runs[0].config for group in groups.values()]
+    names = _names(factors, several_models, configs)
     tuned = [
-        Tuned(_name(factor, varying, group[0].runs[0].config), tuple(group), group[0].runs[0].config)
-        for factor, group in zip(factors, groups.values(), strict=True)
+        Tuned(name, tuple(group), config) for name, group, config in zip(names, groups.values(), configs, strict=True)
     ]
     tuned.sort(key=lambda one: one.name)
     controlled = [one for one in tuned if controls_in_words(one.config)]
@@ -185,29 +221,47 @@ def _origin(run: FinishedRun) -> str:
     return str(Path(str(trained.get("folder") or run.source)).resolve())
 
 
+def _training_config(run: FinishedRun) -> Mapping[str, Any]:
+    """The configuration of the training: of an analysis, that of the analysed run; empty if its folder is gone."""
+    if run.source is None:
+        return run.config
+    origin = Path(_origin(run))
+    return Run.open(origin).config() if (origin / CONFIG_COPY).is_file() else {}
+
+
 def _factors(run: FinishedRun) -> dict[str, str]:
-    """What distinguishes groups of models: an analysis does not record all of the training's settings."""
-    config = run.config
-    training, optimizer = config["task"].get("training") or {}, config.get("optimizer") or {}
+    """What distinguishes groups of models; an analysis itself does not record all of the training's settings."""
+    config, training = run.config, _training_config(run)
+    optimizer, trainer = training.get("optimizer") or {}, training.get("trainer") or {}
+    of_task = (training.get("task") or {}).get("training") or {}
     return {
         "task": str(config["task"]["name"]),
         "model": str(config["model"]["name"]),
         "init": run.init,
         **controls(config),
-        "learning rate": str(optimizer.get("learning_rate", training.get("learning_rate", ""))),
-        "epochs": str((config.get("trainer") or {}).get("max_epochs", "") if run.source is None else ""),
-        "training examples": str((config.get("data") or {}).get("limit_train")),
+        "learning rate": str(optimizer.get("learning_rate", of_task.get("learning_rate", ""))),
+        "epochs": str(trainer.get("max_epochs", "")),
+        "training examples": str((config.get("data") or {}).get("limit_train") or "all"),
     }
 
 
 _PLAIN = ("learning rate", "epochs", "training examples")
 
 
-def _name(factor: Mapping[str, str], varying: Sequence[str], config: Mapping[str, Any]) -> str:
-    parts = [factor["task"]]
-    parts += [factor["model"]] if "model" in varying else []
-    parts += [factor["init"].replace("_", " ")] if factor["init"] == RANDOM_INIT else []
-    parts += controls_in_words(config)
-    # A setting that follows from the task or from a control needs no name of its own.
-    parts += [f"{name} {factor[name]}" for name in _PLAIN if name in varying and name == "epochs" and factor[name]]
-    return " · ".join(parts)
+def _names(
+    factors: Sequence[Mapping[str, str]], several_models: bool, configs: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """A name for each group of models, no two the same."""
+    named = []
+    for factor, config in zip(factors, configs, strict=True):
+        parts = [factor["task"]]
+        parts += [factor["model"]] if several_models else []
+        parts += [factor["init"].replace("_", " ")] if factor["init"] == RANDOM_INIT else []
+        named.append(" · ".join([*parts, *controls_in_words(config)]))
+    names = []
+    for name, factor in zip(named, factors, strict=True):
+        # A setting that follows from the task needs no name of its own: only groups of one name are told apart by settings.
+        alike = [other for other_name, other in zip(named, factors, strict=True) if other_name == name]
+        varying = [each for each in _PLAIN if len({other[each] for other in alike}) > 1]
+        names.append(" · ".join([name, *(f"{each} {factor[each] or 'not recorded'}" for each in varying)]))
+    return names

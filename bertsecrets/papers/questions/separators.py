@@ -79,8 +79,8 @@ _MEANING = {
         "a source of information.",
     ),
     (NEEDED, NEEDED): (
-        "[SEP] carries information",
-        "Both lower the score, as they would if [SEP] passed on what it gathers from the text.",
+        "both are needed; consistent with information in [SEP]",
+        "Both lower the score, as they would if [SEP] passed on what it gathers from the text; that it does is not shown.",
     ),
 }
 

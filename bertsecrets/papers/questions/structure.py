@@ -7,7 +7,7 @@ import numpy as np
 from bertsecrets.measures.clusters.record import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.papers.chapter import layer_difference
-from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told
+from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, estimate
 from bertsecrets.papers.questions.models import QuestionRuns, Tuned
 from bertsecrets.probes.record import ATTENTION, RIGHT_BRANCHING, ProbesRecord
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
@@ -44,6 +44,7 @@ def what_heads_do(runs: QuestionRuns) -> Answer:
             for column in ("previous", "next"):
                 parts.append(_highest_in_words(offsets[0], column, _OFFSETS[column]))
                 panels.append(HeadPanel(_OFFSETS[column], offsets[0].value(column)))
+            parts.append("These intervals are not corrected for choosing the highest head.")
             shorts.append("positions")
         else:
             missing.append(_lack(one, "attention to neighbouring tokens.", "measure=[offsets,surface,entropy]"))
@@ -94,9 +95,9 @@ def _above(view: MeasureView, column: str, level: float) -> np.ndarray[tuple[int
 def _highest_in_words(view: MeasureView, column: str, what: str) -> str:
     value_LH, stderr_LH, _ = view.grid(column)
     place = highest(value_LH)
-    reach = 1.96 * float(stderr_LH[place])
-    ends = f"{number(float(value_LH[place]) - reach)} to {number(float(value_LH[place]) + reach)}"
-    return f"{head_label(*place).capitalize()} attends most to {what}: {number(float(value_LH[place]))} (95 % interval {ends})."
+    most = estimate([float(value_LH[place])], float(stderr_LH[place]))
+    ends = f"{number(max(most.low, 0.0))} to {number(min(most.high, 1.0))}"
+    return f"{head_label(*place).capitalize()} attends most to {what}: {number(most.value)} (95 % interval {ends})."
 
 
 def _dependency(runs: QuestionRuns, one: Tuned) -> tuple[str, list[RelationScore]] | None:

@@ -1,7 +1,7 @@
 """Questions about what fine-tuning does: gradients and learning rates, and whether answers have the right reasons."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +65,7 @@ def gradients(runs: QuestionRuns) -> Answer:
             f"{_more(own)} than the lower, by {own.text(3)} in 1 − cosine."
         )
         sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
+        sentence += _not_compared(runs, one)
         told.append(
             Told(one.name, short, sentence, [_tilt_table(tilts)], _gradient_figures(one.name, norm_LH, drift_LH, tilts))
         )
@@ -140,6 +141,14 @@ def _control(name: str) -> str:
     return name.partition(" · ")[2] or name
 
 
+def _not_compared(runs: QuestionRuns, one: Tuned) -> str:
+    """Sentences on the controls that differ from the models in more than the control."""
+    return "".join(
+        f" Not comparable: {control.name}, which differs in {' and '.join(different)} too."
+        for control, different in runs.not_comparable(one)
+    )
+
+
 def _tilt_table(tilts: dict[str, Estimate]) -> Table:
     rows = [
         [
@@ -193,31 +202,35 @@ def reasons(runs: QuestionRuns) -> Answer:
             told.append(Told(one.name, UNTOLD, f"Cannot be told: {why}"))
             continue
         constant = _constant(one)
-        alone = [control for control in runs.controls_of(one) if controls(control.config)[ONLY] != "None"]
+        comparable = [(control, controls(control.config)) for control in runs.controls_of(one)]
+        alone = [control for control, values in comparable if _reads_one(values)]
         rows = [
             _interval(one.name, scored),
             *(_interval(each.name, own) for each in alone if (own := _accuracies(each))),
         ]
-        shuffled = [each for each in runs.controls_of(one) if controls(each.config)[PERMUTED] == "True"]
+        shuffled = [control for control, values in comparable if values[PERMUTED] == "True"]
         rows += [_interval(each.name, own) for each in shuffled if (own := _accuracies(each))]
-        gains = {each.name: gain for each in alone if (gain := _gain(one, each)) is not None}
+        gains = [(each, gain) for each in alone if (gain := _gain(one, each)) is not None]
+        tested = {controls(each.config)[ONLY] for each, _ in gains}
+        untested = [which for which in ("first", "second") if one.pairs and which not in tested]
         whole = rows[0]
         ends = f" (95 % interval {number(whole.low)} to {number(whole.high)})" if math.isfinite(whole.low) else ""
         sentence = (
             f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
         )
-        for name, gain in gains.items():
-            sentence += (
-                f" Compared with the {_control(name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
-            )
+        for each, gain in gains:
+            sentence += f" Compared with the {_control(each.name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
         short = UNTOLD
         if gains:
-            least = min(gains.values(), key=lambda gain: gain.low)
-            if least.low > 0:
-                short = "one sentence is not enough"
-                sentence += " What one sentence gives away does not explain the score; that no other shortcut does is not shown."
-            elif all(gain.high < 0.01 for gain in gains.values()):
+            if all(gain.low > 0 for _, gain in gains):
+                which = f"the {next(iter(tested))} sentence" if untested else "one sentence"
+                short = f"{which} alone is not enough" if untested else "one sentence is not enough"
+                sentence += (
+                    f" What {which} gives away does not explain the score; that no other shortcut does is not shown."
+                )
+            elif all(gain.high < 0.01 for _, gain in gains):
                 short = "one sentence is as good as both"
+                untested = []
                 sentence += (
                     " Reading both gains less than a point: the model may answer without comparing the sentences."
                 )
@@ -230,9 +243,16 @@ def reasons(runs: QuestionRuns) -> Answer:
                 " The task has one sentence, so that none can be left out; other shortcuts are not tested here, and whether the "
                 "reasons are right cannot be told."
             )
-        if one.pairs and not gains:
-            why = "no model that reads one sentence of each pair was evaluated on the same examples."
-            missing.append(Missing(one.name, why, one.retrain("control=second_sentence")))
+        sentence += _not_compared(runs, one)
+        if untested:
+            why = (
+                f"no comparable model that reads the {' and none that reads the '.join(untested)} sentence of each pair alone was "
+                "evaluated on the same examples."
+            )
+            chosen = (
+                f"{'-m ' if len(untested) > 1 else ''}control={','.join(f'{which}_sentence' for which in untested)}"
+            )
+            missing.append(Missing(one.name, why, one.retrain(chosen)))
         figure = interval_rows(
             [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],
             title="Accuracy with both sentences, with one, and without any",
@@ -245,6 +265,11 @@ def reasons(runs: QuestionRuns) -> Answer:
         )
         told.append(Told(one.name, short, sentence, [_score_table(rows, constant)], [block]))
     return Answer(told, missing)
+
+
+def _reads_one(values: Mapping[str, str]) -> bool:
+    """Whether reading one sentence of each pair is the only control."""
+    return values[ONLY] != "None" and values[PERMUTED] == "False" and values[LAYER_DECAY] == "1.0"
 
 
 def _sets(model: TunedModel) -> tuple[str, dict[str, float | None], int, dict[str, float | None]]:

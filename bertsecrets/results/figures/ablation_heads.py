@@ -51,7 +51,7 @@ def disabling_heatmap(
     dispensable_LH: ArrayLike,
     *,
     title: str,
-    count: int,
+    count: ArrayLike,
     margin: float | None = None,
     smallest_effect: float,
     rate: float = 0.05,
@@ -160,7 +160,7 @@ def sorted_effects(
     dispensable_V: ArrayLike,
     *,
     title: str,
-    count: int,
+    count: ArrayLike,
     level: float = 0.95,
 ) -> Figure:
     """Every variant from most harmful to most helpful, with its interval, coloured by its verdict; both ends are named.
@@ -275,7 +275,7 @@ def volcano(
     significant_V: ArrayLike,
     *,
     title: str,
-    count: int,
+    count: ArrayLike,
     labelled: int = 8,
 ) -> Figure:
     """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.

@@ -30,7 +30,7 @@ def layer_bars(
     dispensable_L: ArrayLike,
     *,
     title: str,
-    count: int,
+    count: ArrayLike,
     level: float = 0.95,
 ) -> Figure:
     """A bar with its interval for each layer, coloured by its verdict.
@@ -76,7 +76,7 @@ def cumulative_curve(
     *,
     baseline: float,
     title: str,
-    count: int,
+    count: ArrayLike,
     level: float = 0.95,
 ) -> Figure:
     """Score against the number of heads disabled together, with its interval.
@@ -108,7 +108,7 @@ def cumulative_curve(
 
 
 def effect_trajectory(
-    steps: Sequence[int], delta_TV: ArrayLike, names: Sequence[str], *, title: str, count: int, named: int = 5
+    steps: Sequence[int], delta_TV: ArrayLike, names: Sequence[str], *, title: str, count: ArrayLike, named: int = 5
 ) -> Figure:
     """The effect of each variant over the course of training; those with the largest final effect in colour.
 
@@ -170,7 +170,7 @@ class SimilarGroup:
     interaction: tuple[float, ...] = (math.nan, math.nan, math.nan)
 
 
-def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: int) -> Figure:
+def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: ArrayLike) -> Figure:
     """A row for each group: its heads alone, all but one, all together, and random groups from the same layers.
 
     Random groups have a band where there are enough of them for its limits, else a tick each.
