@@ -78,8 +78,13 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
             return
         own = own_data(invocation)
         if own:
-            sys.argv += own
+            # Hydra does not accept settings on both sides of an option.
+            last = max(i for i, argument in enumerate(sys.argv) if argument == invocation.overrides[-1])
+            sys.argv[last + 1 : last + 1] = own
             invocation = replace(invocation, overrides=[*invocation.overrides, *own])
+        if invocation.shows:
+            _run_task(task)
+            return
         first = check(invocation)
         if is_multirun(invocation, first):
             sweep = _open_sweep(invocation, first)

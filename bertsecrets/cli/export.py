@@ -1,5 +1,6 @@
 """Write a fine-tuned model as a Hugging Face folder with a model card and the table of its heads."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def check_save(settings: TrainSettings) -> None:
     keys = settings.keys
     if keys.save is None or not is_first_process():
         return
-    target, own = _absolute(keys.save), run_folder().absolute()
+    target, own = _absolute(keys.save), _absolute(str(run_folder()))
     if target == own or target in own.parents:
         raise UserError(
             f"save is '{keys.save}', which is the run's own folder or holds it; give another folder, e.g. "
@@ -107,4 +108,5 @@ def _export(
 
 
 def _absolute(folder: str) -> Path:
-    return Path(folder).expanduser().absolute()
+    """The folder without symbolic links, which a rename would replace instead of what they name."""
+    return Path(os.path.realpath(Path(folder).expanduser()))

@@ -22,10 +22,11 @@ def own_data(invocation: Invocation) -> list[str]:
     the columns, classes and metrics. Settings that the user gives are kept.
 
     Raises:
-        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own.
+        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own,
+            or an experiment is given, which names its tasks.
     """
     given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    if {"resume", "experiment"} & set(given) or _of_a_run(invocation, given):
+    if "resume" in given or _of_a_run(invocation, given):
         return []
     values = {key: override.value() for key, override in given.items() if key.partition(".")[0] in ("data", "task")}
     source, task = values.get("data"), values.get("task", OWN)
@@ -35,6 +36,14 @@ def own_data(invocation: Invocation) -> list[str]:
             raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
         return []
     if "task.csv" in given or "task.hub" in given:
+        return []
+    if "experiment" in given and "task" not in given:
+        if source == "csv" or named:
+            setting = given["data"].input_line if source == "csv" else given[named[0]].input_line
+            raise UserError(
+                f"'{setting}' is for data without a task, but {given['experiment'].input_line} names its tasks; leave one of "
+                "them out, or add task=own."
+            )
         return []
     if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(given)):
         if "task" in given:

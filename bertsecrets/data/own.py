@@ -23,6 +23,9 @@ MOST_NUMBERED = 20
 _EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
 """Splits of a data set to evaluate on, the first that has labels."""
 
+_NAMED = 3
+"""Values that are not numbers which a message names."""
+
 _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
 
@@ -34,9 +37,15 @@ def own_task(config: SourceConfig) -> dict[str, Any]:
         config: With ``source`` ``csv`` or ``hub``, and the names of the columns.
 
     Raises:
-        UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores.
+        UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores, or a text
+            column is the label column.
     """
     texts = [config.text] if isinstance(config.text, str) else list(config.text)
+    if config.label in texts:
+        raise UserError(
+            f"data.text and data.label both name column '{config.label}', so the model would read the label; name another "
+            "column in one of them."
+        )
     task = _of_csv(config, texts) if config.source == "csv" else _of_hub(config, texts)
     return {"texts": len(texts), **task}
 
@@ -109,8 +118,10 @@ def _outputs(values: Sequence[Any], config: SourceConfig, where: str) -> dict[st
     numbers = [_number(value) for value in different]
     numeric = [number for number in numbers if number is not None]
     scores = len(numeric) == len(different) and (
-        len(different) > MOST_NUMBERED or not all(number.is_integer() for number in numeric)
+        len(set(numeric)) > MOST_NUMBERED or not all(number.is_integer() for number in numeric)
     )
+    if config.target == "auto":
+        _check_numbers(different, numbers, scores, where)
     if config.target == "scores" or (config.target == "auto" and scores):
         if len(numeric) < len(different):
             raise UserError(
@@ -127,6 +138,24 @@ def _outputs(values: Sequence[Any], config: SourceConfig, where: str) -> dict[st
     # Numbers in their order, texts in that of the alphabet.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
     return _classes([str(value) for value in ordered], where)
+
+
+def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], scores: bool, where: str) -> None:
+    """Raise UserError if most values are numbers but a few are not, or if classes are one number in two spellings."""
+    others = [value for value, number in zip(different, numbers, strict=True) if number is None]
+    if 0 < len(others) < len(different) / 2:
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        raise UserError(
+            f"{where} holds numbers, but also {', '.join(map(shown, others[:_NAMED]))}{more}; remove these rows, or give "
+            "data.target=classes to take every value for a class."
+        )
+    first: dict[float, Any] = {}
+    for value, number in zip(different, numbers, strict=True):
+        if number is not None and first.setdefault(number, value) != value and not scores:
+            raise UserError(
+                f"{where} holds {shown(first[number])} and {shown(value)}, which are the same number; write it in one way, or "
+                "give data.target=classes to keep them apart."
+            )
 
 
 def _classes(names: list[str], where: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
+from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.ablation_table import AblationTable
@@ -46,7 +47,8 @@ _NOT_OF_THE_MODEL = (
 )  # fmt: skip
 """Settings of a command line that say where a run is written and how it is followed."""
 
-_PATH = re.compile(r"(?<![\w:/.~])(?:~|\.{0,2})/[^\s,\]'\"]+")
+_PATH = re.compile(r"(?<![\w:/.~])(?:~[\w.-]*|\.{0,2}|file:/*)/[^\s,\]'\"]")
+"""The beginning of an absolute path, or of one from the home or the working folder."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,8 @@ class ExportedModel:
 
     def scores(self) -> RunScores | None:
         """The scores of these weights; None without a run, or if the run scored other weights."""
-        if self.run is None or not self.run.scores_path.is_file():
-            return None
-        scores = RunScores.read(self.run.scores_path)
-        return scores if scores.step == self.step and scores.lines() else None
+        scores = self._scores()
+        return scores if scores is not None and scores.lines() else None
 
     def sweep(self) -> AblationTable | None:
         """The first disabling sweep over single heads of these weights, of the run or of an analysis; None without one."""
@@ -93,16 +93,24 @@ class ExportedModel:
     def heads(self, trusted: Sequence[str] = ()) -> HeadsTogether | None:
         """One row for each head with all that the run and the analyses know about it; None if they know nothing.
 
+        A run measures the weights that it scores, so the table of a run that scored other weights is left out.
+
         Args:
             trusted: Classes of other packages that may describe their experiments, ``module:class``.
         """
+        own = [self.run] if self.run is not None and self._scores() is not None else []
         experiments = {
             name: (view, experiment_of(declaration, trusted))
-            for run in (*self.analyses, self.run)
-            if run is not None
+            for run in (*self.analyses, *own)
             for name, (declaration, view) in views_of(run).items()
         }
         return heads_together(list(experiments.values()))
+
+    def _scores(self) -> RunScores | None:
+        if self.run is None or not self.run.scores_path.is_file():
+            return None
+        scores = RunScores.read(self.run.scores_path)
+        return scores if scores.step == self.step else None
 
 
 def analyses_of(run: Run, checkpoint: Path, step: int) -> list[Run]:
@@ -160,7 +168,7 @@ def model_card(model: ExportedModel, location: str, has_heads: bool) -> str:
     parts = [
         f"---\n{_metadata(model, scores, config).to_yaml()}\n---",
         f"# {_text(model.name)}",
-        _introduction(model),
+        _introduction(model, config),
         "## Use",
         _usage(model, location, config),
         "## Scores",
@@ -212,7 +220,7 @@ def _metric_type(name: str) -> str:
     return {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}.get(name, name)
 
 
-def _introduction(model: ExportedModel) -> str:
+def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
     task, init = model.task, model.record.get("init")
     what = (
         f"a score from {task.label_range[0]:g} to {task.label_range[1]:g}" if task.label_range else _listed(task.labels)
@@ -224,6 +232,9 @@ def _introduction(model: ExportedModel) -> str:
     ]
     if GATES in model.record:
         sentences.append("Each head's gate is multiplied into its columns of the output projection.")
+    changed = controls_in_words(config)
+    if changed:
+        sentences.append(f"It is a control, not a model of the task: {', '.join(changed)}.")
     return " ".join(sentences)
 
 
@@ -237,7 +248,8 @@ def _source(spec: ModelSpec) -> str:
 def _usage(model: ExportedModel, location: str, config: Mapping[str, Any]) -> str:
     length = _section(config, "task", "training").get("max_length")
     limit = f", truncation=True, max_length={length}" if isinstance(length, int) else ""
-    texts = ", ".join(['"The cat sat."', '"The cat lay."'][: model.task.texts])
+    count = 1 if _section(config, "data").get("only") is not None else model.task.texts
+    texts = ", ".join(['"The cat sat."', '"The cat lay."'][:count])
     place = json.dumps(location, ensure_ascii=False)
     lines = [
         "```python",
@@ -340,7 +352,7 @@ def _reproduction(model: ExportedModel, config: Mapping[str, Any]) -> list[str]:
 
 
 def _command(run: Run, config: Mapping[str, Any]) -> str:
-    """The command that trained a run, without where it wrote to; folders of the machine it ran on are left open."""
+    """The command that trained a run, without where it wrote to; paths of the machine it ran on are left open."""
     path = run.folder / ".hydra" / "overrides.yaml"
     overrides: Any = None
     if path.is_file():
@@ -350,9 +362,15 @@ def _command(run: Run, config: Mapping[str, Any]) -> str:
     if overrides is None:
         overrides = [f"task={run.task}", f"model={run.model}", f"init={run.init}", f"seed={config.get('seed')}"]
     kept = [str(line) for line in overrides if re.split(r"[.=@]", str(line).lstrip("+~"))[0] not in _NOT_OF_THE_MODEL]
-    words = [_PATH.sub("<folder>", line) if _PATH.search(line) else shlex.quote(line) for line in kept]
+    words = [shlex.quote(_without_path(line)) for line in kept]
     # A fence inside the text would end the block.
     return visible(" ".join(["python train.py", *words])).replace("```", "")
+
+
+def _without_path(setting: str) -> str:
+    """A setting, its whole value left open if it holds a path: where a path ends cannot be told."""
+    key, _, value = setting.partition("=")
+    return f"{key}=<path>" if _PATH.search(value) else setting
 
 
 def _section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

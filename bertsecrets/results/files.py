@@ -77,15 +77,19 @@ def check_new_folder(key: str, folder: Path) -> None:
 
     Args:
         key: The setting that names it, for the message.
-        folder: The folder, absolute.
+        folder: The folder, absolute and without symbolic links.
 
     Raises:
-        UserError: If it exists and is not empty, or cannot be created.
+        UserError: If it exists and is not empty or cannot be replaced, or cannot be created.
     """
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise UserError(f"{key} is '{folder}', but '{nearest}' is a file; choose another folder.")
-    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+    if os.path.ismount(folder):
+        raise UserError(f"{key} is '{folder}', which is a mount point; choose a new folder in it.")
+    # An empty folder is replaced, for which its parent has to be writable.
+    written = {nearest, folder.parent} if nearest == folder else {nearest}
+    if not all(os.access(path, os.R_OK | os.W_OK | os.X_OK) for path in written):
         raise UserError(f"{key} is '{folder}', which cannot be written (permission denied); choose another folder.")
     if nearest == folder and any(folder.iterdir()):
         raise UserError(f"{key} is '{folder}', which already holds files; choose a new folder, or move them away.")

@@ -33,6 +33,7 @@ class Invocation:
         config_dir: Folder of the primary configuration.
         config_name: Name of the primary configuration.
         search: A folder of additional configurations, or None.
+        shows: Whether Hydra only shows the configuration: ``--cfg`` or ``--info``.
     """
 
     overrides: list[str]
@@ -40,6 +41,7 @@ class Invocation:
     config_dir: Path
     config_name: str
     search: str | None
+    shows: bool = False
 
     @contextmanager
     def hydra(self) -> Iterator[None]:
@@ -69,7 +71,7 @@ def unknown_options(arguments: list[str]) -> list[str]:
 
 
 def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:
-    """Parse a command line; None if it asks Hydra for help, information or the like.
+    """Parse a command line; None if it asks Hydra for help or shell completion.
 
     Raises:
         UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, or ``--experimental-rerun`` is given.
@@ -79,7 +81,7 @@ def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) ->
         raise UserError(
             "--experimental-rerun reads a pickle, which can run code; repeat the command, or give resume=<run folder>."
         )
-    if parsed.help or parsed.hydra_help or parsed.cfg or parsed.info or parsed.shell_completion:
+    if parsed.help or parsed.hydra_help or parsed.shell_completion:
         return None
     if parsed.config_path and not Path(parsed.config_path).is_absolute():
         raise UserError(
@@ -96,6 +98,7 @@ def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) ->
         config_dir=Path(parsed.config_path) if parsed.config_path else config_dir,
         config_name=parsed.config_name or config_name,
         search=str(Path(parsed.config_dir).resolve()) if parsed.config_dir else None,
+        shows=bool(parsed.cfg or parsed.info),
     )
 
 

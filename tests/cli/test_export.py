@@ -1,6 +1,7 @@
 """``export=``: a run's checkpoint becomes a Hugging Face folder with a card, which plain transformers loads."""
 
 import csv
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.models import hub
 from bertsecrets.models.classifier import RECORD
+from bertsecrets.results.files import check_new_folder
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
@@ -128,8 +130,48 @@ def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path,
         ["| layer 0 · head 1", "−5.00"],
     ]
     # Not the folder of this machine, nor where the run was written.
-    assert "python train.py task=demo_paraphrase model=folder model.path=<folder>\n" in card.text
+    assert "python train.py task=demo_paraphrase model=folder 'model.path=<path>'\n" in card.text
     assert str(tmp_path) not in card.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "printed"),
+    [
+        ("data.path=/home/John Smith/secret.csv", "'data.path=<path>'"),
+        ("data.path='~/John Smith/secret.csv'", "'data.path=<path>'"),
+        ("data.path=~john/secret.csv", "'data.path=<path>'"),
+        ("data.path=file:///home/john/secret.csv", "'data.path=<path>'"),
+        ("data.dataset=owner/name", "data.dataset=owner/name"),
+        ("data.text=my review", "'data.text=my review'"),
+    ],
+)
+def test_no_part_of_a_path_is_printed(
+    run: Path, tmp_path: Path, configure: Configure, setting: str, printed: str
+) -> None:
+    (run / ".hydra" / "overrides.yaml").write_text(json.dumps([setting]))
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    assert f"python train.py {printed}\n" in (folder / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "texts"),
+    [
+        ({}, None, '"The cat sat.", "The cat lay."'),
+        ({"permute_labels": True}, "training labels shuffled", '"The cat sat.", "The cat lay."'),
+        ({"only": "first"}, "first sentence alone", '"The cat sat."'),
+    ],
+)
+def test_a_control_is_called_one(
+    run: Path, tmp_path: Path, configure: Configure, data: dict[str, object], words: str | None, texts: str
+) -> None:
+    config = OmegaConf.load(run / "config.yaml")
+    config.data.update(data)
+    OmegaConf.save(config, run / "config.yaml")
+    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    text = (folder / "README.md").read_text("utf-8")
+    assert f"tokenizer({texts}, truncation" in text
+    assert ("It is a control" in text) == (words is not None)
+    assert words is None or f"It is a control, not a model of the task: {words}." in text
 
 
 def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, configure: Configure) -> None:
@@ -139,6 +181,7 @@ def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, confi
     assert "These weights were not scored" in text
     assert "No disabling sweep of these weights was found" in text
     assert "needed" not in text.partition("## Attention heads")[2].partition("## How")[0].replace("No disabling", "")
+    assert not list(folder.glob("heads_together.*"))
 
 
 def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configure: Configure) -> None:
@@ -191,6 +234,27 @@ def test_a_folder_in_use_is_refused_before_anything_is_loaded(tmp_path: Path, co
     with pytest.raises(UserError, match="give export=<new folder> too"):
         export.export_model(configure("push_to_hub=me/mine", "checkpoint=nowhere"))
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "mine.txt"]
+
+
+def test_a_link_to_an_empty_folder_is_followed(run: Path, tmp_path: Path, configure: Configure) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    folder = export.export_model(configure(f"export={tmp_path / 'link'}", f"checkpoint={run}"))
+    assert folder == tmp_path / "empty"
+    assert (tmp_path / "link" / "README.md").is_file()
+
+
+def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "parent" / "empty"
+    folder.mkdir(parents=True)
+    check_new_folder("save", folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: path != folder.parent)
+        with pytest.raises(UserError, match="permission denied"):
+            check_new_folder("save", folder)
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == folder)
+    with pytest.raises(UserError, match="is a mount point; choose a new folder in it"):
+        check_new_folder("save", folder)
 
 
 def test_jobs_of_a_sweep_do_not_write_to_one_folder(tmp_path: Path) -> None:

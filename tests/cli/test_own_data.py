@@ -52,6 +52,15 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
         (["data=csv"], "data=csv needs data.path=<CSV file>"),
         (["task=own"], "task=own needs data of your own: give data=csv data.path=<CSV file>"),
         (["task=mrpc", "data=hub", "data.text=x"], "data.text is for data without a task, but task=mrpc is given"),
+        (
+            ["experiment=questions", "data=hub", "data.dataset=foo/bar", "data.text=review"],
+            "'data.text=review' is for data without a task, but experiment=questions names its tasks; leave one of them out",
+        ),
+        (["experiment=questions", "data=csv", "data.path=a.csv"], "'data=csv' is for data without a task"),
+        (
+            ["data=csv", "data.path=a.csv", "data.text=a", "data.label=a"],
+            "data.text and data.label both name column 'a'",
+        ),
         (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' names several data sets"),
         (
             ["data=csv", "data.path=a.csv", "data.label=[a,b]"],
@@ -67,10 +76,31 @@ def test_mistakes_are_reported_before_anything_is_read(arguments: list[str], mes
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["task=mrpc", "data=hub"], ["data=hub"], ["-m", "task=mrpc,rte"], ["data=demo", "seed=1"]]
+    "arguments",
+    [
+        ["experiment=questions"],
+        ["experiment=questions", "data=hub", "data.path=a"],
+        [],
+        ["task=mrpc", "data=hub"],
+        ["data=hub"],
+        ["-m", "task=mrpc,rte"],
+        ["data=demo", "seed=1"],
+    ],
 )
 def test_other_command_lines_are_left_alone(arguments: list[str]) -> None:
     assert completed(*arguments) == []
+
+
+def test_an_experiment_is_run_on_own_data_if_the_task_is_named(reviews: Path) -> None:
+    given = ["experiment=questions_quick", "task=own", "data=csv", f"data.path='{reviews}'", "data.text=review"]
+    assert "task.name='my_reviews'" in completed(*given, "data.label=verdict")
+
+
+def test_the_shown_configuration_is_that_of_the_run(reviews: Path) -> None:
+    own = ["data=csv", f"data.path='{reviews}'", "data.text=review", "data.label=verdict"]
+    shown = door("train", *own, "--cfg", "job")
+    assert shown.returncode == 0, shown.stderr
+    assert OmegaConf.create(shown.stdout).task.name == "my_reviews"
 
 
 def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_bert: Path, tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def test_an_evaluation_file_is_evaluated_on(tmp_path: Path) -> None:
         (list(map(str, range(20))), "auto", tuple(map(str, range(20)))),
         (list(map(str, range(21))), "auto", (0.0, 20.0)),
         (["nan", "inf", "1"], "auto", ("inf", "nan", "1")),
+        (["1", "2", "NA", "3"], "classes", ("NA", "1", "2", "3")),
+        (["1", "1.0", "0"], "classes", ("0", "1", "1.0")),
+        (["1", "1.0", "0.5"], "auto", (0.5, 1.0)),
     ],
 )
 def test_labels_are_classes_or_scores(
@@ -109,6 +112,16 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         ("review,stars\na,1\nb,1\n", {}, "holds one class only ('1'); expected at least two."),
         ("review,stars\na,1\nb,1\n", {"target": "scores"}, "holds only '1'; expected at least two different scores."),
         ("review,stars\na,1\nb,good\n", {"target": "scores"}, "holds 'good'; data.target=scores expects numbers."),
+        (
+            "review,stars\n" + "".join(f"a,{i / 4}\n" for i in range(30)) + "b,NA\nc,nan\n", {},
+            "holds numbers, but also 'NA', 'nan'; remove these rows, or give data.target=classes",
+        ),
+        (
+            "review,stars\n" + "".join(f"a,{i}\n" for i in range(9)) + "a,w\na,x\na,y\na,z\n", {},
+            "but also 'w', 'x', 'y' and 1 more; remove these rows",
+        ),
+        ("review,stars\na,1\nb,1.0\nc,0\n", {}, "holds '1' and '1.0', which are the same number; write it in one way"),
+        (REVIEWS, {"text": ["review", "stars"]}, "data.text and data.label both name column 'stars'"),
         ("review,stars\na,${x}\nb,1\n", {}, "holds '${x}', which cannot be the name of a class; rename it"),
         ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(101)), {}, "holds 101 different values, such as 'c0'"),
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
@@ -152,6 +165,16 @@ def test_a_held_out_text_is_in_no_training_row() -> None:
         {("b",)},
         {("c",)},
     )
+
+
+def test_rows_without_a_label_are_not_held_out(tmp_path: Path) -> None:
+    config = saved(tmp_path, train=rows([None if i % 3 == 0 else i % 2 for i in range(60)]))
+    source = make_source(config, task_of(config))
+    train, evaluated = (source.examples(split) for split in ("train", "held_out"))
+    assert sorted(one.index for one in (*train, *evaluated)) == [i for i in range(60) if i % 3]
+    assert all(one.label == one.index % 2 for one in (*train, *evaluated))
+    assert source.notes[0] == "20 training rows without a label were left out."
+    assert "8 of the 40 training rows are held out" in source.notes[1]
 
 
 def saved(folder: Path, **splits: datasets.Dataset) -> SourceConfig:

@@ -44,7 +44,12 @@ def test_a_command_line_is_parsed(tmp_path: Path) -> None:
     assert invocation is not None
     assert (invocation.overrides, invocation.multirun) == (["seed=1,2", "task=mrpc"], True)
     assert (invocation.config_dir, invocation.config_name, invocation.search) == (tmp_path, "train", str(tmp_path))
-    for asking in (["--help"], ["--cfg", "job"], ["--info"], ["--hydra-help"]):
+    assert not invocation.shows
+    for showing in (["--cfg", "job"], ["--info"]):
+        shown = parse_arguments(showing, tmp_path, "train")
+        assert shown is not None
+        assert shown.shows
+    for asking in (["--help"], ["--hydra-help"]):
         assert parse_arguments(asking, tmp_path, "train") is None
 
 

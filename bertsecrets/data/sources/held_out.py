@@ -37,7 +37,9 @@ class HeldOutSource:
         if split not in (TRAIN, HELD_OUT):
             return self.source.examples(split)
         if not self._splits:
-            everything = self.source.examples(TRAIN)
+            rows = self.source.examples(TRAIN)
+            # Neither training nor scores can use a row without a label.
+            everything = [one for one in rows if one.label is not None] if self.task.is_labelled else rows
             chosen = held_out(everything, self.fraction, by_class=not self.task.is_regression)
             parts = {TRAIN: [one for one in everything if one.texts not in chosen]}
             parts[HELD_OUT] = [one for one in everything if one.texts in chosen]
@@ -47,7 +49,9 @@ class HeldOutSource:
                     "evaluation; give more rows, or evaluation rows of your own (for a CSV, data.eval_path=<file>)."
                 )
             self._splits = parts
-            self._note = [
+            without = len(rows) - len(everything)
+            self._note = [f"{without:,} training rows without a label were left out."] if without else []
+            self._note += [
                 f"The data have no evaluation rows: {len(parts[HELD_OUT]):,} of the {len(everything):,} training rows are "
                 "held out, the same ones in every run."
             ]
