@@ -81,6 +81,14 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     return ChangedAndNeeded(drift_N, effect_N, rows, rank_correlation(drift_N, effect_N))
 
 
+def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:
+    if len(rows) != cosine_LH.size:
+        return "not all heads were disabled"
+    if len({row["delta"] for row in rows}) == 1:
+        return "without any of the heads the score changes equally, or not at all"
+    return "drift is the same for all heads"
+
+
 def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -> list[tuple[str, str]]:
     """Headings and sentences; empty unless drift was measured and heads were disabled.
 
@@ -95,8 +103,7 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
         return []
     related = changed_and_needed(views)
     relation = (
-        "It cannot be told whether the heads that changed are needed: drift or effect is the same for all heads, or "
-        "not all heads were disabled."
+        f"It cannot be told whether the heads that changed are needed: {_why_unrelated(views['drift'].value('cosine'), rows)}."
         if related is None
         else related.in_words
     )
