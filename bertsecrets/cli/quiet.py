@@ -25,6 +25,7 @@ _LINES = (
 
 _WARNINGS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r"You called `self\.log\(.*` but have no logger configured",
     r"The '\w+' does not have many workers",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     r"Checkpoint directory .* exists and is not empty",
