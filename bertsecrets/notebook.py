@@ -35,7 +35,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import check_needs, measure_pass
-from bertsecrets.models.encoder import check_encoder, describe, unwrap
+from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
@@ -463,16 +463,12 @@ def _disabled(
         variants += make(encoder.num_layers, encoder.num_heads)
     chosen = Plan(ablation.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
     batches = list(_batches(split, batch_size))
-    training = encoder.model.training
-    encoder.model.eval()
-    try:
+    with evaluating(encoder.model):
         replaced = replacements(chosen)
         with progress_over(len(split) * len(variants), "disabling", unit="variant·example") as advance:
             outcomes = sweep(
                 model, chosen, batches, replacements=replaced, max_tokens=ablation.max_tokens, progress=advance
             )
-    finally:
-        encoder.model.train(training)
     identity = {
         "run": "",
         "model": "",

@@ -10,6 +10,7 @@ from torch import Tensor
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.partial_passes import CleanLayer, recording, wide
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
+from bertsecrets.models.encoder import evaluating
 
 
 class FirstOrder(NamedTuple):
@@ -47,9 +48,7 @@ def first_order_changes(
     inputs = {name: value.clone() for name, value in inputs.items()}
     slopes: list[Tensor] = []
     network = encoder.model
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         logits_BC = torch.empty(0)
         for column in range(1, int(network.config.num_labels or 2)):
             slope_LBH = torch.zeros(encoder.num_layers, len(real_BS), encoder.num_heads, device=engine.device)
@@ -75,8 +74,6 @@ def first_order_changes(
             with recording(encoder, real_BS) as recorded:
                 logits_BC = output_gradients(network, inputs, difference, observe, context)
             slopes.append(slope_LBH)
-    finally:
-        network.train(training)
     edited_VLH = torch.zeros(len(engine.edits_VL), encoder.num_layers, encoder.num_heads, device=engine.device)
     for variant, edits in enumerate(engine.edits_VL):
         for layer, heads in enumerate(edits):

@@ -16,7 +16,7 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Encoder, evaluating
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
 
@@ -194,9 +194,7 @@ def _seconds_per_token(network: nn.Module, batch: Batch, context: Callable[[], A
     inputs: dict[str, Tensor] = {
         name: value[:_PROBE] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
     }
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         times = []
         for _ in range(2):
             started = time.perf_counter()
@@ -205,8 +203,6 @@ def _seconds_per_token(network: nn.Module, batch: Batch, context: Callable[[], A
             if inputs["input_ids"].is_cuda:
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - started)
-    finally:
-        network.train(training)
     return min(times) / inputs["input_ids"].numel()
 
 

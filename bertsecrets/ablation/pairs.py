@@ -18,7 +18,7 @@ from bertsecrets.ablation.partial_passes import (
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.override import MODES_OF_CONSTANTS
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Encoder, evaluating
 
 MODES_OF_PAIRS = ("uniform", "zero", *MODES_OF_CONSTANTS)
 """Modes in which a head's replacement comes from the example's own unedited pass, or from none."""
@@ -62,12 +62,8 @@ class Pairs:
             UserError: If memory runs out on a single pair.
         """
         network = self.engine.encoder.model
-        training = network.training
-        network.eval()
-        try:
+        with evaluating(network):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
-        finally:
-            network.train(training)
         real_BS = inputs["attention_mask"].bool()
         return wide(clean_BC), self.run_above(clean_BC, layers, real_BS, wanted_BV, progress)
 
@@ -92,9 +88,7 @@ class Pairs:
             UserError: If memory runs out on a single pair.
         """
         network = self.engine.encoder.model
-        training = network.training
-        network.eval()
-        try:
+        with evaluating(network):
             row_P, variant_P = wanted_BV.to(self.engine.device).nonzero(as_tuple=True)
             logits_PC = wide(clean_BC)[row_P]
             layer_P = torch.tensor(self.layer_V, device=row_P.device)[variant_P]
@@ -105,8 +99,6 @@ class Pairs:
                     if progress is not None:
                         progress(len(part))
             return logits_PC
-        finally:
-            network.train(training)
 
     def _parts(self, places: Tensor, length: int) -> Iterator[Tensor]:
         """Parts of equal size within the limit on tokens."""

@@ -21,7 +21,7 @@ from bertsecrets.data.sampler import BucketedEvalSampler
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
 
@@ -161,9 +161,7 @@ def prepare(
     encoder = describe(model)
     network = encoder.model
     device = next(network.parameters()).device
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         if plan.mode == "mean":
             with context():
                 batches = (batch.to(device).inputs() for batch in examples.batches(batch_size))
@@ -187,8 +185,6 @@ def prepare(
                 with atomic_write(saved) as temporary:
                     save_file({"outputs": constants_LHd.cpu()}, temporary, metadata={"fingerprint": fingerprint})
         return Replacements(constants_LHd.to(device))
-    finally:
-        network.train(training)
 
 
 def _read(path: Path, fingerprint: str) -> Tensor | None:

@@ -13,7 +13,7 @@ from bertsecrets.ablation.plan import Head, Variant, random_groups_like
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
-from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.results.formatting import head_code
 
 
@@ -77,9 +77,7 @@ def head_distances(
     distance = HeadDistance(encoder.num_layers * encoder.num_heads)
     if device.type != "mps":
         distance = distance.to(device)
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         for on_host in batches:
             batch = on_host.to(device)
             maps: list[Tensor] = []
@@ -93,8 +91,6 @@ def head_distances(
                 distance.update(torch.cat([map_BHQK[row, :, :length, :length] for map_BHQK in maps]))
             if progress is not None:
                 progress()
-    finally:
-        network.train(training)
     result: Tensor = distance.compute()
     return result
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Encoder, describe, evaluating
 
 _LENGTHS = (9, 6)
 """Real tokens of the two rows."""
@@ -45,12 +45,8 @@ def check_attention(model: nn.Module) -> SelfCheck:
         UserError: If one of these fails.
     """
     encoder = describe(model)
-    training = encoder.model.training
-    encoder.model.eval()
-    try:
+    with evaluating(encoder.model):
         return _check(encoder)
-    finally:
-        encoder.model.train(training)
 
 
 def _check(encoder: Encoder) -> SelfCheck:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
-from bertsecrets.models.encoder import Encoder, describe, unwrap, watched_part
+from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap, watched_part
 
 Observer = Callable[[int, Tensor], None]
 
@@ -97,13 +97,8 @@ def capture(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         for row, real_S in enumerate(real_BS):
             maps[row].append(attention_BHQK[row][:, real_S][:, :, real_S].float().cpu())
 
-    training = network.training
-    network.eval()
-    try:
-        with watch(network, observe):
-            watched_part(network)(**inputs)
-    finally:
-        network.train(training)
+    with evaluating(network), watch(network, observe):
+        watched_part(network)(**inputs)
     return [torch.stack(layers) for layers in maps]
 
 

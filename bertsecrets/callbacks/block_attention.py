@@ -23,7 +23,7 @@ from bertsecrets.callbacks.trainer_state import is_last_validation, shows_progre
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.metrics import Predictions, decide
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -71,12 +71,8 @@ class BlockAttention(pl.Callback):
         if trainer.sanity_checking or not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
-        training = pl_module.model.training
-        pl_module.model.eval()
-        try:
+        with evaluating(pl_module.model):
             record = self.take(trainer, pl_module)
-        finally:
-            pl_module.model.train(training)
         if self.run.writes:
             experiment = Blocking()
             self.run.declare(experiment.declaration())

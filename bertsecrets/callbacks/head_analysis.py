@@ -21,6 +21,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
@@ -69,12 +70,8 @@ class HeadAnalysis(pl.Callback):
         if trainer.sanity_checking or not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
-        training = pl_module.model.training
-        pl_module.model.eval()
-        try:
+        with evaluating(pl_module.model):
             result = self.take(trainer, pl_module.model)
-        finally:
-            pl_module.model.train(training)
         step = current_step(trainer, pl_module)
         if self.run.writes:
             self.run.declare(result.experiment.declaration())

@@ -23,7 +23,7 @@ from bertsecrets.importance.sinks.kinds import Limits, is_sink, sinks_of
 from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS, SinkNorms, output_grams
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -91,12 +91,8 @@ class InterveneOnSinks(pl.Callback):
         if trainer.sanity_checking or not is_last_validation(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
-        training = pl_module.model.training
-        pl_module.model.eval()
-        try:
+        with evaluating(pl_module.model):
             grid = self.take(trainer, pl_module.model)
-        finally:
-            pl_module.model.train(training)
         declaration = Sinks(self.tokens).declaration()
         self.run.declare(declaration)
         self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))

@@ -1,5 +1,7 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +86,17 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
         assert site.projection is not None
         weight = site.projection.weight
         weight.copy_((weight.unflatten(1, (encoder.num_heads, -1)) * gate_H.to(weight)[:, None]).flatten(1))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode; it returns to its mode afterwards, also after an error."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
 
 
 def unwrap(module: nn.Module) -> PreTrainedModel:

@@ -18,7 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.sampler import BucketedEvalSampler
 from bertsecrets.errors import UserError
 from bertsecrets.measures.dependency.words import word_maps
-from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.models.loading import random_normal_
 from bertsecrets.probes.sentences import Sentences
 
@@ -128,9 +128,7 @@ def store_attention(
     device = next(network.parameters()).device
     number_of = {row.position: number for number, row in enumerate(sentences.rows)}
     sampler = BucketedEvalSampler(sentences.split.lengths, batch_size, positions=list(number_of))
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         for spec in sampler:
             batch = sentences.split[spec].to(device)
             numbers = [number_of[position] for position in spec.positions]
@@ -140,8 +138,6 @@ def store_attention(
                 own = file.sizes[number]
                 file.write(number, maps_BnnC[row, :own, :own])
             progress(len(numbers))
-    finally:
-        network.train(training)
 
 
 def _word_level(

@@ -260,7 +260,7 @@ def _names(
         named.append(" · ".join([*parts, *controls_in_words(config)]))
     names = []
     for name, factor in zip(named, factors, strict=True):
-        # A setting that follows from the task needs no name of its own: only groups of one name are told apart by settings.
+        # Settings are named only where they separate groups that would otherwise have the same name.
         alike = [other for other_name, other in zip(named, factors, strict=True) if other_name == name]
         varying = [each for each in _PLAIN if len({other[each] for other in alike}) > 1]
         names.append(" · ".join([name, *(f"{each} {factor[each] or 'not recorded'}" for each in varying)]))
