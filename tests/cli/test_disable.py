@@ -143,17 +143,23 @@ def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny
 
 
 @pytest.mark.slow
-def test_two_processes_screen_what_one_does(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_two_processes_screen_what_one_does(
+    trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
+) -> None:
     tables, checks = [], []
     for devices in (1, 2):
         arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
+        screened.append(f"ablation.precision={precision}")
         result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
         assert result.returncode == 0, result.stderr
         tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
         checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
     same(*tables, 1e-9)
-    assert checks[0]["sweep_uniform"] == checks[1]["sweep_uniform"]
+    records = [check["sweep_uniform"] | {"speedup": None} for check in checks]
+    assert records[0] == records[1]
+    assert records[0]["precision"] == precision
     exact = [row["score"] for row in AblationTable.read(analysed / "ablation.parquet").rows()]
     assert [row["score"] for row in tables[0].rows()] == exact
 
