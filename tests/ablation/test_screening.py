@@ -292,6 +292,8 @@ def test_words_of_old_and_new_records() -> None:
     assert "1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was evaluated on all" in text
     slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
     assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
+    none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
+    assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
 
 
 @pytest.mark.slow
