@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 from scipy import stats
 
+from bertsecrets.cli.composition import check
 from bertsecrets.cli.pages import compare_sweep
 from bertsecrets.errors import UserError
 from bertsecrets.measures.dependency.measure import Dependency
@@ -25,6 +26,8 @@ from bertsecrets.papers.claims.test import REACH, Reading
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 LAYERS = np.repeat([[0.1], [0.2], [0.4], [0.7]], 10, axis=1)
 """A column of 4 layers of 10 heads that rises with the layer; its mean is 0.35."""
@@ -529,6 +532,23 @@ def test_the_page_has_a_row_and_a_section_for_each_claim(tmp_path: Path) -> None
     assert f"python analyze.py checkpoint={made} analysis=prune" in text
     table = (tmp_path / "page" / "claims.md").read_text("utf-8")
     assert "| mrpc: −0.400 (−0.420 to −0.380) | does not hold |" in table
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [("train", "experiment=claims"), ("train", "experiment=claims_quick"), ("analyze", "analysis=claims")],
+)
+def test_the_configurations_take_what_the_claims_read(command: str, argument: str) -> None:
+    invocation = parse_arguments([argument, *(["checkpoint=initial"] if command == "analyze" else [])], CONF, command)
+    assert invocation is not None
+    config = check(invocation)
+    read = {
+        column.removeprefix("initial:").partition("/")[0] for claim in read_claims() for column in claim.test.columns
+    }
+    analyses = {"disable", "place", "pruning", "sinks", "direct_effect", "dependency"}
+    assert read - analyses <= set(config.measure)
+    scores = {getattr(claim.test, "order", None) for claim in read_claims()} - {None}
+    assert scores <= set(config.prune.scores)
 
 
 def test_models_of_two_sizes_go_together(tmp_path: Path) -> None:
