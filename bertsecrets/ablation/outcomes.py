@@ -239,7 +239,10 @@ class Collected(Metric):
 
     def outcomes(self) -> Outcomes:
         """All outcomes, from all processes."""
-        index_N1, label_N1, clean_NC, logits_NX, *screened = self.compute()
+        tensors = self.compute()
+        # torchmetrics removes the dimensions of a tensor with one element.
+        rows = (tensor.view(tensors[0].numel(), -1) for tensor in tensors)
+        index_N1, label_N1, clean_NC, logits_NX, *screened = rows
         shape = (len(index_N1), len(self.plan.variants), -1)
         weight_NV, estimate_NX = screened or (None, None)
         return Outcomes(
