@@ -288,8 +288,11 @@ def test_words_of_old_and_new_records() -> None:
     assert "bf16" not in screened_in_words(old)
     new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}
     text = screened_in_words(new | {"speedup": 3.42, "reason": None})
-    assert "190 more pairs, further from a change, were evaluated in bf16 alone, 3.4 times as fast as fp32" in text
-    assert "1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was evaluated on all" in text
+    assert (
+        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone (3.4"
+        in text
+    )
+    assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
     slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
     assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
     none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
