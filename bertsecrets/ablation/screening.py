@@ -328,7 +328,8 @@ def screened_sweep(
     variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
     class of the unedited model.
 
-    With ``precision`` ``bf16-mixed`` active pairs are evaluated in bf16, from the layers of the unedited pass in fp32, and again
+    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
+    evaluated in bf16, from the layers of the unedited pass, and again
     in fp32 if their margin in bf16, that of the class predicted in bf16, is below ``bf16_reach`` times the root mean square of
     bf16's errors. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
     fp32 at the same rate; one with another prediction in fp32 is a miss like any other.
@@ -538,7 +539,7 @@ class _Sweep:
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
             share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context)
+        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context, self.bf16)
         return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
