@@ -144,7 +144,7 @@ def _section(
     for kind in dict.fromkeys(row["kind"] for row in rows):
         chosen = _of(rows, kind=kind)
         first, *others = _in_words(chosen, sample)
-        findings.append(first)
+        findings.append(first if findings else f"{first}{more_examples_in_words(chosen)}")
         if others:
             paragraphs.append(" ".join([_kind_title(kind), *others]))
         tables.append(_worst(chosen))
@@ -204,7 +204,7 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
         else "None looks like an improvement."
     )
     found = smallest_loss_in_words(rows)
-    return [f"{first}{more_examples_in_words(rows)}", second, f"{found[0].upper()}{found[1:]}"]
+    return [first, second, f"{found[0].upper()}{found[1:]}"]
 
 
 def _sampled(sample: Mapping[str, Any] | None) -> str:

@@ -1,6 +1,7 @@
 """The page of the claims ledger, and its table in Markdown."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,9 +108,10 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     counts = {
         verdict: sum(entry.verdict == verdict for entry in entries) for verdict in (HOLDS, FAILS, DEPENDS, UNTOLD)
     }
+    lacking = sum(all(cell.finding is None for cell in entry.cells) for entry in entries)
     return [
         f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task that tells, {counts[FAILS]} hold in none, "
-        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told from these runs."
+        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these for want of the analysis."
     ]
 
 
@@ -137,17 +139,17 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     """The notes, the claims with their numbers and verdicts, and what depends on what, in Markdown."""
     lines = [
         *(f"{note}\n" for note in notes),
-        "| claim | source | published | here (95 % interval) | verdict |",
+        "| claim | verdict | here (95 % interval) | published | source |",
         "|---|---|---|---|---|",
     ]
     for entry in entries:
         claim = entry.claim
         cells = (
             f"{claim.claim} (`{claim.name}`)",
-            claim.source,
-            claim.published,
-            _here(entry, "<br>"),
             _verdicts(entry),
+            _here(entry, "<br>"),
+            claim.published,
+            claim.source,
         )
         lines.append(_line(cells))
     sentences = [f"- {entry.claim.claim} {sentence}" for entry in entries for sentence in depends_on(entry)]
@@ -178,31 +180,32 @@ def _unlearned_in_words(names: Sequence[str]) -> list[str]:
 
 def _overview(entries: Sequence[Entry], links: Sequence[str]) -> Table:
     rows = [
-        [entry.claim.claim, entry.claim.source, entry.claim.published, _here(entry, "; "), _verdicts(entry)]
+        [entry.claim.claim, _verdicts(entry), _here(entry, "; "), entry.claim.published, entry.claim.source]
         for entry in entries
     ]
-    header = ["claim", "source", "published", "here (95 % interval)", "verdict"]
+    header = ["claim", "verdict", "here (95 % interval)", "published", "source"]
     return Table(header, rows, "Every claim; a click on one shows how it was tested", links=links)
 
 
 def _here(entry: Entry, between: str) -> str:
     parts = []
     for cell in entry.cells:
-        if cell.finding is not None:
+        if cell.finding is not None and math.isfinite(cell.finding.value):
             finding = cell.finding
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
     return between.join(parts) or MISSING
 
 
 def _verdicts(entry: Entry) -> str:
-    if entry.verdict != DEPENDS:
+    """The verdict, with the subjects that have it where some with numbers have another."""
+    measured = [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
+    verdicts = {
+        verdict: [cell.subject for cell in measured if cell.verdict == verdict] for verdict in (HOLDS, FAILS, UNTOLD)
+    }
+    shown = {verdict: names for verdict, names in verdicts.items() if names}
+    if len(shown) < 2:
         return entry.verdict
-    parts = [
-        f"{verdict} ({', '.join(cell.subject for cell in entry.where(verdict))})"
-        for verdict in (HOLDS, FAILS)
-        if entry.where(verdict)
-    ]
-    return "; ".join(parts)
+    return "; ".join(f"{verdict} ({', '.join(names)})" for verdict, names in shown.items())
 
 
 def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
