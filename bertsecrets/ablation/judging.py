@@ -115,7 +115,7 @@ def _verdicts(
                     clean_N,
                     prediction_VN[rows],
                     look=looks.get(count, ONLY_LOOK),
-                    tests=len(variants),
+                    family=len(variants),
                     **own,
                 )
             )

@@ -33,6 +33,7 @@ from bertsecrets.ablation.plan import (
     read_groups,
 )
 from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
+from bertsecrets.ablation.section import SAMPLE
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
@@ -305,7 +306,9 @@ class DisableHeads(pl.Callback):
         if self._screened is not None:
             self.run.add_checks({f"{SWEEP}_{self.settings.mode}": asdict(self._screened)})
         looked = {} if self._looked is None else asdict(self._looked)
-        self.run.add_checks({f"{LOOKS}_{self.settings.mode}": looked})
+        self.run.add_checks(
+            {f"{LOOKS}_{self.settings.mode}": looked, f"{SAMPLE}_{self.settings.mode}": self._sample(data, outcomes)}
+        )
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.settings.mode}.safetensors", data.task)
         if self._parts is not None:
             self._parts.clear()
@@ -317,6 +320,12 @@ class DisableHeads(pl.Callback):
                 for grid in grids:
                     tracking.define_axis(logger.experiment, grid.measure)
                     tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=Disabling.effects)
+
+    def _sample(self, data: TaskData, outcomes: Outcomes) -> dict[str, Any]:
+        """Which part of the examples was swept; empty if all were."""
+        whole = len(data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)))
+        count = len(outcomes.index_N)
+        return {} if count == whole else {"examples": count, "of": whole, "budget": self.settings.budget}
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""

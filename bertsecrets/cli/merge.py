@@ -13,6 +13,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.screening import SWEEP, missed_bound
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -84,6 +85,8 @@ def merge_runs(config: DictConfig) -> AblationTable:
     file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
     outcomes.write(run.folder / "ablation" / file, first.task)
     run.add_checks(selection_checks(outcomes, first.task, rows, first.settings.seed))
+    if outcomes.is_screened:
+        run.add_checks({f"{SWEEP}_{outcomes.plan.mode}": _screened(parts, outcomes)})
     run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
     run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
     table.write(run.ablation_path)
@@ -91,6 +94,19 @@ def merge_runs(config: DictConfig) -> AblationTable:
     # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
     write_config(_recorded(config, first), run.folder)
     return table
+
+
+def _screened(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
+    """The record of all screened parts together, with one bound over all of them; empty if a part has none."""
+    records = [part.run.checks().get(f"{SWEEP}_{outcomes.plan.mode}") for part in parts]
+    known = [record for record in records if record is not None]
+    if len(known) < len(parts):
+        return {}
+    counts = ("pairs", "evaluated", "inactive", "audited", "missed", "whole")
+    total = {name: sum(record[name] for record in known) for name in counts}
+    assert outcomes.weight_NV is not None
+    left = int((outcomes.weight_NV == 0).sum())
+    return {**total, "bound": missed_bound(total["missed"], parts[0].settings.audit, left)}
 
 
 def _recorded(config: DictConfig, part: Part) -> DictConfig:

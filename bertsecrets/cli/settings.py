@@ -40,8 +40,8 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019 or questions"
+Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "claims"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or claims"
 
 
 class ReportSettings(Settings):
@@ -131,6 +131,7 @@ class AnalyzeKeys(CommonKeys):
     )
     compare_heads: bool = Field(default=True, description=_SWITCH)
     paper: Paper = Field(default=False, description=_PAPER)
+    claims: list[_PATH] = Field(default=[], description="a list of claims, or of the paths of their files")
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(

@@ -216,11 +216,15 @@ def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
     _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line
+    assert Run(tmp_path / "whole", "", "", "", "").checks()["sample_uniform"] == {}
     run, (line, *_) = swept(tmp_path / "part", budget="45min", sweep="exact")
     sizes = {row["count"] for row in run.ablation_table().rows()}
     assert len(sizes) == 1
     assert 4 <= min(sizes) < 24
     assert f"Exact sweep of {min(sizes)} random examples, which fit into the budget" in line
+    assert run.checks()["sample_uniform"] == {"examples": min(sizes), "of": 24, "budget": "45min"}
+    finding = ablation_sections(run.ablation_table(), run.checks())[0].findings[0]
+    assert f"(uniform) on {min(sizes)} random examples of 24 (ablation.budget=45min), " in finding
     with pytest.raises(UserError, match=r"ablation\.budget is 2 s, but 4 examples take about \d+ min; give more time"):
         swept(tmp_path / "none", budget="2s", sweep="exact")
 
