@@ -5,7 +5,7 @@
 
 Each run folder is that of a finished training. Its whole development set is swept on the same length-bucketed batches in one
 process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
-pass takes as long for any) and is scaled to all; screened; and exactly. The exact sweep's logits and the time of each batch are
+pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time of each batch are
 kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on every eighth
 batch alone and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
 wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and every
@@ -24,6 +24,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from bertsecrets.ablation.arithmetic import BF16, FP32
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
@@ -42,9 +43,11 @@ from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.results.config_copy import plain
 
-RESULTS = Path(__file__).parent / "results" / "screened.json"
+RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
 EVERY = 8
 """With kept exact sweeps, the exact engine is timed again on every such batch."""
+
+PRECISIONS = (FP32, BF16)
 
 _Result = TypeVar("_Result")
 
@@ -166,56 +169,68 @@ def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
 
 
 def cell(subject: Subject, variants: int, kept: Path | None) -> dict[str, Any]:
-    """One run and mode: times, and where the screened sweep differs from the exact one."""
+    """One run and mode: times, and where the screened sweeps differ from the exact one."""
     evaluation, loop = naive(subject, variants)
-    (screened, record), fast = measured(
-        lambda: screened_sweep(
-            subject.model, subject.plan, subject.batches, Screening(), replacements=subject.replacements
+    costs = {"evaluation": evaluation, "naive": loop}
+    screened = {}
+    for precision in PRECISIONS:
+        screened[precision], costs[precision] = measured(
+            lambda precision=precision: screened_sweep(
+                subject.model,
+                subject.plan,
+                subject.batches,
+                Screening(precision=precision),
+                replacements=subject.replacements,
+            )
         )
-    )
+        print(f"{subject.name}, {precision}: {costs[precision]}, {screened[precision][1]}", flush=True)
     if kept is None:
-        exact, slow = measured(
+        exact, costs["exact"] = measured(
             lambda: sweep(subject.model, subject.plan, subject.batches, replacements=subject.replacements)
         )
     else:
         kept_sweep = Exact(subject, kept)
-        exact, slow = kept_sweep.run(), kept_sweep.timed_again()
-    changed = int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum())
-    other = int((exact.logits_NVC.argmax(-1) != screened.logits_NVC.argmax(-1)).sum())
-    pairs = list(zip(verdicts(exact, subject.task), verdicts(screened, subject.task), strict=True))
-    costs = {"evaluation": evaluation, "naive": loop, "exact": slow, "screened": fast}
+        exact, costs["exact"] = kept_sweep.run(), kept_sweep.timed_again()
+    judged = verdicts(exact, subject.task)
     return {
         "examples": len(exact.label_N),
         "variants": len(subject.plan.variants),
         "costs": {name: asdict(cost) for name, cost in costs.items()},
-        "changed_predictions": changed,
-        "different_predictions": other,
-        "different_changes": sum(one[2] != two[2] for one, two in pairs),
-        "different_verdicts": sum(one[3] != two[3] for one, two in pairs),
-        "judged": len(pairs),
-        "screening": asdict(record),
+        "changed_predictions": int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum()),
+        "judged": len(judged),
+        "screened": {
+            precision: {
+                **asdict(record),
+                "different_predictions": int((exact.logits_NVC.argmax(-1) != own.logits_NVC.argmax(-1)).sum()),
+                "different_changes": sum(one[2] != two[2] for one, two in zip(judged, found, strict=True)),
+                "different_verdicts": sum(one[3] != two[3] for one, two in zip(judged, found, strict=True)),
+            }
+            for precision, (own, record) in screened.items()
+            for found in [verdicts(own, subject.task)]
+        },
     }
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "| run, mode | pairs evaluated | naive : exact : screened, s (processor) | against naive, wall | memory against a plain "
-        "evaluation's | changed predictions | different predictions / changes of score / verdicts |",
+        "| run, mode, precision | pairs in fp32, in bf16 alone | naive : exact : screened, s (processor) | naive : screened, wall "
+        "(naive : exact) | memory against a plain evaluation's | predictions that change | different predictions / changes of score "
+        "/ verdicts |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in results.items():
-        costs, screening = row["costs"], row["screening"]
-        wall = {way: cost["wall"] for way, cost in costs.items()}
-        ways = " : ".join(
-            f"{costs[way]['wall']:.0f} ({costs[way]['processor']:.0f})" for way in ("naive", "exact", "screened")
-        )
-        lines.append(
-            f"| {name} | {screening['evaluated'] / screening['pairs']:.1%} | {ways} | {wall['naive'] / wall['exact']:.1f}×, "
-            f"**{wall['naive'] / wall['screened']:.1f}×** | "
-            f"{costs['screened']['megabytes'] / costs['evaluation']['megabytes']:.2f}× | "
-            f"{row['changed_predictions']:,} of {screening['pairs']:,} | "
-            f"{row['different_predictions']} / {row['different_changes']} / {row['different_verdicts']} of {row['judged']} |"
-        )
+        costs = row["costs"]
+        for precision, own in row["screened"].items():
+            ways = [costs[way] for way in ("naive", "exact", precision)]
+            times = " : ".join(f"{cost['wall']:.0f} ({cost['processor']:.0f})" for cost in ways)
+            naive_s, exact_s, screened_s = (cost["wall"] for cost in ways)
+            lines.append(
+                f"| {name}, {precision} | {own['evaluated'] / own['pairs']:.1%}, {own['bf16'] / own['pairs']:.1%} | {times} | "
+                f"**{naive_s / screened_s:.1f}×** ({naive_s / exact_s:.1f}×) | "
+                f"{costs[precision]['megabytes'] / costs['evaluation']['megabytes']:.2f}× | "
+                f"{row['changed_predictions']:,} of {own['pairs']:,} | "
+                f"{own['different_predictions']} / {own['different_changes']} / {own['different_verdicts']} of {row['judged']} |"
+            )
     return "\n".join(lines)
 
 

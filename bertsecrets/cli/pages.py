@@ -72,7 +72,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
                 ]
             )
         )
-    page = _page(keys.paper, tuple(keys.claims))
+    page = _page(keys.paper, keys.claims)
     same_size = len({run.size for run in runs if run.size is not None}) < 2
     if not (page is not None and page.sizes_may_differ) and (keys.compare_heads or page is not None):
         check_sizes(runs)
@@ -97,13 +97,11 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     return Path(names[0]).absolute() / COMPARISON
 
 
-def _page(paper: bool | str, claims: tuple[str, ...]) -> Page | None:
+def _page(paper: bool | str, claims: Sequence[str]) -> Page | None:
     """The page that a setting asks for besides the comparison; None for none."""
     name = paper_name(paper)
     if claims:
-        if name != "claims":
-            raise UserError(f"claims={list(claims)} is for the page of the claims; add paper=claims.")
-        return ClaimsPage(claims)
+        return ClaimsPage(tuple(claims))
     return PAPERS[name] if name else None
 
 

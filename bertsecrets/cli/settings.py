@@ -23,6 +23,7 @@ from bertsecrets.measures.one_pass import check_examples
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.papers.claims.claim import read_claims
 from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.patterns.training.train_classifier import TrainingSettings
 from bertsecrets.pruning.settings import PruneSettings
@@ -278,6 +279,10 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     _check_uploaded("export", keys.export, keys.push_to_hub)
+    if keys.claims:
+        if keys.paper != "claims":
+            raise UserError(f"claims is {shown(keys.claims)}, but no page of claims is asked for; add paper=claims.")
+        read_claims(keys.claims)
     common = _read_common(keys, config)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     return AnalyzeSettings(

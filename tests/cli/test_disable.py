@@ -150,6 +150,11 @@ def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_ber
     assert record["pairs"] == 12 * 37
     assert record["evaluated"] == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
     assert "of the 444 pairs of a variant and an example" in (tmp_path / "merged" / "report.html").read_text("utf-8")
+    *_, path = sorted((tmp_path / "sweep").glob("*/ablation/selection.json"))
+    path.write_text(path.read_text("utf-8").replace('"32-true"', '"bf16-mixed"'), "utf-8")
+    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
+    assert result.returncode == 1
+    assert "were screened in 32-true and bf16-mixed, so they are not parts of one sweep" in result.stderr
 
 
 @pytest.mark.slow
@@ -161,17 +166,23 @@ def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny
 
 
 @pytest.mark.slow
-def test_two_processes_screen_what_one_does(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_two_processes_screen_what_one_does(
+    trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
+) -> None:
     tables, checks = [], []
     for devices in (1, 2):
         arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
+        screened.append(f"ablation.precision={precision}")
         result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
         assert result.returncode == 0, result.stderr
         tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
         checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
     same(*tables, 1e-9)
-    assert checks[0]["sweep_uniform"] == checks[1]["sweep_uniform"]
+    records = [check["sweep_uniform"] | {"speedup": None} for check in checks]
+    assert records[0] == records[1]
+    assert records[0]["precision"] == precision
     exact = [row["score"] for row in AblationTable.read(analysed / "ablation.parquet").rows()]
     assert [row["score"] for row in tables[0].rows()] == exact
 

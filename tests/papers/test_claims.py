@@ -370,6 +370,13 @@ def test_one_seed_has_the_interval_of_its_examples() -> None:
     assert finding.p_value == pytest.approx(2 * stats.norm.sf(2))
 
 
+def test_the_interval_of_a_share_ends_at_its_limits() -> None:
+    finding = claim_of({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4}).test.judge(
+        [Reading(0.1, 0.2, 9)]
+    )
+    assert (finding.low, finding.high) == pytest.approx((0.0, 0.1 + REACH * 0.2))
+
+
 def test_p_values_are_corrected_over_the_ledger(tmp_path: Path) -> None:
     """With p = 0.03 alone a claim is told; beside two claims with large p-values it is not."""
     surface_run(tmp_path / "run", stderr=0.005)
@@ -415,6 +422,9 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
         claim_of({"kind": "mean", "column": "disable/layer", "above": 3}, name="layers"),
         claim_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
     ]
+    relation = claim_of({"kind": "relation", "relation": "det", "value": "gain", "above": 0}, "before")
+    initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
+    assert only(ledger(tmp_path, relation)[0]).command == f"python analyze.py {initial}"
     cells = [only(entry) for entry in ledger(tmp_path, *claims)]
     assert {cell.verdict for cell in cells} == {UNTOLD}
     assert [cell.command for cell in cells] == [
@@ -525,13 +535,14 @@ def test_the_page_has_a_row_and_a_section_for_each_claim(tmp_path: Path) -> None
     page = ClaimsPage(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert "Of 2 published claims, 0 hold in every model and task that tells, 1 hold in none" in text
+    assert "1 cannot be told, 1 of these for want of the analysis." in text
     assert "claims about fine-tuned models are not read from it: rte." in text
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
     assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
     assert f"python analyze.py checkpoint={made} analysis=prune" in text
     table = (tmp_path / "page" / "claims.md").read_text("utf-8")
-    assert "| mrpc: −0.400 (−0.420 to −0.380) | does not hold |" in table
+    assert "| does not hold | mrpc: −0.400 (−0.420 to −0.380) |" in table
 
 
 @pytest.mark.parametrize(

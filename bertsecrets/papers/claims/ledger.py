@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.claims import sheet as sheet_module
 from bertsecrets.papers.claims import test as test_module
 from bertsecrets.papers.claims.claim import Claim
-from bertsecrets.papers.claims.sheet import About, LackingError, Sheet
+from bertsecrets.papers.claims.sheet import ANY_MODEL, About, LackingError, Sheet
 from bertsecrets.papers.claims.test import Finding, Reading, Test
 from bertsecrets.papers.questions.models import TunedModel, question_runs
 from bertsecrets.reporting.controls import controls_in_words
@@ -225,7 +226,8 @@ def _cell(claim: Claim, subject: Subject, readings: Readings) -> Cell:
             lacking = lacking or error
     if not numbers:
         assert lacking is not None
-        command = f"python analyze.py checkpoint={subject.checkpoint} {lacking.settings}"
+        named = "" if lacking.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(subject.checkpoint)} "
+        command = f"python analyze.py {named}{lacking.settings}"
         return replace(bare, reason=f"No run has {lacking.what}.", command=command)
     return replace(bare, finding=claim.test.judge(numbers))
 

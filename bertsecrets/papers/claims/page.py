@@ -107,9 +107,10 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     counts = {
         verdict: sum(entry.verdict == verdict for entry in entries) for verdict in (HOLDS, FAILS, DEPENDS, UNTOLD)
     }
+    lacking = sum(all(cell.finding is None for cell in entry.cells) for entry in entries)
     return [
         f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task that tells, {counts[FAILS]} hold in none, "
-        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told from these runs."
+        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these for want of the analysis."
     ]
 
 
@@ -137,17 +138,17 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     """The notes, the claims with their numbers and verdicts, and what depends on what, in Markdown."""
     lines = [
         *(f"{note}\n" for note in notes),
-        "| claim | source | published | here (95 % interval) | verdict |",
+        "| claim | verdict | here (95 % interval) | published | source |",
         "|---|---|---|---|---|",
     ]
     for entry in entries:
         claim = entry.claim
         cells = (
             f"{claim.claim} (`{claim.name}`)",
-            claim.source,
-            claim.published,
-            _here(entry, "<br>"),
             _verdicts(entry),
+            _here(entry, "<br>"),
+            claim.published,
+            claim.source,
         )
         lines.append(_line(cells))
     sentences = [f"- {entry.claim.claim} {sentence}" for entry in entries for sentence in depends_on(entry)]
@@ -178,10 +179,10 @@ def _unlearned_in_words(names: Sequence[str]) -> list[str]:
 
 def _overview(entries: Sequence[Entry], links: Sequence[str]) -> Table:
     rows = [
-        [entry.claim.claim, entry.claim.source, entry.claim.published, _here(entry, "; "), _verdicts(entry)]
+        [entry.claim.claim, _verdicts(entry), _here(entry, "; "), entry.claim.published, entry.claim.source]
         for entry in entries
     ]
-    header = ["claim", "source", "published", "here (95 % interval)", "verdict"]
+    header = ["claim", "verdict", "here (95 % interval)", "published", "source"]
     return Table(header, rows, "Every claim; a click on one shows how it was tested", links=links)
 
 

@@ -1,6 +1,7 @@
 """The numbers of one model, as the tests of claims read them."""
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import CONF
 
 Array = NDArray[np.float64]
 
@@ -28,6 +30,9 @@ LAYER = f"{PLACE}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a claim about the fine-tuned one."""
+
+ANY_MODEL = "checkpoint=initial"
+"""The setting of an analysis that needs no run of the task."""
 
 _ANALYSES = {
     f"{DISABLE}/all_but_one": "analysis=disable_all_but_one",
@@ -158,6 +163,14 @@ def settings_for(column: str, about: About) -> str:
     known = _ANALYSES.get(column) or _ANALYSES.get(measure)
     settings = known or f"'measure=[{measure}]'"
     return settings if about == "tuned" else f"{settings} 'compare_with=[initial]'"
+
+
+def model_settings(sheet: Sheet) -> str:
+    """The settings of ``analyze.py`` that name the model before fine-tuning."""
+    model = sheet.runs[0].config["model"]
+    if (CONF / "model" / f"{model['name']}.yaml").is_file():
+        return f"{ANY_MODEL} model={model['name']}"
+    return f"{ANY_MODEL} model=folder model.path={shlex.quote(str(model.get('path')))} model.name={shlex.quote(str(model['name']))}"
 
 
 def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid | None:

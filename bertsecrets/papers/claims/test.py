@@ -3,9 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -73,6 +73,8 @@ class Test(Settings, ABC):
     """
 
     __test__ = False
+    limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The least and the greatest that the number can be: its interval is cut off there."""
 
     kind: str = Field(description="the name of a kind of test")
     above: Threshold = None
@@ -133,6 +135,11 @@ class Test(Settings, ABC):
 
     def judge(self, readings: Sequence[Reading]) -> Finding:
         """The mean over models with its interval and p-value: over seeds and examples where there are several."""
+        finding = self._over_models(readings)
+        low, high = (min(max(end, self.limits[0]), self.limits[1]) for end in (finding.low, finding.high))
+        return replace(finding, low=low, high=high)
+
+    def _over_models(self, readings: Sequence[Reading]) -> Finding:
         known = [reading for reading in readings if math.isfinite(reading.value)]
         if not known:
             return Finding(math.nan, math.nan, math.nan, math.nan, tuple(readings))
@@ -158,8 +165,14 @@ def _of_one(delta: float, stderr: float, threshold: float, readings: tuple[Readi
     return Finding(value, value - REACH * stderr, value + REACH * stderr, p, readings)
 
 
-def interval_in_words(value: float, low: float, high: float, digits: int = 3) -> str:
-    """A number with its 95 % interval: ``0.412 (0.380 to 0.444)``."""
+def interval_in_words(value: float, low: float, high: float) -> str:
+    """A number with its 95 % interval, in as many digits as its size needs.
+
+    >>> interval_in_words(0.412, 0.38, 0.444), interval_in_words(-8.5, -13.78, -4.36)
+    ('0.412 (0.380 to 0.444)', '−8.5 (−13.8 to −4.4)')
+    """
+    known = [abs(each) for each in (value, low, high) if math.isfinite(each)]
+    digits = 3 if max(known, default=0) < 1.5 else 2 if max(known) < 5 else 1
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{number(value, digits)} (no interval)"
     return f"{number(value, digits)} ({number(low, digits)} to {number(high, digits)})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,7 @@ class Agreement(Test):
         between: ``seeds`` or ``tasks``.
     """
 
+    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     column: str = Field(description="a column, <measure>/<column>")
     between: Literal["seeds", "tasks"] = Field(description="seeds or tasks")
 

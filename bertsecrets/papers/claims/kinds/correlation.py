@@ -1,6 +1,7 @@
 """The rank correlation of two columns over heads."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,6 +18,7 @@ class Correlation(Test):
         absolute: Whether its size counts, and not its sign.
     """
 
+    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     column: str = Field(description="a column, <measure>/<column>")
     other: str = Field(description="a column, <measure>/<column>")
     absolute: bool = Field(default=False, description="true or false")

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.record import DependencyRecord
-from bertsecrets.papers.claims.sheet import LackingError, Sheet, settings_for
+from bertsecrets.papers.claims.sheet import LackingError, Sheet, model_settings
 from bertsecrets.papers.claims.test import REACH, Reading, Test
 from bertsecrets.results.formatting import head_label
+
+_SETTINGS = "analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
 
 
 class Relation(Test):
@@ -35,7 +37,12 @@ class Relation(Test):
         return f"accuracy of the best head for the relation {self.relation}{less}"
 
     def reading(self, sheet: Sheet) -> Reading:
-        records = [DependencyRecord.read(content) for content in sheet.records(Dependency.name)]
+        try:
+            contents = sheet.records(Dependency.name)
+        except LackingError as error:
+            # The sentences of most tasks have no annotation.
+            raise LackingError(error.what, f"{model_settings(sheet)} {_SETTINGS}") from error
+        records = [DependencyRecord.read(content) for content in contents]
         scores = [
             score
             for record in records
@@ -46,7 +53,7 @@ class Relation(Test):
         if not scores:
             raise LackingError(
                 f"words with the relation {self.relation} (too few, or another scheme)",
-                settings_for(Dependency.name, "tuned"),
+                f"{model_settings(sheet)} {_SETTINGS}",
             )
         score = scores[0]
         detail = head_label(score.layer, score.head)

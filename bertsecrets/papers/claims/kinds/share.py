@@ -1,7 +1,7 @@
 """The share of heads, or of layers, in which a column is above or below a number."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -23,6 +23,7 @@ class Share(Test):
         per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers; null for heads.
     """
 
+    limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
     column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     over: float | int | None = Field(default=None, description="a number, or null")
     under: float | int | None = Field(default=None, description="a number, or null")
