@@ -6,21 +6,27 @@ python benchmarks/verdicts.py coverage --simulations 500
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
+from transformers import BertConfig, BertForSequenceClassification
 
+from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
+from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
+from bertsecrets.ablation.sweep import sweep
 from bertsecrets.ablation.verdicts import DISPENSABLE, change_limits, judge, paired_tests, smallest_effects, verdicts_of
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
@@ -315,6 +321,176 @@ def stopping_table(simulations: int) -> Iterator[str]:
         yield f"| {harm:.0%} | {flips:.0%} | {count:,} | {' | '.join(f'{share:.3f}' for share in shares)} | {evaluated:.0%} |"
 
 
+class Population:
+    """Examples of a tiny random model whose outcomes are all known, for sweeps of random samples.
+
+    The gold class is a fair coin where any variant changes the prediction, so that no variant changes the accuracy, except
+    that the unedited model is right wherever one variant alone changes it, if ``harm`` is true. Elsewhere the model is right
+    with a probability that grows with its margin.
+
+    Args:
+        harm: Whether one variant does harm: of all, the one that changes most predictions alone.
+        size: Number of examples.
+        heads: Number of heads in each of three layers.
+    """
+
+    task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
+
+    def __init__(self, harm: bool, size: int = 6000, heads: int = 4) -> None:
+        torch.manual_seed(1)
+        self.model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=100,
+                hidden_size=16,
+                num_hidden_layers=3,
+                num_attention_heads=heads,
+                intermediate_size=16,
+                max_position_embeddings=16,
+            )
+        ).eval()
+        self.ids_NS = torch.randint(5, 100, (size, 10))
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape))
+            # Margins as wide as those of a fine-tuned model, for both classes alike.
+            classifier = self.model.classifier
+            classifier.weight.mul_(4 / float(self._differences().std()))
+            classifier.bias[0] += float(self._differences().median())
+            difference_N = self._differences()
+        self.plan = Plan("uniform", 3, heads, tuple(every_head(3, heads)))
+        self.label_N = torch.zeros(size, dtype=torch.long)
+        self.exact = sweep(self.model, self.plan, self.batches(np.arange(size)))
+        changed_NV = self.exact.logits_NVC.argmax(-1) != self.exact.clean_NC.argmax(-1)[:, None]
+        second_N = torch.sigmoid(difference_N / 2)
+        second_N[changed_NV.any(1)] = 0.5
+        if harm:
+            alone_NV = changed_NV & (changed_NV.sum(1, keepdim=True) == 1)
+            alone_N = alone_NV[:, alone_NV.sum(0).argmax()]
+            second_N[alone_N] = (difference_N[alone_N] > 0).float()
+        self.second_N = second_N
+        # Expectations over the gold class.
+        self.truth = dict.fromkeys(("accuracy", "loss", "logit_margin"), 0.0)
+        for label, chance_N in ((0, 1 - second_N), (1, second_N)):
+            of_label = replace(self.exact, label_N=torch.full((size,), float(label)))
+            for name, change_NV in self.changes(of_label).items():
+                self.truth[name] = self.truth[name] + (change_NV * chance_N.double().numpy()[:, None]).mean(0)
+
+    def changes(self, outcomes: Outcomes) -> dict[str, Array]:
+        """Changes of every example, ``[N, V]`` each."""
+        label_N, clean_N, prediction_VN = outcomes.predictions(self.task)
+        changes = {"accuracy": ((prediction_VN == label_N) * 1.0 - (clean_N == label_N)).T}
+        for name, (before_N, after_NV) in (
+            ("loss", outcomes.losses(self.task)),
+            ("logit_margin", outcomes.logit_margins()),
+        ):
+            changes[name] = (after_NV.double() - before_N.double()[:, None]).numpy()
+        return changes
+
+    def batches(self, index_N: Array) -> list[Batch]:
+        parts = torch.from_numpy(index_N).split(128)
+        nothing = [torch.zeros_like(self.ids_NS[part]) for part in parts]
+        return [
+            Batch(self.ids_NS[part], torch.ones_like(zero), None, zero.bool(), zero, part, self.label_N[part])
+            for part, zero in zip(parts, nothing, strict=True)
+        ]
+
+    def _differences(self) -> torch.Tensor:
+        with torch.no_grad():
+            logits_NC = self.model(input_ids=self.ids_NS).logits
+        return logits_NC[:, 1] - logits_NC[:, 0]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What screened sweeps of random samples of a :class:`Population` promise and keep; means over sweeps and variants.
+
+    Args:
+        covered: Share of the intervals that hold the population's value, by quantity.
+        holds_whole: Share of the intervals of loss and logit margin that hold the exact sweep's value on the same sample.
+        wider: Standard errors of loss and logit margin, divided by those of the exact sweep.
+        families: Share of sweeps with a false change by the family-wise corrected p-values.
+        false: Mean share of false ones among significant changes.
+        different: Predictions that differ from the exact sweep's.
+        evaluated: Share of pairs that were evaluated.
+    """
+
+    covered: dict[str, float]
+    holds_whole: dict[str, float]
+    wider: dict[str, float]
+    families: float
+    false: float
+    different: int
+    evaluated: float
+
+
+def audited(harm: bool, count: int, audit: float, simulations: int) -> Audited:
+    """Screened sweeps of random samples of a population; every gold class and audit is drawn anew."""
+    population = Population(harm)
+    generator = np.random.default_rng([9, count, int(1000 * audit), harm])
+    covered: dict[str, list[Array]] = {name: [] for name in population.truth}
+    whole: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
+    wider: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
+    families, false, different, evaluated = 0, 0.0, 0, 0.0
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+    judging = AblationSettings(resamples=100).judging()
+    for simulation in range(simulations):
+        index_N = np.sort(generator.choice(len(population.ids_NS), count, replace=False))
+        population.label_N = torch.from_numpy(
+            generator.random(len(population.ids_NS)) < population.second_N.numpy()
+        ).long()
+        outcomes, record = screened_sweep(
+            population.model, population.plan, population.batches(index_N), Screening(audit=audit, seed=simulation)
+        )
+        rows = judged_rows(outcomes, population.task, identity, **judging)
+        exact = Outcomes(
+            population.plan,
+            outcomes.index_N,
+            outcomes.label_N,
+            population.exact.clean_NC[index_N],
+            population.exact.logits_NVC[index_N],
+        )
+        change, full = population.changes(outcomes), population.changes(exact)
+        for name, prefix in (("accuracy", ""), ("loss", "loss_"), ("logit_margin", "logit_margin_")):
+            low_V, high_V = (np.array([row[f"{prefix}{end}"] for row in rows]) for end in ("low", "high"))
+            truth_V = np.asarray(population.truth[name])
+            covered[name].append((low_V <= truth_V + 1e-12) & (truth_V <= high_V + 1e-12))
+            if name in whole:
+                mean_V = full[name].mean(0)
+                whole[name].append((low_V <= mean_V) & (mean_V <= high_V))
+                wider[name].append(change[name].std(0) / full[name].std(0))
+        p_V = np.array([row["p_value"] for row in rows])
+        null_V = np.abs(population.truth["accuracy"]) < 1e-12
+        families += bool((holm(p_V)[null_V] <= 0.05).any())
+        significant_V = np.array([row["significant"] for row in rows])
+        false += (significant_V & null_V).sum() / max(1, significant_V.sum())
+        different += int((change["accuracy"] != full["accuracy"]).sum())
+        evaluated += record.evaluated / record.pairs
+    covers, holds, widths = (
+        {name: float(np.mean(each)) for name, each in found.items()} for found in (covered, whole, wider)
+    )
+    return Audited(
+        covers, holds, widths, families / simulations, float(false) / simulations, different, evaluated / simulations
+    )
+
+
+def audited_table(simulations: int) -> Iterator[str]:
+    yield (
+        "| variants with an effect | N | audit | pairs evaluated | different predictions | covered: accuracy | loss | logit margin "
+        "| exact sweep's loss and logit margin within | standard errors / exact ones | false family-wise | false among significant (BH) |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for harm, count, audit in ((True, 408, 0.02), (False, 408, 0.02), (True, 1043, 0.02), (True, 277, 0.1)):
+        found = audited(harm, count, audit, simulations)
+        numbers = [
+            *(f"{found.covered[name]:.3f}" for name in ("accuracy", "loss", "logit_margin")),
+            ", ".join(f"{share:.3f}" for share in found.holds_whole.values()),
+            ", ".join(f"{ratio:.2f}" for ratio in found.wider.values()),
+            f"{found.families:.3f}",
+            f"{found.false:.3f}",
+        ]
+        yield f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {found.evaluated:.0%} | {found.different} | {' | '.join(numbers)} |"
+
+
 def coverage_table(simulations: int) -> Iterator[str]:
     yield "| metric | N | " + " | ".join(f"{flips:.1%}" for flips in FLIPS) + " |"
     yield "|---|---|" + "---|" * len(FLIPS)
@@ -350,7 +526,7 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping"])
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping", "audited"])
     parser.add_argument("--simulations", type=int, default=4000)
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
@@ -367,6 +543,9 @@ def main() -> None:
             print(line, flush=True)
     if chosen.part in (None, "stopping"):
         for line in stopping_table(chosen.simulations // 4):
+            print(line, flush=True)
+    if chosen.part in (None, "audited"):
+        for line in audited_table(chosen.simulations // 10):
             print(line, flush=True)
 
 

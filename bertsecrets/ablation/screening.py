@@ -18,7 +18,7 @@ from torchmetrics import Metric
 from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer
 from bertsecrets.ablation.plan import Plan
@@ -294,13 +294,6 @@ class _Indices(Metric):
         """All indices."""
         index = torch.cat(self.index) if isinstance(self.index, list) else self.index
         return [int(value) for value in index.flatten().tolist()]
-
-
-def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
-    """Logit of a class minus the largest other one, ``[X, V]``."""
-    place_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
-    own_XV = logits_XVC.gather(-1, place_XV1)[..., 0]
-    return own_XV - logits_XVC.scatter(-1, place_XV1, -torch.inf).amax(-1)
 
 
 def screened_sweep(

@@ -327,10 +327,13 @@ class DisableHeads(pl.Callback):
                     tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=Disabling.effects)
 
     def _sample(self, data: TaskData, outcomes: Outcomes) -> dict[str, Any]:
-        """Which part of the examples was swept; empty if all were."""
+        """Which part of the examples was swept, and the budget if that was why; empty if all were."""
         whole = len(data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)))
         count = len(outcomes.index_N)
-        return {} if count == whole else {"examples": count, "of": whole, "budget": self.settings.budget}
+        if count == whole:
+            return {}
+        budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
+        return {"examples": count, "of": whole, "budget": budget}
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""

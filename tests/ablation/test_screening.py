@@ -18,11 +18,10 @@ import bertsecrets.ablation.screening as screening_module
 from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, Precision, choose, why_not_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
     Screening,
-    margins,
     missed_bound,
     screened_in_words,
     screened_sweep,

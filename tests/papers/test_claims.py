@@ -414,6 +414,15 @@ def test_changes_are_read_from_paired_differences(tmp_path: Path) -> None:
     assert cell.verdict == HOLDS
 
 
+def test_an_analysis_of_the_model_before_fine_tuning_gives_its_columns_alone(tmp_path: Path) -> None:
+    test = {"kind": "correlation", "column": "surface/cls", "other": "initial:surface/cls", "above": 0.5}
+    surface_run(tmp_path / "run", ORDERED)
+    surface_run(tmp_path / "initial", -ORDERED, checkpoint="initial", trained=TRAINED)
+    cell = only(ledger(tmp_path, claim_of(test))[0])
+    assert cell.finding.value == pytest.approx(-1)
+    assert only(ledger(tmp_path, claim_of({**MEAN, "above": 0.0}))[0]).finding.value == pytest.approx(ORDERED.mean())
+
+
 def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
     made = surface_run(tmp_path / "run")
     claims = [

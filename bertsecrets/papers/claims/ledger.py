@@ -172,10 +172,19 @@ def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
         return _before(runs)
     found = []
     for tuned in question_runs(runs).tuned:
-        sheets = tuple(
-            Sheet(f"seed {model.runs[0].seed}", str(model.folder), model.runs, about) for model in tuned.models
-        )
         name = str(tuned.config["model"]["name"])
+        # Analyses of the model before fine-tuning, for columns of it.
+        initial = tuple(
+            run
+            for run in runs
+            if run.source == BEFORE_TRAINING
+            and run.init != RANDOM_INIT
+            and (run.config["model"]["name"], run.config["task"]["name"]) == (name, tuned.task)
+        )
+        sheets = tuple(
+            Sheet(f"seed {model.runs[0].seed}", str(model.folder), (*model.runs, *initial), about)
+            for model in tuned.models
+        )
         found.append(Subject(tuned.name, name, tuned.task, sheets, tuned.learned, tuned.models[0].folder))
     return found
 

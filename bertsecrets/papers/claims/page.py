@@ -1,6 +1,7 @@
 """The page of the claims ledger, and its table in Markdown."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,21 +190,22 @@ def _overview(entries: Sequence[Entry], links: Sequence[str]) -> Table:
 def _here(entry: Entry, between: str) -> str:
     parts = []
     for cell in entry.cells:
-        if cell.finding is not None:
+        if cell.finding is not None and math.isfinite(cell.finding.value):
             finding = cell.finding
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
     return between.join(parts) or MISSING
 
 
 def _verdicts(entry: Entry) -> str:
-    if entry.verdict != DEPENDS:
+    """The verdict, with the subjects that have it where some with numbers have another."""
+    measured = [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
+    verdicts = {
+        verdict: [cell.subject for cell in measured if cell.verdict == verdict] for verdict in (HOLDS, FAILS, UNTOLD)
+    }
+    shown = {verdict: names for verdict, names in verdicts.items() if names}
+    if len(shown) < 2:
         return entry.verdict
-    parts = [
-        f"{verdict} ({', '.join(cell.subject for cell in entry.where(verdict))})"
-        for verdict in (HOLDS, FAILS)
-        if entry.where(verdict)
-    ]
-    return "; ".join(parts)
+    return "; ".join(f"{verdict} ({', '.join(names)})" for verdict, names in shown.items())
 
 
 def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:

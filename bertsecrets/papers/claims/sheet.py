@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
@@ -33,6 +35,9 @@ BEFORE = "initial:"
 
 ANY_MODEL = "checkpoint=initial"
 """The setting of an analysis that needs no run of the task."""
+
+_NOT_COMPARED = frozenset({Clusters.name})
+"""Measures that ``compare_with`` leaves out: of the model before fine-tuning they take an analysis of their own."""
 
 _ANALYSES = {
     f"{DISABLE}/all_but_one": "analysis=disable_all_but_one",
@@ -98,7 +103,11 @@ class Sheet:
         for run in self.runs:
             if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
                 return grid
-        raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings_for(column, about))
+        settings = settings_for(column, about)
+        if about == "before" and measure in _NOT_COMPARED:
+            task = self.runs[0].config["task"]["name"]
+            settings = f"{model_settings(self)} task={task} {settings_for(column, 'tuned')}"
+        raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
 
     def records(self, experiment: str) -> list[dict[str, Any]]:
         """What an experiment keeps beside the table, of each run that has it.
@@ -108,9 +117,9 @@ class Sheet:
         """
         found = []
         for run in self.runs:
-            if experiment in run.experiments:
+            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
                 view: MeasureView | None = run.experiments[experiment][1]
-                if self.about == "before" and run.source != INITIAL and view is not None:
+                if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
                     view = view.at(INITIAL)
                 if view is not None and view.extras:
                     found.append(view.extras)
@@ -133,7 +142,7 @@ class Sheet:
 
     def _disabled(self, kind: str) -> Grid:
         for run in self.runs:
-            if Disabling.name not in run.experiments or run.size is None:
+            if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
                 continue
             rows = [row for row in Run.open(run.folder).ablation_table().rows() if row["kind"] == kind]
             rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
@@ -168,19 +177,24 @@ def settings_for(column: str, about: About) -> str:
 def model_settings(sheet: Sheet) -> str:
     """The settings of ``analyze.py`` that name the model before fine-tuning."""
     model = sheet.runs[0].config["model"]
+    words = [ANY_MODEL]
     if (CONF / "model" / f"{model['name']}.yaml").is_file():
-        return f"{ANY_MODEL} model={model['name']}"
-    return f"{ANY_MODEL} model=folder model.path={shlex.quote(str(model.get('path')))} model.name={shlex.quote(str(model['name']))}"
+        words.append(f"model={model['name']}")
+    else:
+        words += ["model=folder", *(f"model.{key}={shlex.quote(str(model.get(key)))}" for key in ("path", "name"))]
+    return " ".join(words)
 
 
 def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid | None:
     view = run.experiments[measure][1]
+    if about != "before" and run.source == BEFORE_TRAINING:
+        return None
     if about == "tuned":
         stages = [CHECKPOINT, TRAINING]
     elif about == "change":
         stages = [difference_stage(stage, INITIAL) for stage in (CHECKPOINT, TRAINING)]
     else:
-        stages = [CHECKPOINT] if run.source == INITIAL else [INITIAL]
+        stages = [CHECKPOINT] if run.source == BEFORE_TRAINING else [INITIAL]
     for stage in stages:
         steps = view.rows.steps(measure, name, stage)
         if steps:
