@@ -1,18 +1,22 @@
-"""Screened sweeps against exact ones: time, share of the pairs, and every prediction, change of score and verdict.
+"""Screened sweeps against exact ones: time, memory, share of the pairs, and every prediction, change of score and verdict.
 
-    python benchmarks/screened.py <run folder>... [--modes uniform zero] [--naive 6] [--out benchmarks/results/screened.json]
+    python benchmarks/screened.py <run folder>... --exact <folder> --only-exact     # the exact sweeps, beforehand
+    python benchmarks/screened.py <run folder>... --exact <folder> [--modes uniform zero mean] [--naive 6] [--out <file>]
 
-Each run folder is that of a finished training. Its whole development set is swept three times in one process, on the same
-length-bucketed batches: exactly, screened, and by the naive loop, one forward pass for each variant, which runs on ``--naive``
-variants of the plan (evenly spread; a pass takes as long for any) and is scaled to all. Times are processor times of the
-process. The plan is every head and every whole layer. Cells that are there already are not run again.
+Each run folder is that of a finished training. Its whole development set is swept on the same length-bucketed batches in one
+process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
+pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time of each batch are
+kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on every eighth
+batch alone and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
+wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and every
+whole layer. Cells that are there already are not run again.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +24,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from bertsecrets.ablation.arithmetic import BF16, FP32
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
+from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
@@ -37,26 +43,123 @@ from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.results.config_copy import plain
 
-RESULTS = Path(__file__).parent / "results" / "screened.json"
+RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
+EVERY = 8
+"""With kept exact sweeps, the exact engine is timed again on every such batch."""
+
+PRECISIONS = (FP32, BF16)
+
 _Result = TypeVar("_Result")
 
 
-def timed(work: Callable[[], _Result]) -> tuple[_Result, float]:
-    started = time.process_time()
-    return work(), time.process_time() - started
+@dataclass(frozen=True)
+class Cost:
+    """Seconds on the wall and of the processor, and the largest resident set in megabytes."""
+
+    wall: float
+    processor: float
+    megabytes: float
+
+    def times(self, factor: float) -> "Cost":
+        return Cost(self.wall * factor, self.processor * factor, self.megabytes)
+
+
+def measured(work: Callable[[], _Result]) -> tuple[_Result, Cost]:
+    Path("/proc/self/clear_refs").write_text("5")  # Sets the largest resident set to the present one.
+    wall, processor = time.perf_counter(), time.process_time()
+    result = work()
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    status = Path("/proc/self/status").read_text("utf-8").splitlines()
+    kilobytes = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    return result, Cost(wall, processor, kilobytes / 1024)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its development set, and what is disabled."""
+
+    name: str
+    model: nn.Module
+    task: Task
+    plan: Plan
+    batches: list[Batch]
+    replacements: Replacements
+
+    @classmethod
+    def read(cls, folder: Path, mode: str, examples: int | None) -> "Subject":
+        settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
+        data = make_data(settings, load_tokenizer(settings.model))
+        data.prepare_data()
+        data.setup("validate")
+        model = load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
+        encoder = describe(model)
+        layers, heads = encoder.num_layers, encoder.num_heads
+        plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
+        ablation = AblationSettings(mode=mode)
+        replacements = prepare(
+            model,
+            plan,
+            ablation,
+            data.evaluation_dataset(data.evaluation_names[0]),
+            lambda: training_reference(data, ablation.reference_examples),
+            batch_size=data.config.eval_batch_size,
+            progress=False,
+        )
+        batches = list(data.evaluation_loader(data.evaluation_names[0], max_examples=examples))
+        return cls(f"{folder.name}-{mode}", model, settings.task, plan, batches, replacements)
+
+
+class Exact:
+    """The exact sweep of a subject, kept batch by batch with the time of each."""
+
+    def __init__(self, subject: Subject, folder: Path) -> None:
+        self.subject, self.path = subject, folder / f"{subject.name}.json"
+        self.parts = Parts(folder / subject.name, fingerprint(subject.model, subject.plan))
+        self.costs = [Cost(**row) for row in json.loads(self.path.read_text("utf-8"))] if self.path.is_file() else []
+
+    def run(self) -> Outcomes:
+        """Sweep the batches that are not kept yet, and return the outcomes."""
+        for batch in self.subject.batches[len(self.costs) :]:
+            _, cost = measured(lambda batch=batch: self._sweep([batch], self.parts))
+            self.costs.append(cost)
+            self.path.write_text(json.dumps([asdict(cost) for cost in self.costs], indent=1) + "\n", "utf-8")
+        return self._sweep(self.subject.batches, self.parts)
+
+    def timed_again(self) -> Cost:
+        """The cost of the whole sweep by the time that every eighth batch takes now and the kept times of all."""
+        _, cost = measured(lambda: self._sweep(self.subject.batches[::EVERY], None))
+        return cost.times(sum(kept.wall for kept in self.costs) / sum(kept.wall for kept in self.costs[::EVERY]))
+
+    def _sweep(self, batches: list[Batch], parts: Parts | None) -> Outcomes:
+        subject = self.subject
+        return sweep(subject.model, subject.plan, batches, replacements=subject.replacements, parts=parts)
 
 
 @torch.no_grad()
-def naive(model: nn.Module, plan: Plan, batches: list[Batch], variants: int) -> float:
-    """Processor seconds of one pass for each variant and one without edits, scaled from some variants."""
+def naive(subject: Subject, variants: int) -> tuple[Cost, Cost]:
+    """The cost of one pass, and that of one pass for each variant and one without edits, scaled from some variants."""
+    model, plan = subject.model, subject.plan
     step = max(1, len(plan.variants) // variants)
     chosen = plan.variants[::step][:variants]
-    _, whole = timed(lambda: [model(**batch.inputs()) for batch in batches])
-    seconds = 0.0
+
+    def evaluate() -> None:
+        for batch in subject.batches:
+            model(**batch.inputs())
+
+    model(**subject.batches[0].inputs())
+    _, evaluation = measured(evaluate)
+    edited = []
     for variant in chosen:
-        with override(model, [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]):
-            seconds += timed(lambda: [model(**batch.inputs()) for batch in batches])[1]
-    return whole + seconds / len(chosen) * len(plan.variants)
+        edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]
+        with override(model, edits, subject.replacements.constants_LHd):
+            edited.append(measured(evaluate)[1])
+    scale = len(plan.variants) / len(chosen)
+    whole = Cost(
+        evaluation.wall + scale * sum(cost.wall for cost in edited),
+        evaluation.processor + scale * sum(cost.processor for cost in edited),
+        max(cost.megabytes for cost in edited),
+    )
+    return evaluation, whole
 
 
 def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
@@ -65,50 +168,69 @@ def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 
-def cell(folder: Path, mode: str, variants: int) -> dict[str, Any]:
-    """One run and mode: times, and where the screened sweep differs from the exact one."""
-    settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
-    data = make_data(settings, load_tokenizer(settings.model))
-    data.prepare_data()
-    data.setup("validate")
-    model = load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
-    encoder = describe(model)
-    layers, heads = encoder.num_layers, encoder.num_heads
-    plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
-    batches = list(data.evaluation_loader(data.evaluation_names[0]))
-    loop = naive(model, plan, batches, variants)
-    (screened, record), fast = timed(lambda: screened_sweep(model, plan, batches, Screening()))
-    exact, slow = timed(lambda: sweep(model, plan, batches))
-    changed = int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum())
-    other = int((exact.logits_NVC.argmax(-1) != screened.logits_NVC.argmax(-1)).sum())
-    pairs = list(zip(verdicts(exact, settings.task), verdicts(screened, settings.task), strict=True))
+def cell(subject: Subject, variants: int, kept: Path | None) -> dict[str, Any]:
+    """One run and mode: times, and where the screened sweeps differ from the exact one."""
+    evaluation, loop = naive(subject, variants)
+    costs = {"evaluation": evaluation, "naive": loop}
+    screened = {}
+    for precision in PRECISIONS:
+        screened[precision], costs[precision] = measured(
+            lambda precision=precision: screened_sweep(
+                subject.model,
+                subject.plan,
+                subject.batches,
+                Screening(precision=precision),
+                replacements=subject.replacements,
+            )
+        )
+        print(f"{subject.name}, {precision}: {costs[precision]}, {screened[precision][1]}", flush=True)
+    if kept is None:
+        exact, costs["exact"] = measured(
+            lambda: sweep(subject.model, subject.plan, subject.batches, replacements=subject.replacements)
+        )
+    else:
+        kept_sweep = Exact(subject, kept)
+        exact, costs["exact"] = kept_sweep.run(), kept_sweep.timed_again()
+    judged = verdicts(exact, subject.task)
     return {
         "examples": len(exact.label_N),
-        "variants": len(plan.variants),
-        "seconds": {"naive": loop, "exact": slow, "screened": fast},
-        "changed_predictions": changed,
-        "different_predictions": other,
-        "different_changes": sum(one[2] != two[2] for one, two in pairs),
-        "different_verdicts": sum(one[3] != two[3] for one, two in pairs),
-        "judged": len(pairs),
-        "screening": asdict(record),
+        "variants": len(subject.plan.variants),
+        "costs": {name: asdict(cost) for name, cost in costs.items()},
+        "changed_predictions": int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum()),
+        "judged": len(judged),
+        "screened": {
+            precision: {
+                **asdict(record),
+                "different_predictions": int((exact.logits_NVC.argmax(-1) != own.logits_NVC.argmax(-1)).sum()),
+                "different_changes": sum(one[2] != two[2] for one, two in zip(judged, found, strict=True)),
+                "different_verdicts": sum(one[3] != two[3] for one, two in zip(judged, found, strict=True)),
+            }
+            for precision, (own, record) in screened.items()
+            for found in [verdicts(own, subject.task)]
+        },
     }
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "| run, mode | pairs evaluated | naive : exact : screened, s | against naive | changed predictions | different predictions / "
-        "changes of score / verdicts |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| run, mode, precision | pairs in fp32, in bf16 alone | naive : exact : screened, s (processor) | naive : screened, wall "
+        "(naive : exact) | memory against a plain evaluation's | predictions that change | different predictions / changes of score "
+        "/ verdicts |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in results.items():
-        seconds, screening = row["seconds"], row["screening"]
-        lines.append(
-            f"| {name} | {screening['evaluated'] / screening['pairs']:.1%} | {seconds['naive']:.0f} : {seconds['exact']:.0f} : "
-            f"{seconds['screened']:.0f} | {seconds['naive'] / seconds['exact']:.1f}×, "
-            f"**{seconds['naive'] / seconds['screened']:.1f}×** | {row['changed_predictions']:,} of {screening['pairs']:,} | "
-            f"{row['different_predictions']} / {row['different_changes']} / {row['different_verdicts']} of {row['judged']} |"
-        )
+        costs = row["costs"]
+        for precision, own in row["screened"].items():
+            ways = [costs[way] for way in ("naive", "exact", precision)]
+            times = " : ".join(f"{cost['wall']:.0f} ({cost['processor']:.0f})" for cost in ways)
+            naive_s, exact_s, screened_s = (cost["wall"] for cost in ways)
+            lines.append(
+                f"| {name}, {precision} | {own['evaluated'] / own['pairs']:.1%}, {own['bf16'] / own['pairs']:.1%} | {times} | "
+                f"**{naive_s / screened_s:.1f}×** ({naive_s / exact_s:.1f}×) | "
+                f"{costs[precision]['megabytes'] / costs['evaluation']['megabytes']:.2f}× | "
+                f"{row['changed_predictions']:,} of {own['pairs']:,} | "
+                f"{own['different_predictions']} / {own['different_changes']} / {own['different_verdicts']} of {row['judged']} |"
+            )
     return "\n".join(lines)
 
 
@@ -117,16 +239,26 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--modes", nargs="+", default=["uniform", "zero"])
     parser.add_argument("--naive", type=int, default=6)
+    parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
+    parser.add_argument("--exact", type=Path, help="folder that keeps the exact sweeps")
+    parser.add_argument("--only-exact", action="store_true", help="run the exact sweeps alone; needs --exact")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
+    if chosen.only_exact and chosen.exact is None:
+        parser.error("--only-exact needs --exact <folder>")
     results = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {}
     for folder in chosen.runs:
         for mode in chosen.modes:
             name = f"{folder.name}, {mode}"
-            if name not in results:
-                results[name] = cell(folder, mode, chosen.naive)
+            if chosen.only_exact:
+                exact = Exact(Subject.read(folder, mode, chosen.examples), chosen.exact)
+                exact.run()
+                print(f"{name}: {sum(cost.wall for cost in exact.costs):.0f} s exactly", flush=True)
+            elif name not in results:
+                results[name] = cell(Subject.read(folder, mode, chosen.examples), chosen.naive, chosen.exact)
                 chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    print(table(results))
+    if not chosen.only_exact:
+        print(table(results))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,15 @@ python benchmarks/verdicts.py coverage --simulations 500
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
+from transformers import BertConfig, BertForSequenceClassification
 
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
@@ -19,12 +21,17 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
+from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import change_limits, judge, smallest_effects
+from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.verdicts import DISPENSABLE, change_limits, judge, paired_tests, smallest_effects, verdicts_of
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
+from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import multi_bootstrap
+from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -232,21 +239,21 @@ def seed_coverage(seeds: int, between: float, within: float, simulations: int) -
 
 def stopping(
     harm: float, flips: float, simulations: int, count: int = 408, variants: int = 72, looks: int = 4
-) -> tuple[float, float, float, float]:
+) -> tuple[float, ...]:
     """Sweeps that stop early on simulated predictions; a tenth of the variants lose ``harm`` more than chance, the others none.
 
     Returns:
-        Share of sweeps with a false "needed" by the family-wise corrected p-values; the mean share of false ones among
-        "needed" verdicts; the share of verdicts equal to those of a sweep over all examples at once; the share of pairs
-        evaluated.
+        Share of sweeps with a false change by the family-wise corrected p-values; the mean share of false ones among
+        significant changes; the mean share of variants that lose the margin or more among "dispensable" ones; the share of
+        verdicts equal to those of a sweep over all examples at once; the share of pairs evaluated.
     """
     generator = np.random.default_rng([8, int(1e4 * harm), int(1e4 * flips), looks])
     task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
     harmful = variants // 10 if harm else 0
     plan = Plan("uniform", variants // 12, 12, tuple(every_head(variants // 12, 12)))
     places = {variant.name: place for place, variant in enumerate(plan.variants)}
-    judging = {**AblationSettings(resamples=100).judging()}
-    families, false, same, evaluated = 0, 0.0, 0.0, 0.0
+    judging = AblationSettings().judging()
+    families, false, spared, same, evaluated = 0, 0.0, 0.0, 0.0, 0.0
     for simulation in range(simulations):
         label_N = (generator.random(count) < _POSITIVE).astype(int)
         clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
@@ -274,21 +281,35 @@ def stopping(
 
         parts = [(len(part), partial(list, part)) for part in look_positions(count, looks, simulation)]
         outcomes, record = sweep_in_looks(plan, parts, evaluate, task, judging)
-        identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
-        rows = judged_rows(outcomes, task, identity, looks=record.by_count(), **judging)
-        whole = judged_rows(evaluate(plan, range(count)), task, identity, **judging)
-        wrong = [row for row in rows[harmful:] if row["p_holm"] <= 0.05 and row["delta"] < 0]
-        families += bool(wrong)
-        needed = [place for place, row in enumerate(rows) if row["significant"] and row["delta"] < 0]
-        false += sum(place >= harmful for place in needed) / max(1, len(needed))
-        same += np.mean([one["verdict"] == two["verdict"] for one, two in zip(rows, whole, strict=True)])
+        p_V, verdict_V = verdicts_without_intervals(outcomes, task, record.by_count())
+        _, whole_V = verdicts_without_intervals(evaluate(plan, range(count)), task, {})
+        harmless_V = np.arange(variants) >= harmful
+        families += bool((holm(p_V)[harmless_V] <= 0.05).any())
+        changed_V, dispensable_V = corrected(p_V) <= 0.05, verdict_V == DISPENSABLE
+        false += (changed_V & harmless_V).sum() / max(1, changed_V.sum())
+        spared += (dispensable_V & ~harmless_V).sum() / max(1, dispensable_V.sum())
+        same += (verdict_V == whole_V).mean()
         evaluated += record.evaluated / record.pairs
-    return families / simulations, false / simulations, same / simulations, evaluated / simulations
+    return tuple(float(total) / simulations for total in (families, false, spared, same, evaluated))
+
+
+def verdicts_without_intervals(outcomes: Outcomes, task: Task, looks: Mapping[int, Look]) -> tuple[Array, Array]:
+    """P-values of accuracy, not corrected, and verdicts of every variant: judging in full takes ten times as long."""
+    p_V, p_loss_V, delta_V = np.ones((3, len(outcomes.plan.variants)))
+    for places, part in outcomes.together():
+        data = part.predictions(task)
+        look = looks.get(len(data[0]), ONLY_LOOK)
+        tests = paired_tests("accuracy", *data, margin=0.01, permutations=0, seed=0, look=look)
+        p_V[places], p_loss_V[places], delta_V[places] = tests.p_value, tests.p_loss, tests.delta
+    return p_V, np.array(verdicts_of(delta_V, corrected(p_V), corrected(p_loss_V), 0.05))
 
 
 def stopping_table(simulations: int) -> Iterator[str]:
-    yield "| loss of a tenth of the heads | flips | N | sweeps with a false loss | false losses among significant ones | same verdicts | pairs evaluated |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| loss of a tenth of the heads | flips | N | sweeps with a false change (family-wise) | false among significant changes (BH) "
+        "| needed among dispensable | same verdicts | pairs evaluated |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for harm, flips, count in (
         (0.0, 0.02, 408),
         (0.0, 0.1, 408),
@@ -296,8 +317,178 @@ def stopping_table(simulations: int) -> Iterator[str]:
         (0.05, 0.02, 1043),
         (0.05, 0.1, 1043),
     ):
-        wrong, false, same, evaluated = stopping(harm, flips, simulations, count)
-        yield f"| {harm:.0%} | {flips:.0%} | {count:,} | {wrong:.3f} | {false:.3f} | {same:.3f} | {evaluated:.0%} |"
+        *shares, evaluated = stopping(harm, flips, simulations, count)
+        yield f"| {harm:.0%} | {flips:.0%} | {count:,} | {' | '.join(f'{share:.3f}' for share in shares)} | {evaluated:.0%} |"
+
+
+class Population:
+    """Examples of a tiny random model whose outcomes are all known, for sweeps of random samples.
+
+    The gold class is a fair coin where any variant changes the prediction, so that no variant changes the accuracy, except
+    that the unedited model is right wherever one variant alone changes it, if ``harm`` is true. Elsewhere the model is right
+    with a probability that grows with its margin.
+
+    Args:
+        harm: Whether one variant does harm: of all, the one that changes most predictions alone.
+        size: Number of examples.
+        heads: Number of heads in each of three layers.
+    """
+
+    task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
+
+    def __init__(self, harm: bool, size: int = 6000, heads: int = 4) -> None:
+        torch.manual_seed(1)
+        self.model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=100,
+                hidden_size=16,
+                num_hidden_layers=3,
+                num_attention_heads=heads,
+                intermediate_size=16,
+                max_position_embeddings=16,
+            )
+        ).eval()
+        self.ids_NS = torch.randint(5, 100, (size, 10))
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape))
+            # Margins as wide as those of a fine-tuned model, for both classes alike.
+            classifier = self.model.classifier
+            classifier.weight.mul_(4 / float(self._differences().std()))
+            classifier.bias[0] += float(self._differences().median())
+            difference_N = self._differences()
+        self.plan = Plan("uniform", 3, heads, tuple(every_head(3, heads)))
+        self.label_N = torch.zeros(size, dtype=torch.long)
+        self.exact = sweep(self.model, self.plan, self.batches(np.arange(size)))
+        changed_NV = self.exact.logits_NVC.argmax(-1) != self.exact.clean_NC.argmax(-1)[:, None]
+        second_N = torch.sigmoid(difference_N / 2)
+        second_N[changed_NV.any(1)] = 0.5
+        if harm:
+            alone_NV = changed_NV & (changed_NV.sum(1, keepdim=True) == 1)
+            alone_N = alone_NV[:, alone_NV.sum(0).argmax()]
+            second_N[alone_N] = (difference_N[alone_N] > 0).float()
+        self.second_N = second_N
+        # Expectations over the gold class.
+        self.truth = dict.fromkeys(("accuracy", "loss", "logit_margin"), 0.0)
+        for label, chance_N in ((0, 1 - second_N), (1, second_N)):
+            of_label = replace(self.exact, label_N=torch.full((size,), float(label)))
+            for name, change_NV in self.changes(of_label).items():
+                self.truth[name] = self.truth[name] + (change_NV * chance_N.double().numpy()[:, None]).mean(0)
+
+    def changes(self, outcomes: Outcomes) -> dict[str, Array]:
+        """Changes of every example, ``[N, V]`` each."""
+        label_N, clean_N, prediction_VN = outcomes.predictions(self.task)
+        changes = {"accuracy": ((prediction_VN == label_N) * 1.0 - (clean_N == label_N)).T}
+        for name, (before_N, after_NV) in (
+            ("loss", outcomes.losses(self.task)),
+            ("logit_margin", outcomes.logit_margins()),
+        ):
+            changes[name] = (after_NV.double() - before_N.double()[:, None]).numpy()
+        return changes
+
+    def batches(self, index_N: Array) -> list[Batch]:
+        parts = torch.from_numpy(index_N).split(128)
+        nothing = [torch.zeros_like(self.ids_NS[part]) for part in parts]
+        return [
+            Batch(self.ids_NS[part], torch.ones_like(zero), None, zero.bool(), zero, part, self.label_N[part])
+            for part, zero in zip(parts, nothing, strict=True)
+        ]
+
+    def _differences(self) -> torch.Tensor:
+        with torch.no_grad():
+            logits_NC = self.model(input_ids=self.ids_NS).logits
+        return logits_NC[:, 1] - logits_NC[:, 0]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What screened sweeps of random samples of a :class:`Population` promise and keep; means over sweeps and variants.
+
+    Args:
+        covered: Share of the intervals that hold the population's value, by quantity.
+        holds_whole: Share of the intervals of loss and logit margin that hold the exact sweep's value on the same sample.
+        wider: Standard errors of loss and logit margin, divided by those of the exact sweep.
+        families: Share of sweeps with a false change by the family-wise corrected p-values.
+        false: Mean share of false ones among significant changes.
+        different: Predictions that differ from the exact sweep's.
+        evaluated: Share of pairs that were evaluated.
+    """
+
+    covered: dict[str, float]
+    holds_whole: dict[str, float]
+    wider: dict[str, float]
+    families: float
+    false: float
+    different: int
+    evaluated: float
+
+
+def audited(harm: bool, count: int, audit: float, simulations: int) -> Audited:
+    """Screened sweeps of random samples of a population; every gold class and audit is drawn anew."""
+    population = Population(harm)
+    generator = np.random.default_rng([9, count, int(1000 * audit), harm])
+    covered: dict[str, list[Array]] = {name: [] for name in population.truth}
+    whole: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
+    wider: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
+    families, false, different, evaluated = 0, 0.0, 0, 0.0
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+    judging = AblationSettings(resamples=100).judging()
+    for simulation in range(simulations):
+        index_N = np.sort(generator.choice(len(population.ids_NS), count, replace=False))
+        population.label_N = torch.from_numpy(
+            generator.random(len(population.ids_NS)) < population.second_N.numpy()
+        ).long()
+        outcomes, record = screened_sweep(
+            population.model, population.plan, population.batches(index_N), Screening(audit=audit, seed=simulation)
+        )
+        rows = judged_rows(outcomes, population.task, identity, **judging)
+        exact = Outcomes(
+            population.plan,
+            outcomes.index_N,
+            outcomes.label_N,
+            population.exact.clean_NC[index_N],
+            population.exact.logits_NVC[index_N],
+        )
+        change, full = population.changes(outcomes), population.changes(exact)
+        for name, prefix in (("accuracy", ""), ("loss", "loss_"), ("logit_margin", "logit_margin_")):
+            low_V, high_V = (np.array([row[f"{prefix}{end}"] for row in rows]) for end in ("low", "high"))
+            truth_V = np.asarray(population.truth[name])
+            covered[name].append((low_V <= truth_V + 1e-12) & (truth_V <= high_V + 1e-12))
+            if name in whole:
+                mean_V = full[name].mean(0)
+                whole[name].append((low_V <= mean_V) & (mean_V <= high_V))
+                wider[name].append(change[name].std(0) / full[name].std(0))
+        p_V = np.array([row["p_value"] for row in rows])
+        null_V = np.abs(population.truth["accuracy"]) < 1e-12
+        families += bool((holm(p_V)[null_V] <= 0.05).any())
+        significant_V = np.array([row["significant"] for row in rows])
+        false += (significant_V & null_V).sum() / max(1, significant_V.sum())
+        different += int((change["accuracy"] != full["accuracy"]).sum())
+        evaluated += record.evaluated / record.pairs
+    covers, holds, widths = (
+        {name: float(np.mean(each)) for name, each in found.items()} for found in (covered, whole, wider)
+    )
+    return Audited(
+        covers, holds, widths, families / simulations, float(false) / simulations, different, evaluated / simulations
+    )
+
+
+def audited_table(simulations: int) -> Iterator[str]:
+    yield (
+        "| variants with an effect | N | audit | pairs evaluated | different predictions | covered: accuracy | loss | logit margin "
+        "| exact sweep's loss and logit margin within | standard errors / exact ones | false family-wise | false among significant (BH) |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for harm, count, audit in ((True, 408, 0.02), (False, 408, 0.02), (True, 1043, 0.02), (True, 277, 0.1)):
+        found = audited(harm, count, audit, simulations)
+        numbers = [
+            *(f"{found.covered[name]:.3f}" for name in ("accuracy", "loss", "logit_margin")),
+            ", ".join(f"{share:.3f}" for share in found.holds_whole.values()),
+            ", ".join(f"{ratio:.2f}" for ratio in found.wider.values()),
+            f"{found.families:.3f}",
+            f"{found.false:.3f}",
+        ]
+        yield f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {found.evaluated:.0%} | {found.different} | {' | '.join(numbers)} |"
 
 
 def coverage_table(simulations: int) -> Iterator[str]:
@@ -335,7 +526,7 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping"])
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping", "audited"])
     parser.add_argument("--simulations", type=int, default=4000)
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
@@ -352,6 +543,9 @@ def main() -> None:
             print(line, flush=True)
     if chosen.part in (None, "stopping"):
         for line in stopping_table(chosen.simulations // 4):
+            print(line, flush=True)
+    if chosen.part in (None, "audited"):
+        for line in audited_table(chosen.simulations // 10):
             print(line, flush=True)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -22,10 +23,13 @@ def tiny_classifier(seed: int = 0) -> PreTrainedModel:
     return model
 
 
-def quiet_trainer(folder: Path, callbacks: Sequence[pl.Callback], epochs: int) -> pl.Trainer:
+def quiet_trainer(
+    folder: Path, callbacks: Sequence[pl.Callback], epochs: int, precision: Any = "32-true"
+) -> pl.Trainer:
     """A trainer on the CPU that writes nothing but what its callbacks write."""
     return pl.Trainer(
         accelerator="cpu",
+        precision=precision,
         max_epochs=epochs,
         callbacks=list(callbacks),
         logger=False,

@@ -12,6 +12,7 @@ from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, judge
 from bertsecrets.attention.override import HeadEdit, Mode, override
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
@@ -24,9 +25,6 @@ Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, Mode] = {"to": "redirect", "from": "isolate"}
 """What is blocked, and the override mode that does it."""
 
-TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
-"""The special tokens, with their labels."""
-
 _VERDICTS = {
     NEEDED: "the score falls significantly",
     DISPENSABLE: "a loss that matters is ruled out",
@@ -38,7 +36,7 @@ class Blocked:
     """The effect of blocking attention to or from one special token in every head.
 
     Args:
-        token: Name of the token, of :data:`TOKENS`.
+        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
         direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only to
             itself and so gathers nothing.
         score, delta: The score, and its change.
@@ -61,7 +59,7 @@ class Blocked:
     @property
     def what(self) -> str:
         """What is blocked, in words."""
-        return f"attention {self.direction} {TOKENS[self.token]}"
+        return f"attention {self.direction} {SPECIAL_TOKENS[self.token]}"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """The section on disabling of a comparison page: effects of single heads and of whole layers, side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.seeds import OverSeeds, over_seeds
+from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size
@@ -36,8 +36,10 @@ class Effects:
         needed_RLH: Which heads are needed.
         dispensable_RLH: Of which heads a loss that matters is ruled out.
         baseline_R: Scores of the models with nothing disabled.
-        count: Examples.
+        count: Examples; the most that a head has where they differ.
+        fewest: The fewest that a head has.
         metric, mode: The score, and the mode of disabling.
+        screened: Whether some run evaluated only the pairs whose prediction may change.
     """
 
     delta_RLH: NDArray[np.float64]
@@ -46,18 +48,21 @@ class Effects:
     dispensable_RLH: NDArray[np.bool_]
     baseline_R: NDArray[np.float64]
     count: int
+    fewest: int
     metric: str
     mode: str
+    screened: bool
 
     @property
     def what(self) -> str:
         """Metric and mode, as shown in tables."""
-        return f"{self.metric} ({self.mode})"
+        return f"{self.metric} ({self.mode}{', screened' * self.screened})"
 
 
 def effects(replicates: Replicates, kind: str) -> Effects | None:
     """Effects of every head or layer (``kind``); None if no replicate disabled any."""
     deltas, significant, needed, dispensable, baselines, last = [], [], [], [], [], None
+    counts, screened = set(), False
     for view in replicates.views:
         singles = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
         singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
@@ -75,6 +80,8 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
                 certain_LH[row["layer"], row["head"] or 0] = row["significant"]
                 needed_LH[row["layer"], row["head"] or 0] = row["verdict"] == NEEDED
                 dispensable_LH[row["layer"], row["head"] or 0] = row["verdict"] == DISPENSABLE
+                counts.add(row["count"])
+                screened |= row["sweep"] == "screened"
         deltas.append(delta_LH)
         significant.append(certain_LH)
         needed.append(needed_LH)
@@ -88,9 +95,11 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         np.stack(needed),
         np.stack(dispensable),
         np.array(baselines),
-        last["count"],
+        max(counts),
+        min(counts),
         last["metric"],
         last["mode"],
+        screened,
     )
 
 
@@ -113,7 +122,7 @@ def _heads(comparison: Comparison) -> Section | None:
         share_LH = effect.needed_RLH.mean(axis=0)
         # Coloured if more than half of the seeds show an effect.
         panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
-        counts.append(effect.count)
+        counts += [effect.fewest, effect.count]
         always = [(int(layer), int(head)) for layer, head in np.argwhere(share_LH == 1)]
         shown = heads_label(always[:10]) + (" …" if len(always) > 10 else "")
         ever = int((share_LH > 0).sum())
@@ -152,10 +161,15 @@ def _heads(comparison: Comparison) -> Section | None:
         for label, replicates in comparison.replicates.items()
         if (judged := over_seeds(replicates, "head")) is not None
     }
+    left_out = [name for replicates in comparison.replicates.values() for name in stopped_early(replicates)]
     if over:
         findings.append(_replicated_in_words(over, "head"))
-        tables.append(_over_seeds_table(over, "head"))
+        tables.append(_over_seeds_table(over, "head", left_out))
         paragraphs.append(_OVER_SEEDS)
+    if left_out:
+        paragraphs.append(
+            f"Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): {', '.join(left_out)}."
+        )
     block = FigureBlock(
         "ablation", figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition."
     )
@@ -196,8 +210,14 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
-    """Every variant that some seed finds needed, or all seeds together."""
+def _over_seeds_table(over: Mapping[str, OverSeeds], what: str, left_out: Sequence[str]) -> Table:
+    """Every variant that some seed finds needed, or all seeds together.
+
+    Args:
+        over: The judged variants of each condition.
+        what: ``head`` or ``layer``.
+        left_out: Runs that are not among the seeds, as they stopped early.
+    """
     rows = []
     for label, judged in over.items():
         shown = [v for v in range(len(judged.places)) if v in judged.needed_somewhere or judged.verdict[v] == NEEDED]
@@ -213,7 +233,8 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
                 [label, name, f"{seeds} of {len(judged.single)}", f"{delta} ({low} to {high})", judged.verdict[v]]
             )
     header = ["condition", what, "seeds that find it needed", "mean change over seeds, points", "verdict over seeds"]
-    return Table(header, rows, f"Which {what}s that a single seed finds needed replicate")
+    without = f"; without {', '.join(left_out)}, which stopped early" if left_out else ""
+    return Table(header, rows, f"Which {what}s that a single seed finds needed replicate{without}")
 
 
 def _layers(comparison: Comparison) -> Section | None:
@@ -230,7 +251,7 @@ def _layers(comparison: Comparison) -> Section | None:
         if worst is None:
             continue
         panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
-        counts.append(effect.count)
+        counts += [effect.fewest, effect.count]
         costs[label] = float(np.nanmean(delta_RL[:, worst]))
         always = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_RLH[:, :, 0].all(axis=0))) or "none"
         cost = number(costs[label], 1, signed=True)
@@ -263,5 +284,6 @@ def _layers(comparison: Comparison) -> Section | None:
         if (judged := over_seeds(replicates, "layer")) is not None
     }
     findings = [finding, *([_replicated_in_words(over, "layer")] if over else [])]
-    tables = [Table(header, cells), *([_over_seeds_table(over, "layer")] if over else [])]
+    left_out = [name for replicates in comparison.replicates.values() for name in stopped_early(replicates)]
+    tables = [Table(header, cells), *([_over_seeds_table(over, "layer", left_out)] if over else [])]
     return Section(title, findings, [], tables, [block])

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, Precision, choose, in_bf16, why_not_bf16
 from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
@@ -30,8 +31,14 @@ FLIPS = 0.01
 """Share of changed predictions for which the smallest loss is told."""
 
 _PROBE = 8
+_HOPELESS = 3.0
+"""bf16 whose first pass takes so many times as long as one in fp32 is not timed any further."""
+
 _ACTIVE = 0.25
 """A screened sweep evaluates about so large a share of the pairs, pilot and audit included."""
+
+_AGAIN = 0.2
+"""With bf16 about so large a share of these is evaluated in fp32: pilot, audit, and near a change of prediction."""
 
 _PASSES = 4.0
 """Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and later rounds' unedited passes."""
@@ -39,10 +46,11 @@ _PASSES = 4.0
 
 @dataclass(frozen=True)
 class Decision:
-    """``exact`` or ``screened``, and the number of examples."""
+    """``exact`` or ``screened``, the number of examples, and the arithmetic of a screened sweep."""
 
     kind: str
     examples: int
+    arithmetic: Arithmetic
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,10 @@ class Forecast:
     Args:
         examples, variants: What is evaluated.
         exact: Predicted seconds of the exact sweep.
-        screened: Predicted seconds of the screened one; None where a sweep cannot be screened.
+        screened: Predicted seconds of the screened one in this arithmetic; None where a sweep cannot be screened.
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
+        arithmetic: Of the screened sweep.
     """
 
     examples: int
@@ -63,6 +72,7 @@ class Forecast:
     screened: float | None
     reason: str | None
     metric: str
+    arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
         """How to sweep: as was wished for, else as the time says; within a budget, on a random sample if need be.
@@ -80,7 +90,7 @@ class Forecast:
         kind = "exact" if self.screened is None else wish or by_time
         seconds = self.exact if kind == "exact" or self.screened is None else self.screened
         if budget is None or seconds <= budget:
-            return Decision(kind, self.examples)
+            return Decision(kind, self.examples, self.arithmetic)
         sample = int(self.examples * budget / seconds)
         fewest = min(FEWEST, self.examples)
         if sample < fewest:
@@ -88,7 +98,7 @@ class Forecast:
                 f"ablation.budget is {duration(budget)}, but {fewest} examples take about "
                 f"{duration(seconds * fewest / self.examples)}; give more time, or disable fewer heads (ablation.layer=...)."
             )
-        return Decision(kind, sample)
+        return Decision(kind, sample, self.arithmetic)
 
     def seconds(self, decision: Decision) -> float:
         """The predicted time of a sweep of all examples in the chosen way."""
@@ -105,7 +115,7 @@ class Forecast:
         chosen = decision.kind
         costs = f"about {duration(self.exact)} exactly"
         if self.screened is not None:
-            costs += f", {duration(self.screened)} screened"
+            costs += f", {duration(self.screened)} screened{_in_words(decision.arithmetic)}"
         smallest = self.smallest(decision.examples)
         shown = (
             f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown if 1 % of the predictions change"
@@ -132,8 +142,9 @@ def forecast(
     draws: int,
     reason: str | None,
     context: Callable[[], AbstractContextManager[Any]],
+    precision: Precision | None = FP32,
 ) -> Forecast:
-    """Predict the time of a sweep from that of two forward passes; the same on all processes.
+    """Predict the time of a sweep from that of a few forward passes; the same on all processes.
 
     Args:
         encoder, plan: What is disabled.
@@ -143,22 +154,32 @@ def forecast(
         draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
+        precision: Of a screened sweep; None for the faster one. With another than ``32-true`` passes in bf16 are timed as well.
     """
     device = next(encoder.base.parameters()).device
-    seconds = _Slowest().to(device)
+    no_bf16 = None if reason is not None or precision == FP32 else why_not_bf16(encoder, context)
+    contexts = [context]
+    if reason is None and precision != FP32 and no_bf16 is None:
+        contexts.append(in_bf16(context, device.type))
+    slowest = _Slowest(len(contexts)).to(device)
     for batch in batches:
-        seconds.update(_seconds_per_token(encoder.model, batch.to(device), context) * tokens)
+        slowest.update([one * tokens for one in _seconds_per_token(encoder.model, batch.to(device), contexts)])
         break
-    evaluation = float(seconds.compute())
+    evaluation, *in_half = slowest.compute().view(-1).tolist()
+    arithmetic = choose(precision, evaluation / in_half[0] if in_half and in_half[0] else None, no_bf16)
     pairs = pair_evaluations(encoder, plan)
+    active = _ACTIVE * pairs
+    if arithmetic.precision == BF16:
+        active *= _AGAIN + 1 / (arithmetic.speedup or 1.0)
     classes = int(encoder.model.config.num_labels or 2)
     return Forecast(
         examples=examples,
         variants=len(plan.variants),
         exact=evaluation * draws * (1 + pairs),
-        screened=None if reason is not None else evaluation * (_PASSES + 2.2 * (classes - 2) + _ACTIVE * pairs),
+        screened=None if reason is not None else evaluation * (_PASSES + 2.2 * (classes - 2) + active),
         reason=reason,
         metric=metric,
+        arithmetic=arithmetic,
     )
 
 
@@ -189,39 +210,58 @@ def duration(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 6000 else f"{number(seconds / 3600, 1)} h"
 
 
+def _in_words(arithmetic: Arithmetic) -> str:
+    """What follows the time of a screened sweep."""
+    faster = "" if arithmetic.speedup is None else f"{number(arithmetic.speedup, 1)} times as fast"
+    if arithmetic.precision == BF16:
+        return f" (bf16{faster and f', {faster}'}; fp32 where it counts)"
+    if faster:
+        return f" (fp32; bf16 is {faster})"
+    return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
+
+
 @torch.no_grad()
-def _seconds_per_token(network: nn.Module, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> float:
+def _seconds_per_token(
+    network: nn.Module, batch: Batch, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
+) -> list[float]:
+    """The shortest time of a pass in each context, for a token; the contexts take turns."""
     inputs: dict[str, Tensor] = {
         name: value[:_PROBE] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
     }
+    best = [math.inf] * len(contexts)
     with evaluating(network):
-        times = []
-        for _ in range(2):
-            started = time.perf_counter()
-            with context():
-                network(**inputs)
-            if inputs["input_ids"].is_cuda:
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - started)
-    return min(times) / inputs["input_ids"].numel()
+        for turn in range(2):
+            for place, context in enumerate(contexts):
+                if turn and best[place] > _HOPELESS * best[0]:
+                    continue
+                with context():
+                    # Beyond the first one, a context's first pass rounds the weights, which a sweep does once for a batch.
+                    for _ in range(2 if place else 1):
+                        started = time.perf_counter()
+                        network(**inputs)
+                        if inputs["input_ids"].is_cuda:
+                            torch.cuda.synchronize()
+                        best[place] = min(best[place], time.perf_counter() - started)
+                        if best[place] > _HOPELESS * best[0]:
+                            break
+    return [seconds / inputs["input_ids"].numel() for seconds in best]
 
 
 class _Slowest(Metric):
-    """The largest of the times of all processes."""
+    """The largest of the times of all processes, in each of several ways."""
 
     full_state_update = False
     seconds: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, ways: int) -> None:
         super().__init__()
-        self.add_state("seconds", torch.zeros((), dtype=torch.float64), dist_reduce_fx="max")
+        self.add_state("seconds", torch.zeros(ways, dtype=torch.float64), dist_reduce_fx="max")
 
-    def update(self, seconds: float) -> None:
-        """Set this process's time."""
-        self.seconds = torch.maximum(
-            self.seconds, torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
-        )
+    def update(self, seconds: Sequence[float]) -> None:
+        """Set this process's times."""
+        own = torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
+        self.seconds = torch.maximum(self.seconds, own)
 
     def compute(self) -> Tensor:
-        """The largest time."""
+        """The largest times."""
         return self.seconds

@@ -17,6 +17,7 @@ from bertsecrets.ablation.verdicts import INCONCLUSIVE, Effects, Verdicts, effec
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
+from bertsecrets.statistics.student import mean_limits
 
 _TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect", "p_margin")
 _JUDGED = ("score", "delta", "stderr", "low", "high", "flips", *_TESTED)
@@ -42,7 +43,9 @@ def judged_rows(
         looks: Of a sweep that stops early, its looks by their numbers of examples.
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
-    parts = [(places, part.predictions(task)) for places, part in outcomes.together()]
+    together = outcomes.together()
+    parts = [(places, part.predictions(task)) for places, part in together]
+    means = _mean_changes(together, task, looks or {}, settings["level"])
     rows = []
     for metric in task.metrics:
         judged: list[dict[str, Any]] = []
@@ -74,6 +77,7 @@ def judged_rows(
                         "margin": verdicts.margin,
                         "verdict": verdicts.verdict[place],
                         **_evaluated(outcomes, index),
+                        **means[index],
                     }
                 )
         if len(parts) == 1:
@@ -115,13 +119,34 @@ def _verdicts(
                     clean_N,
                     prediction_VN[rows],
                     look=looks.get(count, ONLY_LOOK),
-                    tests=len(variants),
+                    family=len(variants),
                     **own,
                 )
             )
             chosen += [(places[row], count) for row in rows]
     rates = {name: settings[name] for name in ("margin", "level", "false_discovery_rate")}
     return chosen, judge_together(effects, **rates)
+
+
+def _mean_changes(
+    parts: Sequence[tuple[Sequence[int], Outcomes]], task: Task, looks: Mapping[int, Look], level: float
+) -> dict[int, dict[str, float]]:
+    """The changes of the mean loss and of the mean logit margin with their limits, by a variant's place in the plan."""
+    columns: dict[int, dict[str, float]] = {}
+    for places, part in parts:
+        count = len(part.label_N)
+        if count < 2:
+            continue
+        alpha = looks.get(count, ONLY_LOOK).level(1 - level)
+        numbers = {"loss": part.losses(task)}
+        if not task.is_regression:
+            numbers["logit_margin"] = part.logit_margins()
+        for name, (clean_N, value_NV) in numbers.items():
+            limits = mean_limits(value_NV.double().numpy() - clean_N.double().numpy()[:, None], alpha)
+            for row, place in enumerate(places):
+                mean, low, high = (float(value_V[row]) for value_V in limits)
+                columns.setdefault(place, {}).update({f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high})
+    return columns
 
 
 def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, change_influences, effects_of
+from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, change_influences, paired_tests
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.formatting import number
@@ -157,7 +157,7 @@ def _settled(
     places, together = next((places, part) for places, part in outcomes.together() if set(left) <= set(places))
     label_N, clean_N, prediction_VN = together.predictions(task)
     rate, margin = judging["false_discovery_rate"], judging["margin"]
-    settings = {name: value for name, value in judging.items() if name != "false_discovery_rate"}
+    settings = {name: judging[name] for name in ("margin", "permutations", "seed")}
     kinds = [variant.kind for variant in outcomes.plan.variants]
     settled: dict[int, str] = {}
     for kind in dict.fromkeys(kinds[place] for place in left):
@@ -167,7 +167,7 @@ def _settled(
         variant_VN = prediction_VN[[places.index(place) for place in own]]
         by_metric: list[list[str]] = []
         for metric in task.metrics:
-            effects = effects_of(metric, label_N, clean_N, variant_VN, look=look, **settings)
+            effects = paired_tests(metric, label_N, clean_N, variant_VN, look=look, **settings)
             chance_V = chance_of_a_verdict(
                 effects.delta,
                 _variances(metric, label_N, clean_N, variant_VN),

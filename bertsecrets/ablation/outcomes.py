@@ -82,10 +82,25 @@ class Outcomes:
         variate. Single numbers may be negative.
         """
         clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
-        if self.weight_NV is not None and self.estimate_NVC is not None:
-            _, estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)
-            loss_NV = estimate_NV + self.weight_NV * (loss_NV - estimate_NV)
-        return clean_N, loss_NV
+        if self.estimate_NVC is None:
+            return clean_N, loss_NV
+        return clean_N, self._corrected(loss_NV, _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1])
+
+    def logit_margins(self) -> tuple[Tensor, Tensor]:
+        """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N, V]``.
+
+        Numbers of a screened sweep are as in :meth:`losses`. For tasks of classes.
+        """
+        class_N = self.label_N.long()
+        margin_NV = margins(self.logits_NVC, class_N)
+        if self.estimate_NVC is not None:
+            margin_NV = self._corrected(margin_NV, margins(self.estimate_NVC, class_N))
+        return margins(self.clean_NC[:, None], class_N)[:, 0], margin_NV
+
+    def _corrected(self, value_NV: Tensor, estimate_NV: Tensor) -> Tensor:
+        """Estimates, corrected by the errors of the evaluated pairs times their weights."""
+        assert self.weight_NV is not None
+        return estimate_NV + self.weight_NV * (value_NV - estimate_NV)
 
     def predictions(self, task: Task) -> tuple[Array, Array, Array]:
         """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64.
@@ -140,6 +155,13 @@ class Outcomes:
                 "not fit each other; run that sweep again."
             )
         return outcomes
+
+
+def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
+    """Logit of a class minus the largest other one, ``[X, V]``."""
+    place_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
+    own_XV = logits_XVC.gather(-1, place_XV1)[..., 0]
+    return own_XV - logits_XVC.scatter(-1, place_XV1, -torch.inf).amax(-1)
 
 
 def _losses(label_N: Tensor, clean_NC: Tensor, logits_NVC: Tensor, task: Task) -> tuple[Tensor, Tensor]:
@@ -239,7 +261,10 @@ class Collected(Metric):
 
     def outcomes(self) -> Outcomes:
         """All outcomes, from all processes."""
-        index_N1, label_N1, clean_NC, logits_NX, *screened = self.compute()
+        tensors = self.compute()
+        # torchmetrics removes the dimensions of a tensor with one element.
+        rows = (tensor.view(tensors[0].numel(), -1) for tensor in tensors)
+        index_N1, label_N1, clean_NC, logits_NX, *screened = rows
         shape = (len(index_N1), len(self.plan.variants), -1)
         weight_NV, estimate_NX = screened or (None, None)
         return Outcomes(

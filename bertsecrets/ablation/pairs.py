@@ -61,11 +61,15 @@ class Pairs:
         Raises:
             UserError: If memory runs out on a single pair.
         """
-        network = self.engine.encoder.model
-        with evaluating(network):
+        clean_BC, layers = self.begin(inputs)
+        return clean_BC, self.run_above(clean_BC, layers, inputs["attention_mask"].bool(), wanted_BV, progress)
+
+    @torch.no_grad()
+    def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
+        """The unedited pass of a batch: its logits ``[B, C]``, float32 or wider, and what pairs reuse of each layer."""
+        with evaluating(self.engine.encoder.model):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
-        real_BS = inputs["attention_mask"].bool()
-        return wide(clean_BC), self.run_above(clean_BC, layers, real_BS, wanted_BV, progress)
+        return wide(clean_BC), layers
 
     @torch.no_grad()
     def run_above(

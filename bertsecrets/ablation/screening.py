@@ -1,5 +1,9 @@
-"""A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated exactly."""
+"""A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated.
 
+With bf16 there are three tiers: pairs that are estimated to first order, pairs evaluated in bf16, and pairs evaluated in fp32.
+"""
+
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,9 +15,10 @@ from scipy.stats import nbinom
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer
 from bertsecrets.ablation.plan import Plan
@@ -33,6 +38,15 @@ REACH = 10.0
 PILOT = 16
 """Examples on which every variant is evaluated first."""
 
+BF16_REACH = 20.0
+"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many root mean squares of bf16's errors."""
+
+_BOTH = 0.25
+"""Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
+
+_FEWEST_BOTH = 8
+"""The least number of such pairs of an example, if it has so many."""
+
 LEVEL = 0.95
 """Confidence of the bound on missed changes."""
 
@@ -46,6 +60,9 @@ class Screening:
         seed: Seed of the audit and of the pilot.
         reach: See :data:`REACH`.
         pilot: See :data:`PILOT`.
+        precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32. ``32-true``:
+            all passes are those of the trainer.
+        bf16_reach: See :data:`BF16_REACH`.
 
     Raises:
         UserError: If ``audit`` is not between 0 and 1.
@@ -55,6 +72,8 @@ class Screening:
     seed: int = 0
     reach: float = REACH
     pilot: int = PILOT
+    precision: Precision = FP32
+    bf16_reach: float = BF16_REACH
 
     def __post_init__(self) -> None:
         if not 0 < self.audit <= 1:
@@ -72,7 +91,13 @@ class ScreeningRecord:
         audited: Those of them that the audit evaluated.
         missed: Audited pairs whose prediction changed, against the rule.
         whole: Variants evaluated whole, because the audit found a miss.
-        bound: At most so many changed predictions are missed, at a confidence of :data:`LEVEL` (see :func:`missed_bound`).
+        bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
+            :func:`missed_bound`).
+        precision: See :class:`Screening`.
+        bf16: Pairs that the rule left in bf16.
+        again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
+        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another prediction.
+        speedup, reason: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
     """
 
     pairs: int
@@ -82,6 +107,13 @@ class ScreeningRecord:
     missed: int
     whole: int
     bound: int
+    precision: str = FP32
+    bf16: int = 0
+    again: int = 0
+    audited_bf16: int = 0
+    missed_bf16: int = 0
+    speedup: float | None = None
+    reason: str | None = None
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
@@ -112,20 +144,38 @@ def missed_bound(missed: int, audit: float, left: int) -> int:
 
 
 def screened_in_words(record: Mapping[str, Any]) -> str:
-    """What a screened sweep evaluated and what it may have missed, from a record as a mapping; two sentences."""
-    share = 100 * record["evaluated"] / record["pairs"]
-    audit = (
-        f"none of {record['audited']:,} audited ones had changed"
-        if not record["missed"]
-        else f"{record['missed']:,} of {record['audited']:,} audited ones had changed, so that {record['whole']} "
-        f"variant{'s were' if record['whole'] > 1 else ' was'} evaluated on all examples"
+    """What a screened sweep evaluated and what it may have missed, from a record as a mapping; a few sentences."""
+    evaluated, pairs, bound = record["evaluated"], record["pairs"], record["bound"]
+    text = f"The sweep is screened: {number(100 * evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
+    audited = f"{_none_of(record['missed'], record['audited'])} audited ones had changed"
+    if record.get("precision") == BF16:
+        faster = "" if record["speedup"] is None else f" ({number(record['speedup'], 1)} times as fast in a probe)"
+        text += (
+            f"evaluated in fp32 and {number(100 * record['bf16'] / pairs, 1)} % in bf16 alone{faster}: those whose prediction may change "
+            "by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
+            f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
+            f"{_none_of(record['missed_bf16'], record['audited_bf16'])} audited ones had another prediction in fp32. "
+        )
+    else:
+        text += (
+            "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
+            f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
+        )
+        if record.get("speedup") is not None:
+            text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
+        elif record.get("reason") is not None:
+            text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
+    if record["whole"] == 1:
+        text += "1 variant with such a pair was evaluated on all examples. "
+    elif record["whole"]:
+        text += f"{record['whole']} variants with such pairs were evaluated on all examples. "
+    return text + (
+        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's."
     )
-    return (
-        f"The sweep is screened: {number(share, 1)} % of the {record['pairs']:,} pairs of a variant and an example were evaluated "
-        "exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. Predictions of "
-        f"pairs that were not evaluated are taken to be unchanged; {audit}. At a confidence of {LEVEL:.0%} at most {record['bound']:,} changed "
-        f"prediction{'s are' if record['bound'] != 1 else ' is'} missed."
-    )
+
+
+def _none_of(missed: int, audited: int) -> str:
+    return f"{f'{missed:,}' if missed else 'none'} of {audited:,}"
 
 
 class _Share:
@@ -146,19 +196,56 @@ class _Share:
         self.drawn_BV = torch.from_numpy(draws_BV < screening.audit).to(clean_BC.device)
         self.done_BV = torch.zeros_like(self.drawn_BV)
         self.counted_BV = torch.zeros_like(self.drawn_BV)
+        # What is known of a pair's logits without an exact evaluation: first the estimate.
+        self.rough_BVC = self.estimate_BVC
+        self.bf16_BV = torch.zeros_like(self.drawn_BV)
+        self.forced_BV = torch.zeros_like(self.drawn_BV)
 
-    def errors_BV(self) -> Tensor:
-        """Exact margin minus estimated margin, of evaluated pairs; float64."""
-        return (margins(self.logits_BVC, self.class_B) - self.margin_BV).to(torch.float64)
+    def errors_BV(self, sure_BV: Tensor) -> Tensor:
+        """Margin minus estimated margin, of evaluated pairs; float64.
 
-    def changed_BV(self) -> Tensor:
-        """Which pairs have another predicted class than the unedited model, as far as evaluated."""
-        return self.logits_BVC.argmax(-1) != self.class_B[:, None]
+        Of pairs outside of ``sure_BV`` the margin in bf16 counts, evaluated again or not: audits do not move the rule.
+        """
+        logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
+        return (margins(logits_BVC, self.class_B) - self.margin_BV).to(torch.float64)
+
+    def missed_BV(self) -> Tensor:
+        """Which pairs evaluated exactly have another predicted class than by their estimate, or than in bf16."""
+        class_BV = torch.where(self.bf16_BV, self.rough_BVC.argmax(-1), self.class_B[:, None])
+        return self.done_BV & (self.logits_BVC.argmax(-1) != class_BV)
+
+    def bf16_errors_BV(self) -> Tensor:
+        """Margin in fp32 minus margin in bf16 of the class predicted in bf16, of pairs evaluated in both; float64."""
+        class_X = self.rough_BVC.argmax(-1).flatten()
+        exact_XVC, rough_XVC = (logits_BVC.flatten(0, 1)[:, None] for logits_BVC in (self.logits_BVC, self.rough_BVC))
+        error_X = (margins(exact_XVC, class_X) - margins(rough_XVC, class_X))[:, 0]
+        error_BV: Tensor = error_X.unflatten(0, self.done_BV.shape).to(torch.float64)
+        return error_BV
+
+    def near_BV(self, reach_V: Tensor) -> Tensor:
+        """Which pairs evaluated in bf16 are within their variant's reach of another prediction."""
+        first_BV, second_BV = self.rough_BVC.topk(2, dim=-1).values.unbind(-1)
+        # A margin that is not a number is not shown to be out of reach.
+        return self.bf16_BV & ~(first_BV - second_BV >= reach_V)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put exact logits in place of estimates."""
         self.logits_BVC[wanted_BV] = logits_PC.to(self.logits_BVC)
         self.done_BV |= wanted_BV
+
+    def fill_bf16(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
+        """Put logits evaluated in bf16 in place of estimates, not of exact ones."""
+        self.rough_BVC = self.rough_BVC.clone()
+        self.rough_BVC[wanted_BV] = logits_PC.to(self.rough_BVC)
+        self.bf16_BV |= wanted_BV
+        self.logits_BVC = torch.where((wanted_BV & ~self.done_BV)[..., None], self.rough_BVC, self.logits_BVC)
+
+    def take(self, other: "_Share", rows_B: Tensor) -> None:
+        """Take over what is known of some of the examples."""
+        bf16_BV, done_BV = torch.zeros_like(self.bf16_BV), torch.zeros_like(self.done_BV)
+        bf16_BV[rows_B], done_BV[rows_B] = other.bf16_BV, other.done_BV
+        self.fill_bf16(bf16_BV, other.rough_BVC[other.bf16_BV])
+        self.fill(done_BV, other.logits_BVC[other.done_BV])
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file keeps of it."""
@@ -167,6 +254,8 @@ class _Share:
             "change": self.estimate_BVC - self.clean_BC[:, None],
             "logits": self.logits_BVC,
             "done": self.done_BV,
+            "rough": self.rough_BVC,
+            "bf16": self.bf16_BV,
         }
 
 
@@ -212,13 +301,6 @@ class _Indices(Metric):
         return [int(value) for value in index.flatten().tolist()]
 
 
-def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
-    """Logit of a class minus the largest other one, ``[X, V]``."""
-    place_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
-    own_XV = logits_XVC.gather(-1, place_XV1)[..., 0]
-    return own_XV - logits_XVC.scatter(-1, place_XV1, -torch.inf).amax(-1)
-
-
 def screened_sweep(
     model: nn.Module,
     plan: Plan,
@@ -231,13 +313,19 @@ def screened_sweep(
     parts: Parts | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Outcomes, ScreeningRecord]:
-    """Outcomes whose logits are exact for active and audited pairs, and estimated to first order for the others.
+    """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
 
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the root
     mean square of the errors (exact minus estimated margin) of the variant's evaluated pairs. These are all pairs of ``pilot``
     random examples, then the active ones, until no more become active. Of the inactive pairs a random share is *audited*; a
     variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
     class of the unedited model.
+
+    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
+    evaluated in bf16, from the layers of the unedited pass, and again
+    in fp32 if their margin in bf16, that of the class predicted in bf16, is below ``bf16_reach`` times the root mean square of
+    bf16's errors. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
+    fp32 at the same rate; one with another prediction in fp32 is a miss like any other.
 
     Args:
         model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`. The plan
@@ -256,20 +344,19 @@ def screened_sweep(
     sweep.take_active()
     record = sweep.take_audit()
     shares = sweep.shares
-    if progress is not None:
-        for share in shares:
-            progress(int((~share.done_BV).sum()))
+    for share in shares:
+        sweep.advance(int((~(share.done_BV | share.bf16_BV)).sum()))
     collected = Collected(plan, screened=True).to(engine.device)
     for share in shares:
         assert share.batch.label_B is not None
-        weight_BV = torch.where(share.counted_BV, 1.0, share.drawn_BV / screening.audit)
+        weight_BV = torch.where(sweep.sure_BV(share), 1.0, share.drawn_BV / screening.audit)
         collected.update(
             share.batch.index_B,
             share.batch.label_B,
             share.clean_BC,
             share.logits_BVC,
             weight_BV,
-            share.estimate_BVC,
+            share.rough_BVC,
         )
     return collected.outcomes(), record
 
@@ -291,8 +378,11 @@ class _Sweep:
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context, self.parts, self.progress = context, parts, progress
+        self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
+        self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=engine.device)
+        self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
 
     def take_pilot(self) -> None:
         """Evaluate every variant on a few random examples, the same on any number of processes."""
@@ -311,12 +401,19 @@ class _Sweep:
                 continue
             share, layers = self._begin(batch.rows(rows))
             share.counted_BV[:] = True
+            if self.bf16 is not None:
+                share.forced_BV |= self._both_BV(share.batch.index_B)
             if layers is None:
-                self._advance(share.done_BV.numel())
+                self.advance(share.done_BV.numel())
             else:
-                self._evaluate_above(share, layers, share.counted_BV)
+                self._evaluate_above(share, slice(None), share.clean_BC, layers)
             self.pilots.append(share)
-        self.reach_V = self._reach_V([share for share in self.pilots if share is not None])[0]
+        pilots = [share for share in self.pilots if share is not None]
+        if self.bf16 is not None:
+            squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
+            error = (squares_V.sum() / count_V.sum()).sqrt()
+            self.near_V = (self.screening.bf16_reach * error).float().expand_as(self.near_V)
+        self.reach_V = self._reach_V(pilots)[0]
 
     def take_batches(self) -> None:
         """Estimate all pairs and evaluate those within the reach of the pilot's errors, on one unedited pass a batch.
@@ -325,15 +422,17 @@ class _Sweep:
         """
         for batch, pilot in zip(self.batches, self.pilots, strict=True):
             share, layers = self._begin(batch)
-            pilot_BV = torch.isin(batch.index_B, self.pilot)[:, None].expand_as(share.done_BV)
-            share.counted_BV |= pilot_BV
+            rows_B = torch.isin(batch.index_B, self.pilot)
+            share.counted_BV |= rows_B[:, None]
+            if pilot is not None:
+                share.forced_BV[rows_B] = pilot.forced_BV
             self._count(share)
             if layers is None:
-                self._advance(int((share.done_BV & ~pilot_BV).sum()))
+                self.advance(int(((share.done_BV | share.bf16_BV) & ~rows_B[:, None]).sum()))
             else:
                 if pilot is not None:
-                    share.fill(pilot_BV, pilot.logits_BVC.flatten(0, 1))
-                self._evaluate_above(share, layers, share.counted_BV | share.drawn_BV)
+                    share.take(pilot, rows_B)
+                self._evaluate_above(share, slice(None), share.clean_BC, layers)
             self.shares.append(share)
 
     def take_active(self) -> None:
@@ -342,15 +441,32 @@ class _Sweep:
         while True:
             for share in self.shares:
                 self._count(share)
-                self._evaluate(share, share.counted_BV)
+                self._evaluate(share)
             self.reach_V, now_V = self._reach_V(self.shares)
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
 
+    def sure_BV(self, share: _Share) -> Tensor:
+        """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
+        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
+        return active_BV | share.forced_BV
+
+    def _both_BV(self, index_B: Tensor) -> Tensor:
+        """Which of the pilot's pairs are evaluated in bf16 and in fp32."""
+        variants = len(self.engine.plan.variants)
+        number = min(variants, max(_FEWEST_BOTH, math.ceil(_BOTH * variants)))
+        both_BV = torch.zeros(len(index_B), variants, dtype=torch.bool)
+        for row, index in enumerate(index_B.tolist()):
+            order = np.random.default_rng([self.screening.seed, index, 2]).permutation(variants)
+            both_BV[row, order[:number].tolist()] = True
+        return both_BV.to(self.engine.device)
+
     def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
         """The margin below which each variant's pairs are active, and the number of pairs whose errors it comes from."""
-        squares_V, count_V = self._totals(shares, lambda share: (share.errors_BV(), share.counted_BV))
+        squares_V, count_V = self._totals(
+            shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
+        )
         # Rounded: sums over other numbers of processes differ in the last bits.
         return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
 
@@ -364,24 +480,41 @@ class _Sweep:
         def number(of: Callable[[_Share], Tensor]) -> Tensor:
             return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
 
-        inactive_V = number(lambda share: ~share.counted_BV)
-        audited_V = number(lambda share: ~share.counted_BV & share.drawn_BV)
-        missed_V = number(lambda share: ~share.counted_BV & share.drawn_BV & share.changed_BV())
-        whole_V = missed_V > 0
+        def inactive_BV(share: _Share) -> Tensor:
+            return ~share.counted_BV
+
+        def rough_BV(share: _Share) -> Tensor:
+            return share.counted_BV & ~self.sure_BV(share)
+
+        def audited(of: Callable[[_Share], Tensor]) -> tuple[Tensor, Tensor]:
+            """Audited pairs, and those of them with another prediction."""
+            return number(lambda share: of(share) & share.drawn_BV), number(
+                lambda share: of(share) & share.drawn_BV & share.missed_BV()
+            )
+
+        inactive_V, rough_V = number(inactive_BV), number(rough_BV)
+        (audited_V, missed_V), (audited_bf16_V, missed_bf16_V) = audited(inactive_BV), audited(rough_BV)
+        again = int(number(lambda share: share.bf16_BV & self.sure_BV(share)).sum())
+        whole_V = missed_V + missed_bf16_V > 0
         for share in self.shares:
-            share.counted_BV |= whole_V
-            self._evaluate(share, share.counted_BV)
-        inactive, audited, missed = (int(value.sum()) for value in (inactive_V, audited_V, missed_V))
-        left = int((inactive_V - audited_V)[~whole_V].sum())
+            share.forced_BV |= whole_V
+            self._evaluate(share)
+        missed, missed_bf16 = int(missed_V.sum()), int(missed_bf16_V.sum())
+        left = int((inactive_V - audited_V + rough_V - audited_bf16_V)[~whole_V].sum())
         everything = number(lambda share: torch.ones_like(share.counted_BV))
         return ScreeningRecord(
             pairs=int(everything.sum()),
             evaluated=int(number(lambda share: share.done_BV).sum()),
-            inactive=inactive,
-            audited=audited,
+            inactive=int(inactive_V.sum()),
+            audited=int(audited_V.sum()),
             missed=missed,
             whole=int(whole_V.sum()),
-            bound=missed_bound(missed, self.screening.audit, left),
+            bound=missed_bound(missed + missed_bf16, self.screening.audit, left),
+            precision=self.screening.precision,
+            bf16=int(number(lambda share: share.bf16_BV & ~share.done_BV).sum()),
+            again=again,
+            audited_bf16=int(audited_bf16_V.sum()),
+            missed_bf16=missed_bf16,
         )
 
     def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -397,34 +530,49 @@ class _Sweep:
             tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
             share = _Share(batch, self.engine.plan, self.screening, tensors["clean"], tensors["change"])
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
+            share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context)
+        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context, self.bf16)
         return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
 
-    def _evaluate_above(self, share: _Share, layers: list[CleanLayer], wanted_BV: Tensor) -> None:
-        """Evaluate pairs on the unedited pass that the estimates came from."""
-        missing_BV = wanted_BV & ~share.done_BV
-        real_BS = share.batch.attention_mask_BS.bool()
-        with self.context():
-            logits_PC = self.pairs.run_above(share.clean_BC, layers, real_BS, missing_BV, self.progress)
-        share.fill(missing_BV, logits_PC)
-        self._save(share)
+    def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
+        """The pairs that are still to be evaluated in bf16, and exactly."""
+        bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.counted_BV & ~share.bf16_BV
+        return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
-    def _evaluate(self, share: _Share, wanted_BV: Tensor) -> None:
-        """Evaluate pairs of the examples that have any, on an unedited pass of their own."""
-        missing_BV = wanted_BV & ~share.done_BV
-        rows = missing_BV.any(1).nonzero()[:, 0]
-        if not len(rows):
-            return
+    def _evaluate(self, share: _Share) -> None:
+        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own."""
+        bf16_BV, exact_BV = self._missing(share)
+        rows = (bf16_BV | exact_BV).any(1).nonzero()[:, 0]
+        if len(rows):
+            with self.context():
+                clean_BC, layers = self.pairs.begin(share.batch.rows(rows).inputs())
+            self._evaluate_above(share, rows, clean_BC, layers)
+
+    def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
+        """Evaluate what is missing of some examples, on an unedited pass of these."""
+        real_BS = share.batch.attention_mask_BS[rows].bool()
+        if self.bf16 is not None:
+            wanted_BV, _ = self._missing(share)
+            with self.bf16():
+                logits_PC = self.pairs.run_above(clean_BC, layers, real_BS, wanted_BV[rows], self.advance)
+            share.fill_bf16(wanted_BV, logits_PC)
+        _, wanted_BV = self._missing(share)
         with self.context():
-            _, logits_PC = self.pairs.run(share.batch.rows(rows).inputs(), missing_BV[rows], self.progress)
-        share.fill(missing_BV, logits_PC)
+            logits_PC = self.pairs.run_above(
+                clean_BC, layers, real_BS, wanted_BV[rows], self.advance if self.bf16 is None else None
+            )
+        self.advance(0 if self.bf16 is None else int((wanted_BV & ~share.bf16_BV).sum()))
+        share.fill(wanted_BV, logits_PC)
         self._save(share)
 
     def _save(self, share: _Share) -> None:
         if self.parts is not None:
             self.parts.save(share.batch, share.tensors())
 
-    def _advance(self, pairs: int) -> None:
+    def advance(self, pairs: int) -> None:
+        """Report pairs as finished; those evaluated twice count once."""
+        pairs = min(pairs, self.left)
+        self.left -= pairs
         if self.progress is not None and pairs:
             self.progress(pairs)

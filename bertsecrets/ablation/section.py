@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
+from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
@@ -25,6 +27,10 @@ from bertsecrets.results.figures.ablation_sets import (
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
+from bertsecrets.statistics.power import POWER
+
+SAMPLE = "sample"
+"""``<SAMPLE>_<mode>`` is the key of a record among a run's checks: ``examples`` of how many (``of``), and the ``budget`` or null."""
 
 Row = dict[str, Any]
 
@@ -86,7 +92,7 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
 
     Args:
         table: The run's ablation table.
-        checks: Selection checks by ``<metric>_<mode>``.
+        checks: Selection checks by ``<metric>_<mode>``, and records of how the sweep was made.
     """
     rows = latest_rows(table)
     parts = list(dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows))
@@ -94,9 +100,10 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
     for place, (evaluation, metric, mode) in enumerate(parts):
         chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
-        section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None)
+        sample = checks.get(f"{SAMPLE}_{mode}") if main else None
+        section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample)
         screening = checks.get(f"{SWEEP}_{mode}")
-        if main and screening is not None and {row["sweep"] for row in chosen} == {"screened"}:
+        if main and screening and {row["sweep"] for row in chosen} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
         looks = checks.get(f"{LOOKS}_{mode}")
         if main and looks:
@@ -126,7 +133,9 @@ def _of(rows: Sequence[Row], **equal: Any) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in equal.items())]
 
 
-def _section(table: AblationTable, rows: list[Row], check: Mapping[str, Any] | None) -> Section:
+def _section(
+    table: AblationTable, rows: list[Row], check: Mapping[str, Any] | None, sample: Mapping[str, Any] | None
+) -> Section:
     metric, mode = rows[0]["metric"], rows[0]["mode"]
     findings: list[str] = []
     paragraphs: list[str] = []
@@ -134,12 +143,14 @@ def _section(table: AblationTable, rows: list[Row], check: Mapping[str, Any] | N
     blocks: list[FigureBlock] = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         chosen = _of(rows, kind=kind)
-        first, *others = _in_words(chosen)
-        findings.append(first)
+        first, *others = _in_words(chosen, sample)
+        findings.append(first if findings else f"{first}{more_examples_in_words(chosen)}")
         if others:
             paragraphs.append(" ".join([_kind_title(kind), *others]))
         tables.append(_worst(chosen))
         blocks += _figures(table, chosen)
+    if any(row["low"] * row["high"] > 0 and not row["significant"] for row in rows):
+        paragraphs.append(_ONE_BY_ONE)
     if check is not None:
         findings.append(_checked(check))
     groups = similar_groups_of(rows)
@@ -157,21 +168,27 @@ def _section(table: AblationTable, rows: list[Row], check: Mapping[str, Any] | N
     return Section(title, findings, paragraphs, tables, blocks)
 
 
+_ONE_BY_ONE = (
+    "An interval is that of one head or layer by itself; p (BH) and p (Holm) are corrected for the number of them. Of many that "
+    "change nothing some intervals exclude 0 by chance, so that only the corrected p-value says what is shown."
+)
+
+
 def _kind_title(kind: str) -> str:
     many = _KINDS[kind][1]
     return f"{many[0].upper()}{many[1:]}:"
 
 
-def _in_words(rows: Sequence[Row]) -> list[str]:
+def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
     one, many = _KINDS[rows[0]["kind"]]
     known = _defined(rows)
-    what = f"{len(rows)} {one if len(rows) == 1 else many}"
+    what = f"{len(rows)} {one if len(rows) == 1 else many} disabled in turn ({_how(rows[0])}){_sampled(sample)}"
     metric = metric_label(rows[0]["metric"])
     if not known:
-        return [f"Of {what} disabled in turn ({rows[0]['mode']}), {metric} is undefined for all of them."]
+        return [f"Of {what}, {metric} is undefined for all of them."]
     needed, dispensable, inconclusive = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
     first = (
-        f"Of {what} disabled in turn ({rows[0]['mode']}), {needed} {_are(needed)} needed ({metric} falls significantly after "
+        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls significantly after "
         f"correction), {dispensable} {_are(dispensable)} dispensable ({ruled_out_in_words(rows[0])}) and {inconclusive} "
         f"{_are(inconclusive)} inconclusive; {_largest_loss(known, metric)}."
     )
@@ -189,6 +206,19 @@ def _in_words(rows: Sequence[Row]) -> list[str]:
     return [first, second, f"{found[0].upper()}{found[1:]}"]
 
 
+def _how(row: Row) -> str:
+    """The mode, and whether the sweep was screened."""
+    return f"{row['mode']}, screened" if row["sweep"] == "screened" else str(row["mode"])
+
+
+def _sampled(sample: Mapping[str, Any] | None) -> str:
+    """That a sweep took a part of the examples, as a part of a sentence."""
+    if not sample:
+        return ""
+    why = f" (ablation.budget={sample['budget']})" if sample["budget"] else ""
+    return f" on {sample['examples']:,} random examples of {sample['of']:,}{why}"
+
+
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     """How large a loss the examples suffice to find, as a sentence that begins in lower case."""
     reach = _reach(rows)
@@ -197,7 +227,39 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     examples = f"with {many} examples" if few == many else f"with {few} to {many} examples"
     if not math.isfinite(reach):
         return f"{examples} it cannot be estimated how large a loss would be found."
-    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
+    flips = number(100 * float(np.median([row["flips"] for row in _defined(rows)])), 1)
+    changed = f" if {flips} % of the predictions change (the median)" if rows[0]["metric"] in CLASS_METRICS else ""
+    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power{changed}."
+
+
+def more_examples_in_words(rows: Sequence[Row]) -> str:
+    """What it would take to tell more, as a sentence after a space; empty unless all variants are inconclusive.
+
+    For a variant without any effect: a loss of the margin is ruled out with 80 % power if the margin is (z(1 - alpha) + z(0.8))
+    standard errors or more; that error is taken from the median width of the intervals, and shrinks with the root of N.
+    """
+    known, margin = _defined(rows), rows[0]["margin"]
+    if not known or margin is None or any(row["verdict"] != INCONCLUSIVE for row in rows):
+        return ""
+    normal, first = NormalDist(), known[0]
+    width = float(np.median([row["high"] - row["low"] for row in known]))
+    error = width / (2 * normal.inv_cdf((1 + first["level"]) / 2))
+    reach = error * (normal.inv_cdf(1 - first["false_discovery_rate"]) + normal.inv_cdf(POWER))
+    count = max(row["count"] for row in known)
+    examples = count * (reach / margin) ** 2
+    if not examples > count:
+        return ""
+    # Two digits: it is an estimate.
+    rounded = round(examples, 1 - math.floor(math.log10(examples)))
+    return (
+        f" To tell more: where a {_KINDS[first['kind']][0]} has no effect, ruling out a loss of {_points(margin)} takes about "
+        f"{rounded:,.0f} examples; these {count:,} rule out one of about {_points(reach)} (ablation.margin); several seeds "
+        "together tell more than one (compare=<runs>)."
+    )
+
+
+def _points(loss: float) -> str:
+    return f"{number(100 * loss, 1)} point{'s' * (loss != 0.01)}"
 
 
 def _are(count: int) -> str:
@@ -209,7 +271,7 @@ def ruled_out_in_words(row: Row) -> str:
     margin = row["margin"]
     if margin is None:
         return "no margin was stated when this run was judged"
-    return f"a loss of {number(100 * margin, 1)} point{'s' * (margin != 0.01)} or more is ruled out"
+    return f"a loss of {_points(margin)} or more is ruled out"
 
 
 def _largest_loss(known: Sequence[Row], metric: str) -> str:
@@ -255,7 +317,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         ]
         for row in chosen
     ]
-    caption = f"Disabled {many} ({rows[0]['mode']}), most harmful first" + (
+    caption = f"Disabled {many} ({_how(rows[0])}), most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
     header = [
@@ -276,10 +338,11 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     first = rows[0]
     kind, mode, metric = first["kind"], first["mode"], first["metric"]
+    how = _how(first)
     # Those of a sweep that stopped early differ.
     count = [row["count"] for row in rows]
     stem = f"ablation_{kind}_{mode}_{metric}"
-    what = f"{_KINDS[kind][1]} disabled ({mode}): {metric_label(metric)}"
+    what = f"{_KINDS[kind][1]} disabled ({how}): {metric_label(metric)}"
     names, variants = [_name(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
@@ -296,7 +359,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         title = (
             f"Single {what}"
             if kind == "head"
-            else f"All heads of a layer but one disabled ({mode}): {metric_label(metric)}"
+            else f"All heads of a layer but one disabled ({how}): {metric_label(metric)}"
         )
         smallest = _reach(rows)
         figure = disabling_heatmap(
@@ -311,12 +374,12 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         )
         blocks.append(_block(stem, title, figure))
     if kind == "layer":
-        title = f"Whole layers disabled ({mode}): {metric_label(metric)}"
+        title = f"Whole layers disabled ({how}): {metric_label(metric)}"
         layers_L = [row["layer"] for row in rows]
         figure = layer_bars(layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level)
         blocks.append(_block(stem, title, figure))
     elif kind == "cumulative":
-        title = f"Heads disabled one after another ({mode}): {metric_label(metric)}"
+        title = f"Heads disabled one after another ({how}): {metric_label(metric)}"
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
         curve = cumulative_curve(

@@ -90,6 +90,15 @@ def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
     return judge_over_seeds(sweeps)
 
 
+def stopped_early(replicates: Replicates) -> list[str]:
+    """Names of the runs whose heads differ in their examples (``ablation.looks``): they cannot be judged together with others."""
+    return [
+        view.run.folder.name
+        for view in replicates.views
+        if any(row["sweep"] == "exact" and row["evaluated"] < 1 for row in latest_rows(view.run.ablation_table()))
+    ]
+
+
 def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
     not kept, or it stopped early, so that variants differ in their examples."""

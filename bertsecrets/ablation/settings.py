@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from bertsecrets.ablation.arithmetic import BF16, Precision
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings, shown
@@ -39,6 +40,8 @@ class AblationSettings(Settings):
         sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact where that
             takes at most two minutes, else screened.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
+        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16; ``32-true``, all as the
+            trainer's precision says; None for ``bf16-mixed`` where that is clearly faster, measured at the start.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         looks: Look at the results so many times and stop variants whose verdict is settled (see
             :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.
@@ -76,6 +79,9 @@ class AblationSettings(Settings):
         default=None, description="exact, screened, or null to choose by the time it takes"
     )
     audit: float = Field(default=0.02, gt=0, le=1, description="a share above 0 and at most 1")
+    precision: Precision | None = Field(
+        default=None, description="bf16-mixed, 32-true, or null to choose by the time it takes"
+    )
     budget: str | None = Field(
         default=None, pattern=r"^(\d+\.?\d*|\.\d+)(s|min|h)$", description="a time such as 90s, 10min or 1h, or null"
     )
@@ -114,6 +120,16 @@ class AblationSettings(Settings):
         if self.looks > 1 and self.sweep == "screened":
             raise UserError(
                 f"ablation.looks is {self.looks} and ablation.sweep is screened; stop early (exact sweeps) or screen, not both."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_precision(self) -> "AblationSettings":
+        exact = "ablation.sweep is exact" if self.sweep == "exact" else f"ablation.looks is {self.looks}"
+        if self.precision == BF16 and (self.sweep == "exact" or self.looks > 1):
+            raise UserError(
+                f"ablation.precision is {self.precision} and {exact}; bf16 is for screened sweeps, an exact one has "
+                "trainer.precision."
             )
         return self
 

@@ -59,6 +59,22 @@ class Effects:
 
 
 @dataclass(frozen=True)
+class PairedTests:
+    """The tests of V variants on the same examples, each for itself.
+
+    Args:
+        baseline: Score of the unedited model.
+        score, delta, p_value, p_loss: As in :class:`Effects`.
+    """
+
+    baseline: float
+    score: Array
+    delta: Array
+    p_value: Array
+    p_loss: Array
+
+
+@dataclass(frozen=True)
 class Verdicts:
     """The judged effects of V variants.
 
@@ -159,14 +175,14 @@ def effects_of(
     permutations: int,
     seed: int,
     look: Look = ONLY_LOOK,
-    tests: int | None = None,
+    family: int | None = None,
 ) -> Effects:
     """The effects of variants on the same examples, before any correction for their number.
 
     Args:
         metric, label_N, clean_N, prediction_VN, margin, level, resamples, permutations, seed: As for :func:`judge`.
         look: Which of several looks at growing examples this is: p-values and limits allow for the others.
-        tests: Number of variants for whose correction ``smallest_effect`` allows; None for V.
+        family: Number of variants for whose correction ``smallest_effect`` allows; None for V.
 
     Raises:
         UserError: As for :func:`judge`.
@@ -176,38 +192,78 @@ def effects_of(
         np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
     )
     _check(label_N, clean_N, prediction_VN, margin, resamples, permutations)
-    count, variants = len(label_N), len(prediction_VN)
-    whole_1N = np.ones((1, count))
-    baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
-    score_V = weighted_scores(metric, label_N, prediction_VN, whole_1N)[0]
-    # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
-    score_V = np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
+    variants = len(prediction_VN)
+    tests = paired_tests(
+        metric, label_N, clean_N, prediction_VN, margin=margin, permutations=permutations, seed=seed, look=look
+    )
     change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
-    delta_V = score_V - baseline
     # A resample whose score is undefined is left out; a variant without two others has no standard error.
     known_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
     stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
-    if metric == "accuracy":
-        p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
-    else:
-        p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
     limits = change_limits(metric, label_N, clean_N, prediction_VN)
     low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
     moved_VN = prediction_VN - clean_N
-    alpha = look.level((1 - level) / (tests or variants))
+    alpha = look.level((1 - level) / (family or variants))
     return Effects(
-        baseline=np.full(variants, baseline),
-        score=score_V,
-        delta=delta_V,
+        baseline=np.full(variants, tests.baseline),
+        score=tests.score,
+        delta=tests.delta,
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        p_value=look.two_sided(p_V),
-        p_loss=look.one_sided(exceeds(limits, delta_V, -margin)),
+        p_value=tests.p_value,
+        p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(metric, label_N, clean_N, prediction_VN, alpha, permutations),
     )
+
+
+def paired_tests(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    *,
+    margin: float,
+    permutations: int,
+    seed: int,
+    look: Look = ONLY_LOOK,
+) -> PairedTests:
+    """The two tests of each variant: of no change, and of a loss of the margin or more.
+
+    Args:
+        metric, label_N, clean_N, prediction_VN, margin, permutations, seed: As for :func:`judge`, of type float64.
+        look: As for :func:`effects_of`.
+    """
+    count, whole_1N = len(label_N), np.ones((1, len(label_N)))
+    baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
+    score_V = weighted_scores(metric, label_N, prediction_VN, whole_1N)[0]
+    # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
+    score_V = np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
+    delta_V = score_V - baseline
+    if metric == "accuracy":
+        p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
+        loss_V = _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), count, margin)
+    else:
+        p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
+        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), delta_V, -margin)
+    return PairedTests(baseline, score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
+
+
+_P_OF_LOSS: dict[tuple[int, int, int, float], float] = {}
+"""P-values by numbers of lost, won and all examples and the margin: many variants share theirs, and each takes milliseconds."""
+
+
+def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int, margin: float) -> Array:
+    """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``."""
+    keys = [(int(lost), int(won), count, margin) for lost, won in zip(lost_V, won_V, strict=True)]
+    missing = sorted(set(keys) - _P_OF_LOSS.keys())
+    if missing:
+        lost_M, won_M = np.array([key[0] for key in missing]), np.array([key[1] for key in missing])
+        p_M = exceeds(paired_proportions(lost_M, won_M, count), (won_M - lost_M) / count, -margin)
+        _P_OF_LOSS.update(zip(missing, p_M.tolist(), strict=True))
+    return np.array([_P_OF_LOSS[key] for key in keys])
 
 
 def judge_together(parts: Sequence[Effects], *, margin: float, level: float, false_discovery_rate: float) -> Verdicts:

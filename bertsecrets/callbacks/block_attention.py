@@ -10,7 +10,6 @@ from pydantic import Field
 
 from bertsecrets.ablation.blocking import (
     DIRECTIONS,
-    TOKENS,
     Blocking,
     BlockingRecord,
     Direction,
@@ -21,13 +20,15 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import check_scorable
 from bertsecrets.callbacks.trainer_state import is_last_validation, shows_progress
 from bertsecrets.data.module import TaskData
-from bertsecrets.errors import UserError, choices
+from bertsecrets.data.special_tokens import check_special_tokens, special_token_ids
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.metrics import Predictions, decide
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN
+
+_SETTING = "analysis.block_attention.tokens"
 
 
 class BlockAttention(pl.Callback):
@@ -53,19 +54,16 @@ class BlockAttention(pl.Callback):
             "sep",
         ),
     ) -> None:
-        for token in tokens:
-            if token not in TOKENS:
-                raise UserError(f"Unknown special token '{token}' of blocked attention; {choices(str(token), TOKENS)}.")
         self.run = run
         self.settings = ablation or AblationSettings()
-        self.tokens = tuple(dict.fromkeys(tokens))
+        self.tokens = check_special_tokens(tokens, "blocked attention")
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
         data.check_evaluation(self.settings.evaluation)
         check_scorable(data, self.settings)
-        self._ids(data)
+        special_token_ids(data.tokenizer, self.tokens, _SETTING)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
@@ -83,7 +81,8 @@ class BlockAttention(pl.Callback):
         """The judged effects, over all processes; the model is in evaluation mode."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
-        task, ids, encoder = data.task, self._ids(data), describe(module.model)
+        task, encoder = data.task, describe(module.model)
+        ids = special_token_ids(data.tokenizer, self.tokens, _SETTING)
         device = next(encoder.model.parameters()).device
         blocked: list[tuple[str, Direction]] = [(token, direction) for token in self.tokens for direction in DIRECTIONS]
         collected = [Predictions().to(device) for _ in range(1 + len(blocked))]
@@ -109,12 +108,3 @@ class BlockAttention(pl.Callback):
         clean_N, *others = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
         label_N = outcomes[0][2].double().numpy()
         return judged(task.metrics[0], label_N, clean_N, np.stack(others), blocked, **self.settings.judging())
-
-    def _ids(self, data: TaskData) -> dict[str, int]:
-        ids = {"sep": data.tokenizer.sep_token_id, "cls": data.tokenizer.cls_token_id}
-        for name in self.tokens:
-            if ids[name] is None:
-                raise UserError(
-                    f"The tokenizer has no {TOKENS[name]} token; leave it out of analysis.block_attention.tokens."
-                )
-        return {name: int(ids[name]) for name in self.tokens}

@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
+from bertsecrets.ablation.arithmetic import FP32, Arithmetic
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
@@ -33,6 +34,7 @@ from bertsecrets.ablation.plan import (
     read_groups,
 )
 from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
+from bertsecrets.ablation.section import SAMPLE
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
@@ -172,7 +174,7 @@ class DisableHeads(pl.Callback):
             return None
         loader = data.evaluation_loader(evaluation, max_examples=decision.examples)
         if identity:
-            kept = identity if decision.kind == "exact" else f"{identity} screened {self._screening()}"
+            kept = identity if decision.kind == "exact" else f"{identity} screened {self._screening(decision)}"
             self._parts = Parts(self.run.folder / "ablation" / "parts", kept)
         settings: dict[str, Any] = {
             "replacements": replacements_of(
@@ -195,9 +197,10 @@ class DisableHeads(pl.Callback):
             elif decision.kind == "exact":
                 outcomes = sweep(model, plan, loader, progress=advance, **settings)
             else:
-                outcomes, self._screened = screened_sweep(
-                    model, plan, loader, self._screening(), progress=advance, **settings
+                outcomes, record = screened_sweep(
+                    model, plan, loader, self._screening(decision), progress=advance, **settings
                 )
+                self._screened = replace(record, **asdict(decision.arithmetic))
         if self._parts is not None and self._parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {self._parts.loaded} batches were already finished.")
         return outcomes
@@ -236,8 +239,8 @@ class DisableHeads(pl.Callback):
             progress=advance,
         )
 
-    def _screening(self) -> Screening:
-        return Screening(audit=self.settings.audit, seed=self.settings.seed)
+    def _screening(self, decision: Decision) -> Screening:
+        return Screening(audit=self.settings.audit, seed=self.settings.seed, precision=decision.arithmetic.precision)
 
     def _decide(
         self,
@@ -260,15 +263,18 @@ class DisableHeads(pl.Callback):
             self.settings.draws if plan.mode == "resample" else 1,
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
+            # Parts of one plan must be of one precision, which two measurements may not give.
+            self.settings.precision or (FP32 if self.settings.layer is not None else None),
         )
         # Parts of one plan must be of one kind, and so must the sweeps of one training.
         early = "exact" if self.settings.looks > 1 else None
         chosen_by_time = self.limit is not None or (identity and self.settings.layer is None)
         wish = self.settings.sweep or early or (None if chosen_by_time else "exact")
-        asked, path = [wish, self.settings.budget], self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
+        asked = [wish, self.settings.budget, self.settings.precision]
+        path = self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
         if begun.get("asked") == asked:
-            decision = Decision(begun["kind"], begun["examples"])
+            decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
         else:
             budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
             decision = predicted.decide(wish, budget)
@@ -305,7 +311,9 @@ class DisableHeads(pl.Callback):
         if self._screened is not None:
             self.run.add_checks({f"{SWEEP}_{self.settings.mode}": asdict(self._screened)})
         looked = {} if self._looked is None else asdict(self._looked)
-        self.run.add_checks({f"{LOOKS}_{self.settings.mode}": looked})
+        self.run.add_checks(
+            {f"{LOOKS}_{self.settings.mode}": looked, f"{SAMPLE}_{self.settings.mode}": self._sample(data, outcomes)}
+        )
         outcomes.write(self.run.folder / "ablation" / f"{stage}-{step:08d}-{self.settings.mode}.safetensors", data.task)
         if self._parts is not None:
             self._parts.clear()
@@ -317,6 +325,15 @@ class DisableHeads(pl.Callback):
                 for grid in grids:
                     tracking.define_axis(logger.experiment, grid.measure)
                     tracking.log_grid(logger.experiment, grid, step, title=Disabling.title, effects=Disabling.effects)
+
+    def _sample(self, data: TaskData, outcomes: Outcomes) -> dict[str, Any]:
+        """Which part of the examples was swept, and the budget if that was why; empty if all were."""
+        whole = len(data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)))
+        count = len(outcomes.index_N)
+        if count == whole:
+            return {}
+        budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
+        return {"examples": count, "of": whole, "budget": budget}
 
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""

@@ -15,12 +15,13 @@ from bertsecrets.attention.values import watch_values
 from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
-from bertsecrets.errors import UserError, choices
+from bertsecrets.data.special_tokens import check_special_tokens, special_token_ids
+from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.importance.sinks.interventions import REDIRECT, Sink, SinkEffects
 from bertsecrets.importance.sinks.kinds import Limits, is_sink, sinks_of
-from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS, SinkNorms, output_grams
+from bertsecrets.importance.sinks.norms import ATTENTION, SinkNorms, output_grams
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
@@ -29,6 +30,7 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN, MeasureView
 
+_SETTING = "analysis.sinks.tokens"
 _Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and up to 1")]
 
 
@@ -65,13 +67,8 @@ class InterveneOnSinks(pl.Callback):
         max_examples: MaxExamples = None,
         evaluation: str | None = None,
     ) -> None:
-        for token in tokens:
-            if token not in TOKENS:
-                raise UserError(
-                    f"Unknown special token '{token}' of the sinks analysis; {choices(str(token), TOKENS)}."
-                )
         self.run = run
-        self.tokens = tuple(dict.fromkeys(tokens))
+        self.tokens = check_special_tokens(tokens, "the sinks analysis")
         self.limits = Limits(float(attention), float(value_ratio), float(change))
         self.max_examples = max_examples
         self.evaluation = evaluation
@@ -85,7 +82,7 @@ class InterveneOnSinks(pl.Callback):
                 f"Task '{data.task.name}' has no labels, so what turning attention away does to its answers cannot be "
                 "judged; choose a labelled task."
             )
-        self._ids(data)
+        special_token_ids(data.tokenizer, self.tokens, _SETTING)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
@@ -114,7 +111,7 @@ class InterveneOnSinks(pl.Callback):
         """The grid of all columns, reduced over all processes; the model is in evaluation mode."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TaskData)
-        encoder, ids = describe(model), self._ids(data)
+        encoder, ids = describe(model), special_token_ids(data.tokenizer, self.tokens, _SETTING)
         device = next(encoder.model.parameters()).device
         host = torch.device("cpu") if device.type == "mps" else device
         norms = SinkNorms(encoder.num_layers, encoder.num_heads, ids).to(host)
@@ -150,13 +147,6 @@ class InterveneOnSinks(pl.Callback):
 
     def _loader(self, data: TaskData) -> DataLoader[Batch]:
         return data.evaluation_loader(data.check_evaluation(self.evaluation), max_examples=self.max_examples)
-
-    def _ids(self, data: TaskData) -> dict[str, int]:
-        ids = {"sep": data.tokenizer.sep_token_id, "cls": data.tokenizer.cls_token_id}
-        for name in self.tokens:
-            if ids[name] is None:
-                raise UserError(f"The tokenizer has no {TOKENS[name]} token; leave it out of analysis.sinks.tokens.")
-        return {name: int(ids[name]) for name in self.tokens}
 
 
 def _joined(norms: HeadGrid, effects: HeadGrid, tokens: Sequence[str]) -> HeadGrid:

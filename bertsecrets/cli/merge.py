@@ -9,10 +9,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from bertsecrets.ablation.arithmetic import FP32
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.screening import SWEEP, missed_bound
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -74,6 +76,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     parts = [read_part(folder) for folder in find_parts(named)]
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
+    screening = _screened(parts, outcomes) if outcomes.is_screened else {}
     first = parts[0]
     identity = {key: first.rows[0][key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
     identity["step"] = first.step
@@ -84,6 +87,8 @@ def merge_runs(config: DictConfig) -> AblationTable:
     file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
     outcomes.write(run.folder / "ablation" / file, first.task)
     run.add_checks(selection_checks(outcomes, first.task, rows, first.settings.seed))
+    if outcomes.is_screened:
+        run.add_checks({f"{SWEEP}_{outcomes.plan.mode}": screening})
     run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
     run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
     table.write(run.ablation_path)
@@ -91,6 +96,42 @@ def merge_runs(config: DictConfig) -> AblationTable:
     # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
     write_config(_recorded(config, first), run.folder)
     return table
+
+
+def _screened(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
+    """The record of all screened parts together, with one bound over all of them; empty if a part has none.
+
+    Raises:
+        UserError: If they were screened in different precision.
+    """
+    records = [part.run.checks().get(f"{SWEEP}_{outcomes.plan.mode}") for part in parts]
+    known = [record for record in records if record is not None]
+    if len(known) < len(parts):
+        return {}
+    precisions = [record.get("precision", FP32) for record in known]
+    for part, precision in zip(parts, precisions, strict=True):
+        if precision != precisions[0]:
+            raise UserError(
+                f"'{parts[0].run.folder}' and '{part.run.folder}' were screened in {precisions[0]} and {precision}, so they are "
+                "not parts of one sweep; run one of them again with ablation.precision."
+            )
+    counts = (
+        "pairs",
+        "evaluated",
+        "inactive",
+        "audited",
+        "missed",
+        "whole",
+        "bf16",
+        "again",
+        "audited_bf16",
+        "missed_bf16",
+    )
+    total = {name: sum(record.get(name, 0) for record in known) for name in counts}
+    assert outcomes.weight_NV is not None
+    left = int((outcomes.weight_NV == 0).sum())
+    bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)
+    return {**total, "bound": bound, "precision": precisions[0], "speedup": None, "reason": None}
 
 
 def _recorded(config: DictConfig, part: Part) -> DictConfig:

@@ -10,7 +10,8 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.errors import UserError
-from bertsecrets.papers.pages import PAPERS
+from bertsecrets.papers.claims.page import ClaimsPage
+from bertsecrets.papers.pages import PAPERS, Page
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
@@ -71,19 +72,26 @@ def compare_runs(config: DictConfig) -> list[Path]:
                 ]
             )
         )
-    if keys.compare_heads or keys.paper:
+    page = _page(keys.paper, keys.claims)
+    same_size = len({run.size for run in runs if run.size is not None}) < 2
+    if not (page is not None and page.sizes_may_differ) and (keys.compare_heads or page is not None):
         check_sizes(runs)
     folder = _of_sweep(names) or run_folder()
     folder.mkdir(parents=True, exist_ok=True)
     if folder == run_folder():
         write_config(config, folder)
     trusted = trusted_classes(settings)
-    pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads, trusted=trusted)]
-    if keys.paper:
-        pages.append(PAPERS[paper_name(keys.paper)].write(runs, folder, unfinished))
-    for line in (*left_out(unfinished), *(f"Comparison: {page}" for page in pages)):
+    pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads and same_size, trusted=trusted)]
+    if page is not None:
+        pages.append(page.write(runs, folder, unfinished))
+    for line in (*left_out(unfinished), *map(page_line, pages)):
         Console().print(line, soft_wrap=True)
     return pages
+
+
+def page_line(page: Path) -> str:
+    """The line that tells where a page is."""
+    return f"{'Comparison' if page.stem == COMPARISON else 'Page'}: {page}"
 
 
 def _of_sweep(names: Sequence[str]) -> Path | None:
@@ -92,6 +100,14 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     if chosen or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
         return None
     return Path(names[0]).absolute() / COMPARISON
+
+
+def _page(paper: bool | str, claims: Sequence[str]) -> Page | None:
+    """The page that a setting asks for besides the comparison; None for none."""
+    name = paper_name(paper)
+    if claims:
+        return ClaimsPage(tuple(claims))
+    return PAPERS[name] if name else None
 
 
 def paper_name(paper: bool | str) -> str:
@@ -115,6 +131,7 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
         pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
     for name, page in PAPERS.items():
         if name == paper_name(paper) or (target / page.file).is_file():
-            check_sizes(runs)
+            if not page.sizes_may_differ:
+                check_sizes(runs)
             pages.append(page.write(runs, target, unfinished))
     return pages

@@ -23,6 +23,7 @@ from bertsecrets.measures.one_pass import check_examples
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.papers.claims.claim import read_claims
 from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.patterns.training.train_classifier import TrainingSettings
 from bertsecrets.pruning.settings import PruneSettings
@@ -40,8 +41,8 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019 or questions"
+Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "claims"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or claims"
 
 
 class ReportSettings(Settings):
@@ -131,6 +132,7 @@ class AnalyzeKeys(CommonKeys):
     )
     compare_heads: bool = Field(default=True, description=_SWITCH)
     paper: Paper = Field(default=False, description=_PAPER)
+    claims: list[_PATH] = Field(default=[], description="a list of claims, or of the paths of their files")
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
@@ -277,6 +279,10 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     _check_uploaded("export", keys.export, keys.push_to_hub)
+    if keys.claims:
+        if keys.paper != "claims":
+            raise UserError(f"claims is {shown(keys.claims)}, but no page of claims is asked for; add paper=claims.")
+        read_claims(keys.claims)
     common = _read_common(keys, config)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     return AnalyzeSettings(

@@ -137,10 +137,11 @@ def _sweeper(settings: AnalyzeSettings) -> DisableHeads:
     wish = "; choose analysis=disable, disable_heads, disable_layers or disable_groups."
     ablation = settings.ablation
     check_embedder_mode(ablation)
-    if ablation.sweep == "screened" or ablation.budget is not None or ablation.plan_only or ablation.looks > 1:
+    screened = ablation.sweep == "screened" or ablation.precision is not None
+    if screened or ablation.budget is not None or ablation.plan_only or ablation.looks > 1:
         raise UserError(
             "Screened, budgeted and merely planned sweeps and those that stop early are not available for a sentence-embedding "
-            "model; leave out ablation.sweep, ablation.budget, ablation.plan_only and ablation.looks."
+            "model; leave out ablation.sweep, ablation.precision, ablation.budget, ablation.plan_only and ablation.looks."
         )
     chosen = []
     for name, section in settings.callbacks.items():

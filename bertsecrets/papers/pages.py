@@ -1,9 +1,10 @@
-"""The pages made from runs besides reports and comparisons, by name: one for each paper, and the questions."""
+"""The pages made from runs besides reports and comparisons, by name: one for each paper, the questions, and the claims."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from bertsecrets.papers.claims.page import PAGE as CLAIMS
 from bertsecrets.papers.clark2019.page import PAPER as CLARK
 from bertsecrets.papers.kovaleva2019.page import PAPER as KOVALEVA
 from bertsecrets.papers.michel2019.page import PAPER as MICHEL
@@ -19,6 +20,10 @@ class Page(Protocol):
     def file(self) -> str:
         """File name of the page."""
 
+    @property
+    def sizes_may_differ(self) -> bool:
+        """Whether runs of models of several sizes go together."""
+
     def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
         """Write the page and its figures into a folder; returns the page."""
 
@@ -29,4 +34,5 @@ PAPERS: dict[str, Page] = {
     "michel2019": MICHEL,
     "voita2019": VOITA,
     "questions": QUESTIONS,
+    "claims": CLAIMS,
 }

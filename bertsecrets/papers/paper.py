@@ -23,6 +23,7 @@ class Paper:
         other_model: A sentence on published numbers, shown where no run is of the paper's model; ``{models}`` stands for
             the names of theirs.
         reading: The last section: how to read the page.
+        sizes_may_differ: Whether runs of models of several sizes go together.
     """
 
     file: str
@@ -31,6 +32,7 @@ class Paper:
     chapters: tuple[Callable[[PaperRuns], Chapter | None], ...]
     other_model: str
     reading: Section
+    sizes_may_differ: bool = False
 
     def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
         """Write the page and its figures into a folder; returns the page.

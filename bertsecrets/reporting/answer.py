@@ -11,6 +11,7 @@ from bertsecrets.ablation.section import (
     Row,
     latest_rows,
     metric_label,
+    more_examples_in_words,
     points_in_words,
     ruled_out_in_words,
     single_heads,
@@ -166,7 +167,7 @@ def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
     _, dispensable, inconclusive = (counts[verdict] for verdict in VERDICTS)
     return (
         f"{first} {dispensable} {'is' if dispensable == 1 else 'are'} dispensable ({ruled_out_in_words(rows[0])}), "
-        f"{inconclusive} inconclusive: {smallest_loss_in_words(rows)}"
+        f"{inconclusive} inconclusive: {smallest_loss_in_words(rows)}{more_examples_in_words(rows)}"
     )
 
 

@@ -16,6 +16,7 @@ _REAL = ("baseline", "score", "delta", "stderr", "low", "high", "p_value", "p_bh
 _SETTINGS = ("level", "false_discovery_rate")
 _MARGIN = ("margin", "p_margin")
 _GROUP = ("interaction", "interaction_low", "interaction_high", "p_interaction", "p_controls")
+_MEANS = ("loss_change", "loss_low", "loss_high", "logit_margin_change", "logit_margin_low", "logit_margin_high")
 
 SCHEMA = pa.schema(
     [
@@ -30,6 +31,7 @@ SCHEMA = pa.schema(
         pa.field("redundant", pa.bool_()),
         pa.field("sweep", pa.string()),
         pa.field("evaluated", pa.float64()),
+        *(pa.field(name, pa.float64()) for name in _MEANS),
     ]
 )
 """The columns.
@@ -61,6 +63,10 @@ p_controls: Share of the group and random groups from the same layers that do as
 redundant: Whether the heads of the group can replace each other; null for other rows.
 sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly; null in
     older tables, which are exact.
+loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squared error) with its confidence limits; positive is
+    harm; null in older tables.
+logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit of the gold class minus the largest other one;
+    negative is harm; null for scores.
 """
 
 _KEY = [

@@ -9,6 +9,14 @@ from bertsecrets.statistics.corrections import holm
 Array = NDArray[np.float64]
 
 
+def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]:
+    """Means over N numbers and their limits, which hold with probability 1 - ``alpha``, ``[V]`` each; N is at least 2."""
+    value = np.asarray(value_NV, np.float64)
+    mean_V, count = value.mean(0), len(value)
+    reach_V = stats.t.isf(alpha / 2, count - 1) * value.std(0, ddof=1) / np.sqrt(count)
+    return mean_V, mean_V - reach_V, mean_V + reach_V
+
+
 def mean_exceeds_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
     """One-sided p-values of a mean of ``count`` numbers being 0 or less; NaN as for :func:`mean_differs_from_zero`."""
     half = mean_differs_from_zero(mean, stderr, count) / 2

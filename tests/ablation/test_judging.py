@@ -4,9 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from scipy import stats
 
-from bertsecrets.ablation.judging import judged_grids
+from bertsecrets.ablation.judging import judged_grids, judged_rows
+from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, all_but_one, every_head
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.data.task import Task
 from bertsecrets.grid import Column
 
 
@@ -44,3 +49,33 @@ def test_single_heads_and_all_but_one_are_grids_with_a_column_for_each_metric() 
 def test_other_kinds_have_no_grid(kind: str) -> None:
     plan = Plan("uniform", 2, 3, tuple(every_head(2, 3)))
     assert judged_grids(plan, [row(kind, "accuracy", 0, 0, 0.1)]) == []
+
+
+def test_changes_of_loss_and_logit_margin_have_the_limits_of_a_t_interval() -> None:
+    """Against scipy's t test, by naive loops; in a screened sweep of estimates plus weighted errors."""
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 3, 20)
+    clean_NC, exact_NVC, estimate_NVC = (generator.normal(size=shape) for shape in ((20, 3), (20, 2, 3), (20, 2, 3)))
+    weight_NV = generator.choice([0.0, 1.0, 10.0], size=(20, 2))
+    task = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
+    tensors = [torch.from_numpy(array).double() for array in (label_N, clean_NC, exact_NVC, weight_NV, estimate_NVC)]
+    plan = Plan("uniform", 1, 2, tuple(every_head(1, 2)))
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+    judging = AblationSettings(resamples=100, level=0.9).judging()
+    rows = judged_rows(Outcomes(plan, torch.arange(20), *tensors), task, identity, **judging)
+
+    def loss(logits_C: Any, label: int) -> float:
+        return float(np.log(np.exp(logits_C).sum()) - logits_C[label])
+
+    def margin(logits_C: Any, label: int) -> float:
+        return float(logits_C[label] - max(np.delete(logits_C, label)))
+
+    for variant, row in enumerate(rows):
+        for name, of in (("loss", loss), ("logit_margin", margin)):
+            change_N = []
+            for n, label in enumerate(label_N):
+                estimate, exact = of(estimate_NVC[n, variant], label), of(exact_NVC[n, variant], label)
+                change_N.append(estimate + weight_NV[n, variant] * (exact - estimate) - of(clean_NC[n], label))
+            limits = stats.ttest_1samp(change_N, 0).confidence_interval(0.9)
+            assert row[f"{name}_change"] == pytest.approx(np.mean(change_N))
+            assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(tuple(limits))

@@ -51,6 +51,15 @@ def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
     assert clean_N.shape == (9,)
 
 
+def test_a_sweep_of_one_example() -> None:
+    model = tiny_model("bert")
+    whole = sweep(model, plan(), batches())
+    _, batch, _ = batches()
+    one = sweep(model, plan(), [batch.rows(torch.tensor([1]))])
+    assert (one.index_N.tolist(), one.label_N.tolist()) == ([1], [1])
+    torch.testing.assert_close(one.logits_NVC, whole.logits_NVC[1:2], atol=1e-6, rtol=0)
+
+
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert")
     expected = sweep(model, plan(), batches())

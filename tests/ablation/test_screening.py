@@ -1,7 +1,9 @@
 """Screened sweeps against the exact one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,19 @@ from data.tasks import task
 from families import HEADS, tiny_batch, tiny_model
 from scipy.stats import binom
 
+import bertsecrets.ablation.screening as screening_module
+from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, Precision, choose, why_not_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
-from bertsecrets.ablation.screening import Screening, margins, missed_bound, screened_sweep, why_not
+from bertsecrets.ablation.screening import (
+    Screening,
+    missed_bound,
+    screened_in_words,
+    screened_sweep,
+    why_not,
+)
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -187,15 +197,133 @@ def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatc
     assert missed <= record.bound
 
 
+@pytest.mark.parametrize("rows", [1, 100])
+def test_slopes_of_passes_in_parts_are_those_of_one_pass(rows: int) -> None:
+    model = scaled_model()
+    batch = batches(1)[0]
+    engine = Engine(model, plan_of(model), max_tokens=4 * rows * batch.input_ids_BS.shape[1])
+    one, parts = (
+        first_order_changes(engine, batch.inputs()),
+        first_order_changes(engine, batch.inputs(), rough=nullcontext),
+    )
+    torch.testing.assert_close(parts.clean_BC, one.clean_BC)
+    torch.testing.assert_close(parts.change_BVC, one.change_BVC, atol=1e-6, rtol=1e-4)
+    for mine, other in zip(parts.layers, one.layers, strict=True):
+        torch.testing.assert_close(mine.output_BSD, other.output_BSD)
+
+
+def naive_logits(model: Any, plan: Plan, data: list[Batch]) -> torch.Tensor:
+    """The logits of every variant, one forward pass each."""
+    logits = []
+    for variant in plan.variants:
+        edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]
+        with torch.no_grad(), override(model.eval(), edits):
+            logits.append(torch.cat([model(**batch.inputs()).logits for batch in data]))
+    return torch.stack(logits, 1)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("bert", "uniform"), ("mpnet", "zero")])
+def test_bf16_leaves_every_prediction_as_the_naive_loop_has_it(name: str, mode: str) -> None:
+    model = scaled_model(name=name)
+    plan, data = plan_of(model, mode), batches()
+    exact_NVC = naive_logits(model, plan, data)
+    screening = Screening(pilot=8, audit=0.1, precision=BF16)
+    found, record = screened_sweep(model, plan, data, screening)
+    assert found.weight_NV is not None
+    assert found.estimate_NVC is not None
+    assert torch.equal(found.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
+    in_fp32_NV = found.weight_NV > 0
+    torch.testing.assert_close(found.logits_NVC[in_fp32_NV], exact_NVC[in_fp32_NV], atol=1e-5, rtol=1e-5)
+    assert torch.equal(found.logits_NVC[~in_fp32_NV], found.estimate_NVC[~in_fp32_NV])
+
+    # The rule, by hand. Active pairs have logits in bf16 as their estimate, the others those of the slopes.
+    rough = partial(torch.autocast, "cpu", torch.bfloat16)
+    estimates = [first_order_changes(Engine(model, plan), batch.inputs(), rough=rough) for batch in data]
+    first_NVC = torch.cat([clean_BC[:, None] + change_BVC for clean_BC, change_BVC, _ in estimates])
+    active_NV = ~torch.isclose(found.estimate_NVC, first_NVC, atol=1e-6, rtol=0).all(-1)
+    both_NV = torch.zeros_like(active_NV)
+    order = sorted(range(len(first_NVC)), key=lambda index: np.random.default_rng([0, index, 1]).random())
+    for index in order[:8]:
+        both_NV[index, np.random.default_rng([0, index, 2]).permutation(len(plan.variants))[:8].tolist()] = True
+    error_NV = torch.zeros_like(both_NV, dtype=torch.float64)
+    for row, variant in both_NV.nonzero().tolist():
+        best = int(found.estimate_NVC[row, variant].argmax())
+        errors = []
+        for logits_C in (exact_NVC[row, variant], found.estimate_NVC[row, variant]):
+            others = [float(value) for place, value in enumerate(logits_C) if place != best]
+            errors.append(float(logits_C[best]) - max(others))
+        error_NV[row, variant] = errors[0] - errors[1]
+    reach = 20 * float(error_NV[both_NV].square().mean().sqrt())
+    sorted_NVC = found.estimate_NVC.sort(dim=-1).values
+    gap_NV = sorted_NVC[..., -1] - sorted_NVC[..., -2]
+    clear_NV = (gap_NV - reach).abs() > 0.01 * reach
+    expected_NV = both_NV | (active_NV & (gap_NV < reach))
+    assert torch.equal((found.weight_NV == 1)[clear_NV], expected_NV[clear_NV])
+    rough_NV = active_NV & ~expected_NV & ~in_fp32_NV
+    assert 0 < record.bf16 == int(rough_NV.sum())
+    assert not torch.equal(found.logits_NVC[rough_NV], exact_NVC[rough_NV])
+    assert record.again >= int(both_NV.sum())
+    assert record.evaluated == int(in_fp32_NV.sum())
+    assert record.missed_bf16 == 0
+    assert record.bound == missed_bound(0, 0.1, record.pairs - int((found.weight_NV > 0).sum()))
+
+
+def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An arithmetic whose logits are shifted, and a rule that evaluates none of them again."""
+    model = scaled_model()
+    plan, data = plan_of(model), batches()
+    exact_NVC = naive_logits(model, plan, data)
+    classifier: Any = model.classifier
+
+    @contextmanager
+    def shifted() -> Iterator[None]:
+        shift_C = torch.tensor([0.0, 1.0, 0.0])
+        classifier.bias.data.add_(shift_C)
+        yield
+        classifier.bias.data.sub_(shift_C)
+
+    monkeypatch.setattr(screening_module, "in_bf16", lambda *_: shifted)
+    blind = Screening(pilot=8, audit=0.2, precision=BF16, bf16_reach=0.0)
+    found, record = screened_sweep(model, plan, data, blind)
+    assert found.weight_NV is not None
+    assert record.missed_bf16 > 0
+    whole_V = (found.weight_NV == 1).all(0)
+    assert int(whole_V.sum()) >= record.whole > 0
+    torch.testing.assert_close(found.logits_NVC[:, whole_V], exact_NVC[:, whole_V], atol=1e-5, rtol=1e-5)
+    wrong = int((found.logits_NVC.argmax(-1) != exact_NVC.argmax(-1)).sum())
+    assert wrong <= record.bound
+    # With the rule's own reach the shift counts as an error of this arithmetic, and nothing is missed.
+    found, record = screened_sweep(model, plan, data, replace(blind, bf16_reach=20.0))
+    assert torch.equal(found.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
+
+
+def test_words_of_old_and_new_records() -> None:
+    old = {"pairs": 1000, "evaluated": 250, "inactive": 800, "audited": 16, "missed": 0, "whole": 0, "bound": 148}
+    assert "bf16" not in screened_in_words(old)
+    new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}
+    text = screened_in_words(new | {"speedup": 3.42, "reason": None})
+    assert (
+        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone (3.4"
+        in text
+    )
+    assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
+    slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
+    assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
+    none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
+    assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
+
+
 @pytest.mark.slow
-def test_mean_losses_are_unbiased_over_audits() -> None:
+@pytest.mark.parametrize("precision", [FP32, BF16])
+def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
     model = scaled_model()
     plan, data = plan_of(model), batches()
     _, exact_NV = sweep(model, plan, data).losses(CLASSES)
     means = []
     for seed in range(60):
-        found, record = screened_sweep(model, plan, data, Screening(pilot=len(data), audit=0.3, seed=seed))
-        if not record.missed:
+        screening = Screening(pilot=len(data), audit=0.3, seed=seed, precision=precision)
+        found, record = screened_sweep(model, plan, data, screening)
+        if not record.missed + record.missed_bf16:
             means.append(found.losses(CLASSES)[1].mean(0))
     mean_RV = torch.stack(means)
     error_V = mean_RV.std(0) / len(means) ** 0.5
@@ -204,10 +332,12 @@ def test_mean_losses_are_unbiased_over_audits() -> None:
     assert z_V.abs().max() < 4.5
 
 
-@pytest.mark.parametrize("stop_at", [6, 20, 35, 50, 65])
-def test_an_interrupted_sweep_is_resumed(tmp_path: Path, stop_at: int) -> None:
+@pytest.mark.parametrize(
+    ("stop_at", "precision"), [(6, FP32), (20, FP32), (35, FP32), (50, FP32), (65, FP32), (10, BF16), (40, BF16)]
+)
+def test_an_interrupted_sweep_is_resumed(tmp_path: Path, stop_at: int, precision: Precision) -> None:
     model = scaled_model()
-    plan, data, screening = plan_of(model), batches(), Screening(pilot=6, audit=0.1)
+    plan, data, screening = plan_of(model), batches(), Screening(pilot=6, audit=0.1, precision=precision)
     expected, record = screened_sweep(model, plan, data, screening)
     parts = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
 
@@ -275,3 +405,22 @@ def test_reasons_against_screening() -> None:
     drawn = plan_of(model, "resample", every_head(layers, HEADS))
     assert "resample" in str(why_not(CLASSES, drawn, encoder))
     assert "middle of a pass" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
+
+
+def test_bf16_is_chosen_where_it_is_clearly_faster() -> None:
+    assert choose(None, 3.4, None) == Arithmetic(BF16, 3.4)
+    assert choose(None, 1.2, None) == Arithmetic(FP32, 1.2)
+    assert choose(None, None, None) == Arithmetic(FP32)
+    assert choose(BF16, 0.3, None) == Arithmetic(BF16, 0.3)
+    assert choose(FP32, None, None) == Arithmetic(FP32)
+    assert choose(BF16, None, "the model's weights are float64") == Arithmetic(
+        FP32, reason="the model's weights are float64"
+    )
+
+
+def test_reasons_against_bf16() -> None:
+    model = tiny_model("bert")
+    assert why_not_bf16(describe(model), nullcontext) is None
+    trainer = partial(torch.autocast, "cpu", torch.bfloat16)
+    assert why_not_bf16(describe(model), trainer) == "the trainer's passes are bfloat16 already"
+    assert why_not_bf16(describe(model.double()), nullcontext) == "the model's weights are float64"

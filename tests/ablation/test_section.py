@@ -203,3 +203,40 @@ def test_each_set_has_a_section() -> None:
     assert words.count("Of 4 heads") == 2
     assert {"ablation_head_uniform_accuracy", "ablation_head_uniform_accuracy_mismatched"} <= set(figures)
     assert ablation_scalars(AblationTable.from_rows([*HEADS, *other]))["ablation/n_variants"] == 4
+
+
+def test_where_nothing_can_be_told_the_page_says_what_it_would_take() -> None:
+    """By hand: half the width of the 90 % intervals is 2 points, 1.645 standard errors of 1.216 points; z(0.9) + z(0.8) is 2.123."""
+    rows = [{**each, "significant": False, "verdict": "inconclusive"} for each in HEADS]
+    _, _, lead = written(rows)
+    # 408 * (2.123 * 1.216 / 1)^2 = 2,719
+    assert lead[0].endswith(
+        "To tell more: where a head has no effect, ruling out a loss of 1.0 point takes about 2,700 examples; these 408 rule out one "
+        "of about 2.6 points (ablation.margin); several seeds together tell more than one (compare=<runs>)."
+    )
+    assert "To tell more" not in written(HEADS)[0]
+
+
+def test_a_sample_is_named() -> None:
+    record = {"examples": 408, "of": 1043, "budget": "10min"}
+    words, _, _ = written(HEADS, {"sample_uniform": record})
+    assert (
+        "Of 4 heads disabled in turn (uniform) on 408 random examples of 1,043 (ablation.budget=10min), 1 is needed"
+        in words
+    )
+    words, _, _ = written(HEADS, {"sample_uniform": record | {"budget": None}})
+    assert "(uniform) on 408 random examples of 1,043, 1 is needed" in words
+
+
+def test_a_screened_sweep_is_named() -> None:
+    rows = [{**each, "sweep": "screened", "evaluated": 0.3} for each in HEADS]
+    (section,) = ablation_sections(AblationTable.from_rows(rows), {})
+    assert section.findings[0].startswith("Of 4 heads disabled in turn (uniform, screened), 1 is needed")
+    assert section.tables[0].caption == "Disabled heads (uniform, screened), most harmful first"
+    assert section.figures[0].caption == "Single heads disabled (uniform, screened): accuracy."
+
+
+def test_an_interval_beside_a_larger_corrected_p_value_is_explained() -> None:
+    sentence = "An interval is that of one head or layer by itself"
+    assert sentence not in written(HEADS)[0]
+    assert sentence in written([*HEADS, row("l01h02", -0.03, layer=1, head=2)])[0]

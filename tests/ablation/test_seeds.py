@@ -12,9 +12,10 @@ from reporting.finished_runs import make_run
 from bertsecrets.ablation.comparison import compare_effects
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, over_seeds, read_sweep
+from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, over_seeds, read_sweep, stopped_early
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
 
@@ -120,3 +121,24 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
     assert section is not None
     assert "heads that some single seed finds needed" in section.findings[-1]
     assert section.tables[-1].rows[0][:3] == ["a", "layer 0 · head 0", "2 of 2"]
+
+
+def test_runs_that_stopped_early_are_named_and_left_out(tmp_path: Path) -> None:
+    views = []
+    for name in ("one", "other"):
+        run = Run.open(make_run(tmp_path / name, delta_LH=[[-0.1, 0.0]], significant_LH=[[True, False]]))
+        rows = run.ablation_table().rows()
+        shares = {"one": (1.0, 1.0), "other": (0.5, 1.0)}[name]
+        stopped = [{**row, "sweep": "exact", "evaluated": share} for row, share in zip(rows, shares, strict=True)]
+        AblationTable.from_rows(stopped).write(run.ablation_path)
+        views.append(MeasureView(run, Declaration("ablation", "", "")))
+    assert stopped_early(Replicates(views)) == ["other"]
+    section = compare_effects(Comparison({"a": Replicates(views)}))
+    assert section is not None
+    assert section.paragraphs[-1].startswith(
+        "Left out of verdicts over seeds, as their heads do not share their examples"
+    )
+    assert section.paragraphs[-1].endswith("(ablation.looks): other.")
+    without = compare_effects(Comparison({"a": Replicates(views[:1])}))
+    assert without is not None
+    assert not any("Left out" in text for text in without.paragraphs)

@@ -85,6 +85,12 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
         ({"level": 1.0}, r"ablation\.level is 1\.0; expected a number between 0 and 1"),
         ({"seeds": 1}, r"Unknown key 'ablation\.seeds'; did you mean 'seed'"),
+        (
+            {"precision": "bf16-mixed", "sweep": "exact"},
+            r"precision is bf16-mixed and ablation\.sweep is exact; bf16 is for",
+        ),
+        ({"precision": "bf16-mixed", "looks": 2}, r"precision is bf16-mixed and ablation\.looks is 2; bf16 is for"),
+        ({"precision": "bf16"}, r"ablation\.precision is 'bf16'; expected bf16-mixed, 32-true, or null"),
         ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
         ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
     ],
@@ -115,7 +121,13 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
 
 
-def swept(folder: Path, examples: int = 24, limit: float | None = None, **settings: Any) -> tuple[Run, list[str]]:
+def swept(
+    folder: Path,
+    examples: int = 24,
+    limit: float | None = None,
+    trainer_precision: str = "32-true",
+    **settings: Any,
+) -> tuple[Run, list[str]]:
     """A sweep of a model that was trained for seconds, and the lines that it logged."""
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
     ablation = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings})
@@ -133,7 +145,9 @@ def swept(folder: Path, examples: int = 24, limit: float | None = None, **settin
     level = logger.level
     logger.setLevel(logging.INFO)
     try:
-        quiet_trainer(folder, [made], epochs=1).validate(module, datamodule=data, verbose=False)
+        quiet_trainer(folder, [made], epochs=1, precision=trainer_precision).validate(
+            module, datamodule=data, verbose=False
+        )
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -160,6 +174,23 @@ def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> Non
     assert not any(
         "screened" in text for text in ablation_sections(exact.ablation_table(), exact.checks())[0].paragraphs
     )
+
+
+def test_a_screened_sweep_in_bf16_says_so(tmp_path: Path) -> None:
+    exact, _ = swept(tmp_path / "exact", sweep="exact")
+    run, lines = swept(tmp_path / "bf16", sweep="screened", audit=0.1, precision="bf16-mixed")
+    assert re.search(r"\d+ s screened \(bf16, \d+\.\d times as fast; fp32 where it counts\)", lines[0])
+    scores = [[row["score"] for row in of.ablation_table().rows()] for of in (exact, run)]
+    assert scores[0] == scores[1]
+    record = run.checks()["sweep_uniform"]
+    assert record["precision"] == "bf16-mixed"
+    assert record["speedup"] > 0
+    text = ablation_sections(run.ablation_table(), run.checks())[0].paragraphs[-1]
+    assert f"and {record['bf16'] / 3.6:.1f} % in bf16 alone" in text
+    # A trainer whose passes are bf16 already: nothing changes.
+    wish = {"sweep": "screened", "precision": "bf16-mixed", "plan_only": True}
+    _, lines = swept(tmp_path / "trainer", trainer_precision="bf16-mixed", **wish)
+    assert "screened (no bf16 besides, as the trainer's passes are bfloat16 already)" in lines[0]
 
 
 def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:
@@ -201,26 +232,30 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1.0)
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
     run, lines = swept(tmp_path / "long", limit=600)
     assert re.match(r"Not disabling heads: 15 variants take about 65 min; run python analyze\.py checkpoint=", lines[0])
     assert not run.ablation_path.exists()
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1e-4)
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1e-4])
     run, lines = swept(tmp_path / "short", limit=600)
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
 
 
 def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A second for each pair, so that what fits does not depend on the machine.
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: 1.0)
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
     _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line
+    assert Run(tmp_path / "whole", "", "", "", "").checks()["sample_uniform"] == {}
     run, (line, *_) = swept(tmp_path / "part", budget="45min", sweep="exact")
     sizes = {row["count"] for row in run.ablation_table().rows()}
     assert len(sizes) == 1
     assert 4 <= min(sizes) < 24
     assert f"Exact sweep of {min(sizes)} random examples, which fit into the budget" in line
+    assert run.checks()["sample_uniform"] == {"examples": min(sizes), "of": 24, "budget": "45min"}
+    finding = ablation_sections(run.ablation_table(), run.checks())[0].findings[0]
+    assert f"(uniform) on {min(sizes)} random examples of 24 (ablation.budget=45min), " in finding
     with pytest.raises(UserError, match=r"ablation\.budget is 2 s, but 4 examples take about \d+ min; give more time"):
         swept(tmp_path / "none", budget="2s", sweep="exact")
 

@@ -135,6 +135,29 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
 
 
 @pytest.mark.slow
+def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
+    spread = ["ablation.sweep=screened", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    result = door("analyze", "-m", *arguments, "analysis=disable_heads", *spread)
+    assert result.returncode == 0, result.stderr
+    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'merged'}")
+    assert result.returncode == 0, result.stderr
+    whole, merged = (
+        AblationTable.read(folder / "ablation.parquet").rows() for folder in (analysed, tmp_path / "merged")
+    )
+    assert {row["variant"]: row["score"] for row in merged} == {row["variant"]: row["score"] for row in whole}
+    record = json.loads((tmp_path / "merged" / "ablation" / "selection.json").read_text("utf-8"))["sweep_uniform"]
+    assert record["pairs"] == 12 * 37
+    assert record["evaluated"] == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
+    assert "of the 444 pairs of a variant and an example" in (tmp_path / "merged" / "report.html").read_text("utf-8")
+    *_, path = sorted((tmp_path / "sweep").glob("*/ablation/selection.json"))
+    path.write_text(path.read_text("utf-8").replace('"32-true"', '"bf16-mixed"'), "utf-8")
+    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
+    assert result.returncode == 1
+    assert "were screened in 32-true and bf16-mixed, so they are not parts of one sweep" in result.stderr
+
+
+@pytest.mark.slow
 def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [a for a in analysis(tiny_bert, tmp_path / "two", trained) if a != "trainer.accelerator=cpu"]
     result = door("analyze", *arguments, "analysis=disable_heads", "trainer=ddp_cpu", "trainer.devices=2")
@@ -143,19 +166,42 @@ def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny
 
 
 @pytest.mark.slow
-def test_two_processes_screen_what_one_does(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_two_processes_screen_what_one_does(
+    trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
+) -> None:
     tables, checks = [], []
     for devices in (1, 2):
         arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
+        screened.append(f"ablation.precision={precision}")
         result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
         assert result.returncode == 0, result.stderr
         tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
         checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
     same(*tables, 1e-9)
-    assert checks[0]["sweep_uniform"] == checks[1]["sweep_uniform"]
+    records = [check["sweep_uniform"] | {"speedup": None} for check in checks]
+    assert records[0] == records[1]
+    assert records[0]["precision"] == precision
     exact = [row["score"] for row in AblationTable.read(analysed / "ablation.parquet").rows()]
     assert [row["score"] for row in tables[0].rows()] == exact
+
+
+@pytest.mark.slow
+def test_two_processes_stop_when_one_does(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    tables, checks = [], []
+    for devices in (1, 2):
+        arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
+        looks = ["analysis=disable_heads", "ablation.looks=2", "trainer=ddp_cpu", f"trainer.devices={devices}"]
+        result = door("analyze", *arguments, *looks)
+        assert result.returncode == 0, result.stderr
+        tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
+        checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
+    assert checks[0]["looks_uniform"]["evaluated"] < checks[0]["looks_uniform"]["pairs"]
+    same(*tables, 1e-9)
+    assert checks[0]["looks_uniform"] == checks[1]["looks_uniform"]
+    counts = [{row["variant"]: row["count"] for row in table.rows()} for table in tables]
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.slow

@@ -159,6 +159,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "report=a train_patterns=true": "report and train_patterns are both given",
         "report=5": "report is 5",
         "report=a paper=yes": "paper is 'yes'",
+        "compare=a claims=[clark_sep_half]": "add paper=claims",
+        "compare=a paper=claims claims=[clark_sep]": "Unknown claim 'clark_sep'; did you mean 'clark_sep_half'",
         "report=a ablation.resamples=0": "ablation.resamples is 0",
         "compare=a compare_heads=2": "compare_heads is 2",
         "workspace=abc": "workspace is 'abc'; expected <entity>/<project>",

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
 from bertsecrets.importance.sinks.interventions import effect_columns
 from bertsecrets.importance.sinks.kinds import KINDS, Limits, SinkHead, TokenSinks, sinks_of
-from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS, norm_columns
+from bertsecrets.importance.sinks.norms import ATTENTION, norm_columns
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.sinks import SinkDot, sink_scatter
 from bertsecrets.results.figures.style import sample_size
@@ -25,7 +26,7 @@ class Sinks(Experiment):
     title = "Is attention to special tokens a no-op?"
     reads_task = True
 
-    def __init__(self, tokens: Sequence[str] = tuple(TOKENS)) -> None:
+    def __init__(self, tokens: Sequence[str] = tuple(SPECIAL_TOKENS)) -> None:
         self.columns: tuple[Column, ...] = tuple(
             column for name in tokens for column in (*norm_columns(name), *effect_columns(name))
         )
@@ -78,7 +79,7 @@ class Sinks(Experiment):
         for name, token in sinks.items():
             for head in token.heads:
                 for heading, kind in zip(columns, (head.by_norms, head.by_intervention), strict=True):
-                    columns[heading][head.layer][head.head] = f"{TOKENS[name]} {kind}"
+                    columns[heading][head.layer][head.head] = f"{SPECIAL_TOKENS[name]} {kind}"
         return columns
 
     @classmethod
@@ -94,7 +95,7 @@ class Sinks(Experiment):
 
 
 def _finding(name: str, token: TokenSinks, limits: Limits, size: int) -> str:
-    label = TOKENS[name]
+    label = SPECIAL_TOKENS[name]
     heads = token.heads
     if not heads:
         return f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op cannot be tested."
@@ -151,7 +152,9 @@ def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:
         "by norms",
         "by intervention",
     ]
-    caption = f"Sink heads of {TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    caption = (
+        f"Sink heads of {SPECIAL_TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    )
     return Table(header, rows, caption)
 
 
@@ -165,7 +168,7 @@ def _kind_table(name: str, heads: Sequence[SinkHead]) -> Table:
         for kind in KINDS
     ]
     header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
-    return Table(header, rows, f"Kinds of sink heads of {TOKENS[name]}")
+    return Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[name]}")
 
 
 def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
@@ -175,7 +178,7 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
             known = math.isfinite(area.value)
             rows.append(
                 [
-                    f"{TOKENS[name]}, {what}",
+                    f"{SPECIAL_TOKENS[name]}, {what}",
                     str(area.positive),
                     str(area.negative),
                     number(area.value, 2) if known else "cannot be told",
@@ -188,7 +191,7 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
 
 def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figure | None:
     panels = {
-        f"sink heads of {TOKENS[name]}": [
+        f"sink heads of {SPECIAL_TOKENS[name]}": [
             SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect, head.cut)
             for head in token.heads
         ]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.override import HeadEdit, Mode, override
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
-from bertsecrets.importance.sinks.norms import TOKENS
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import task_losses
 
@@ -24,7 +24,7 @@ class Sink:
 
     Args:
         layer, head: The head.
-        token: Name of the token, of :data:`TOKENS`.
+        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
     """
 
     layer: int
@@ -121,7 +121,7 @@ class SinkEffects(Measure):
 
 def effect_columns(name: str) -> tuple[Column, ...]:
     """The columns of one special token."""
-    label = TOKENS[name]
+    label = SPECIAL_TOKENS[name]
     return (
         Column(name + REDIRECT, f"{label} redirected: change of the answer", _EFFECT),
         Column(name + LOSS, f"{label} redirected: change of the loss", "loss"),

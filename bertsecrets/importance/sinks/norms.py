@@ -7,14 +7,12 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.values import output_weights
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Measure
 from bertsecrets.models.encoder import describe
 
 ATTENTION, RATIO, SHARE, MOVED = "_attention", "_value_ratio", "_norm_share", "_output_change"
-
-TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
-"""The special tokens that can be sinks, with their labels."""
 
 
 class SinkNorms(Measure):
@@ -35,7 +33,7 @@ class SinkNorms(Measure):
 
     Args:
         num_layers, num_heads: Size of the grid.
-        ids: Name of each special token, of :data:`TOKENS`, and its id.
+        ids: Name of each special token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`, and its id.
     """
 
     name = "sink_norms"
@@ -80,7 +78,7 @@ class SinkNorms(Measure):
 
 def norm_columns(name: str) -> tuple[Column, ...]:
     """The columns of one special token."""
-    label = TOKENS[name]
+    label = SPECIAL_TOKENS[name]
     return (
         Column(name + ATTENTION, f"attention to {label}", "mean attention", (0.0, 1.0)),
         Column(name + RATIO, f"value norm at {label} ÷ that of words", "ratio of norms"),

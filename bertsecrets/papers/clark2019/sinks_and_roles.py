@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.sinks.interventions import CUT, REDIRECT
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, is_sink, sinks_of
-from bertsecrets.importance.sinks.norms import ATTENTION, TOKENS
+from bertsecrets.importance.sinks.norms import ATTENTION
 from bertsecrets.measures.roles import DELIMITER, LOCAL, ROLES, role_tests
 from bertsecrets.papers.chapter import Answers, Chapter, PaperRuns, claims_tables
 from bertsecrets.papers.clark2019.models import Model, all_below, claim, model_tables, models, not_measured
@@ -77,7 +78,7 @@ def _sink_row(model: Model, name: str, token: TokenSinks, limits: Limits) -> lis
     heads = token.heads
     largest = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
     return [
-        TOKENS[name],
+        SPECIAL_TOKENS[name],
         model.name,
         str(len(heads)),
         str(sum(head.by_norms == NOP for head in heads)),

@@ -114,9 +114,11 @@ class QuestionsPage:
 
     Args:
         file: File name of the page.
+        sizes_may_differ: Whether runs of models of several sizes go together.
     """
 
     file: str = "questions.html"
+    sizes_may_differ: bool = False
 
     def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
         """Write the page and its figures into a folder; returns the page.

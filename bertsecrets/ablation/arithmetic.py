@@ -1,0 +1,76 @@
+"""The arithmetic of a screened sweep's passes: fp32, or bf16 where that is faster."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from bertsecrets.models.encoder import Encoder
+
+Precision = Literal["32-true", "bf16-mixed"]
+FP32: Precision = "32-true"
+BF16: Precision = "bf16-mixed"
+
+FASTER = 1.3
+"""Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """In what precision a screened sweep evaluates pairs that are far from a change of prediction.
+
+    Args:
+        precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
+        speedup: How many times as fast as in fp32 a pass in bf16 is, measured; None if it was not measured.
+        reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are not.
+    """
+
+    precision: Precision = FP32
+    speedup: float | None = None
+    reason: str | None = None
+
+
+def why_not_bf16(encoder: Encoder, context: Callable[[], AbstractContextManager[Any]]) -> str | None:
+    """Why passes in bf16 beside those of the trainer are out of the question; None if they are not.
+
+    Args:
+        encoder: The model, on its device.
+        context: Context manager of the trainer's passes.
+    """
+    weight = next(encoder.base.parameters())
+    if weight.dtype != torch.float32:
+        return f"the model's weights are {str(weight.dtype).removeprefix('torch.')}"
+    with context():
+        if torch.is_autocast_enabled(weight.device.type):
+            return f"the trainer's passes are {str(torch.get_autocast_dtype(weight.device.type)).removeprefix('torch.')} already"
+    if weight.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return None
+    return None if weight.device.type == "cpu" else "this accelerator has no bf16"
+
+
+def choose(wish: Precision | None, speedup: float | None, reason: str | None) -> Arithmetic:
+    """The arithmetic that was wished for, else the faster one; fp32 where bf16 is out of the question."""
+    if reason is not None:
+        return Arithmetic(FP32, None, reason)
+    by_time = BF16 if speedup is not None and speedup >= FASTER else FP32
+    return Arithmetic(wish or by_time, speedup)
+
+
+def in_bf16(
+    context: Callable[[], AbstractContextManager[Any]], device: str
+) -> Callable[[], AbstractContextManager[Any]]:
+    """The context of a pass in bf16: weights and inputs of products are rounded, sums and normalisation are fp32.
+
+    Args:
+        context: Context manager of the trainer's passes.
+        device: Type of the device.
+    """
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with context(), torch.autocast(device, torch.bfloat16):
+            yield
+
+    return both

@@ -1,0 +1,144 @@
+"""Claims: one file each, read and checked before anything is tested."""
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from bertsecrets.ablation.direct import DirectEffects
+from bertsecrets.errors import UserError, choices
+from bertsecrets.importance.sinks.experiment import Sinks
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.papers.claims.kinds import kinds
+from bertsecrets.papers.claims.sheet import BEFORE, DISABLE, DISABLED, LAYER, About
+from bertsecrets.papers.claims.test import Test
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.settings import CONF, Settings, shown
+
+FOLDER = CONF / "claim"
+"""The claims that are tested unless others are named, one file each."""
+
+
+class Claim(Settings):
+    """A published claim about heads.
+
+    Args:
+        name: Its id: the name of its file.
+        source: Paper, and section, table or figure.
+        claim: The claim, in a sentence.
+        published: What the paper reports, with its number.
+        scope: What it was said of.
+        about: Whether it is about the fine-tuned model, the model before fine-tuning, or the difference between them.
+        one_sided: Why a number on the other side of the threshold does not refute it; empty where it does.
+        test: How it is tested.
+    """
+
+    name: str
+    source: str = Field(min_length=1, description="a text: paper, and section, table or figure")
+    claim: str = Field(min_length=1, description="a sentence")
+    published: str = Field(min_length=1, description="a sentence")
+    scope: str = Field(min_length=1, description="a text: what the claim was said of")
+    about: About = Field(description="tuned, before or change")
+    one_sided: str = Field(default="", description="a sentence, or an empty text")
+    test: Test
+
+
+def read_claims(names: Sequence[str] = ()) -> list[Claim]:
+    """Claims by their ids, or by the paths of their files; all of :data:`FOLDER` if none is named.
+
+    Raises:
+        UserError: If an id is unknown, or a file cannot be read or is not a claim.
+    """
+    shipped = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    paths = []
+    for name in dict.fromkeys(names or shipped):
+        if name not in shipped and not name.endswith((".yaml", ".yml")):
+            raise UserError(f"Unknown claim '{name}'; {choices(name, shipped)}.")
+        paths.append(shipped.get(name, Path(name)))
+    return [read_claim(path) for path in paths]
+
+
+def read_claim(path: Path) -> Claim:
+    """The claim of a file.
+
+    Raises:
+        UserError: If it cannot be read, or a key, a kind of test or a value does not fit.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"The claim '{path}' cannot be read ({error}); give the path of a YAML file.") from error
+    section = f"claim {path.stem}"
+    if not isinstance(content, Mapping):
+        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a claim.")
+    values = {str(key): value for key, value in content.items()}
+    test = values.get("test")
+    kind = test.get("kind") if isinstance(test, Mapping) else None
+    if not isinstance(kind, str) or kind not in kinds():
+        raise UserError(f"{section}: test.kind is {shown(kind)}; {choices(str(kind), kinds())}.")
+    return Claim.read(section, {**values, "name": path.stem, "test": _read_test(section, kinds()[kind], test)})
+
+
+def _read_test(section: str, kind: type[Test], values: Any) -> Test:
+    for pair in (("above", "below"), ("over", "under")):
+        fields = [name for name in pair if name in kind.model_fields]
+        given = [name for name in fields if values.get(name) is not None]
+        if fields and len(given) != 1:
+            raise UserError(
+                f"{section}: the test has {'both' if given else 'neither'} {pair[0]} {'and' if given else 'nor'} {pair[1]}; give one "
+                "of them, a number."
+            )
+    return kind.read(f"{section}: test", values)
+
+
+def check_columns(claims: Iterable[Claim], runs: Iterable[FinishedRun]) -> None:
+    """Raise UserError if a claim names a measure, or a column of one, that neither the package nor any run has."""
+    known = {measure: set(columns) for measure, columns in shipped_columns().items()}
+    for run in runs:
+        for name, (_, view) in run.experiments.items():
+            known.setdefault(name, set()).update(column.name for column in view.columns)
+    for claim in claims:
+        for column in claim.test.columns:
+            measure, _, name = column.removeprefix(BEFORE).partition("/")
+            if measure not in known:
+                raise UserError(f"claim {claim.name}: unknown measure '{measure}'; {choices(measure, known)}.")
+            if shipped_columns().get(measure, ("",)) and name not in known[measure]:
+                raise UserError(f"claim {claim.name}: unknown column '{column}'; {choices(name, known[measure])}.")
+
+
+@cache
+def shipped_columns() -> dict[str, tuple[str, ...]]:
+    """Measure or analysis -> its columns; none where they depend on the data."""
+    columns: dict[str, tuple[str, ...]] = {
+        DISABLE: DISABLED,
+        LAYER.partition("/")[0]: (LAYER.partition("/")[2],),
+        Pruning.name: tuple(column.name for column in Pruning.columns),
+        Sinks.name: tuple(column.name for column in Sinks(["sep", "cls"]).columns),
+        DirectEffects.name: tuple(column.name for column in DirectEffects.columns),
+    }
+    depends_on_data = (Dependency,)
+    for path in sorted((CONF / "measure").glob("*.yaml")):
+        for name, section in (yaml.safe_load(path.read_text("utf-8")) or {}).items():
+            if isinstance(section, Mapping) and "_target_" in section:
+                module, _, kind = section["_target_"].rpartition(".")
+                measure = getattr(importlib.import_module(module), kind)
+                columns[name] = () if measure in depends_on_data else _columns_of(measure)
+    return columns
+
+
+def _columns_of(kind: Any) -> tuple[str, ...]:
+    fixed = inspect.getattr_static(kind, "columns", None)
+    if not isinstance(fixed, tuple):
+        needed = [
+            parameter
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if name not in ("num_layers", "num_heads") and parameter.default is inspect.Parameter.empty
+        ]
+        fixed = () if needed or isinstance(fixed, property) else kind(1, 1).columns
+    return tuple(column.name for column in fixed)

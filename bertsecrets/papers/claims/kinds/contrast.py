@@ -1,0 +1,38 @@
+"""The mean of a column over some layers, less its mean over others."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from bertsecrets.papers.claims.sheet import Layers, Sheet, depth
+from bertsecrets.papers.claims.test import Reading, Test, listed, summed
+
+
+class Contrast(Test):
+    """Mean over the heads of some layers, less that over the heads of others.
+
+    Args:
+        column: The column, or columns that are added up.
+        layers, other: The layers, and those to compare with.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    layers: Layers = Field(description="a name of layers")
+    other: Layers = Field(description="a name of layers")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return listed(self.column)
+
+    @property
+    def number(self) -> str:
+        what = " + ".join(self.columns)
+        first, second = (name.replace("_", " ") for name in (self.layers, self.other))
+        return f"mean of {what} over the layers {first}, less that over the layers {second}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        value_LH, stderr_LH, count = summed(sheet, self.columns)
+        first, second = (list(depth(len(value_LH), name)) for name in (self.layers, self.other))
+        value = float(np.nanmean(value_LH[first]) - np.nanmean(value_LH[second]))
+        return Reading(value, float(np.nanmean(stderr_LH[first]) + np.nanmean(stderr_LH[second])), count)

@@ -1,0 +1,40 @@
+"""The rank correlation of two columns over heads."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from bertsecrets.papers.claims.sheet import Sheet
+from bertsecrets.papers.claims.test import REACH, Reading, Test
+from bertsecrets.statistics.ranks import rank_correlation
+
+
+class Correlation(Test):
+    """Spearman's rank correlation of two columns over heads; its standard error is over heads.
+
+    Args:
+        column, other: The columns.
+        absolute: Whether its size counts, and not its sign.
+    """
+
+    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    column: str = Field(description="a column, <measure>/<column>")
+    other: str = Field(description="a column, <measure>/<column>")
+    absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column, self.other)
+
+    @property
+    def number(self) -> str:
+        size = "size of the " if self.absolute else ""
+        return f"{size}rank correlation over heads of {self.column} and {self.other}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        first, second = (sheet.grid(column) for column in self.columns)
+        correlation = rank_correlation(first.value_LH, second.value_LH)
+        value = abs(correlation.rho) if self.absolute else correlation.rho
+        stderr = (correlation.high - correlation.low) / (2 * REACH)
+        return Reading(value, stderr, max(first.count, second.count), f"{correlation.count} heads")

@@ -1,0 +1,369 @@
+"""The ledger: every claim tested on every model that the runs hold, with what was read kept for the next time."""
+
+import hashlib
+import inspect
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.papers.claims import sheet as sheet_module
+from bertsecrets.papers.claims import test as test_module
+from bertsecrets.papers.claims.claim import Claim
+from bertsecrets.papers.claims.sheet import ANY_MODEL, About, LackingError, Sheet
+from bertsecrets.papers.claims.test import Finding, Reading, Test
+from bertsecrets.papers.questions.models import TunedModel, question_runs
+from bertsecrets.reporting.controls import controls_in_words
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import p_value
+from bertsecrets.results.scores import LEVEL
+from bertsecrets.statistics.corrections import corrected
+
+HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
+
+READINGS = "claims"
+"""Folder of what was read, one file for each claim, beside the page."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Models that differ in their seed alone, or a model before fine-tuning on the sentences of a task.
+
+    Args:
+        name: Name on the page.
+        model, task: Names of the model and the task.
+        sheets: One for each seed.
+        learned: Whether the model has learned its task; None where that was not tested or does not matter.
+        checkpoint: What a command names to analyse it.
+    """
+
+    name: str
+    model: str
+    task: str
+    sheets: tuple[Sheet, ...]
+    learned: bool | None
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A claim in one subject.
+
+    Args:
+        subject: The subject's name.
+        model, task: Its model and task; several tasks for a claim about all of them.
+        finding: The numbers; None if they are lacking or not read.
+        p_value: Of the number being equal to the threshold, corrected over the ledger; NaN where unknown.
+        verdict: :data:`HOLDS`, :data:`FAILS` or :data:`UNTOLD`.
+        reason: Why it cannot be told, as a sentence; empty where it can.
+        command: What to run where an analysis is lacking; empty for nothing.
+    """
+
+    subject: str
+    model: str
+    task: str
+    finding: Finding | None
+    p_value: float
+    verdict: str
+    reason: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and what the runs say about it, one cell for each subject."""
+
+    claim: Claim
+    cells: tuple[Cell, ...]
+
+    def where(self, verdict: str) -> list[Cell]:
+        """The cells with a verdict."""
+        return [cell for cell in self.cells if cell.verdict == verdict]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict where all subjects that can be told agree, or ``depends``."""
+        told = {cell.verdict for cell in self.cells} - {UNTOLD}
+        return UNTOLD if not told else told.pop() if len(told) == 1 else DEPENDS
+
+
+DEPENDS = "depends"
+
+
+class Readings:
+    """What was read for a claim, kept in a file, so that only what is missing or has changed is read again.
+
+    Args:
+        folder: Folder of the files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.taken = 0
+        """Readings taken anew."""
+
+    def of(self, claim: Claim, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        """The reading of a claim in one model, or in several that its test joins.
+
+        Raises:
+            LackingError: If their runs do not have what the test reads.
+        """
+        sheets = [sheet for group in groups for sheet in group]
+        key = " + ".join(sheet.folder for sheet in sheets)
+        fingerprint = _fingerprint(claim.test, sheets)
+        kept = self._kept(claim)
+        entry = kept.get(key)
+        if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
+            return _reading(entry["reading"])
+        reading = claim.test.joint_reading(groups) if claim.test.joins else claim.test.reading(sheets[0])
+        self.taken += 1
+        kept[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
+        with atomic_write(self._path(claim)) as temporary:
+            temporary.write_text(json.dumps(kept, indent=1), "utf-8")
+        return reading
+
+    def _path(self, claim: Claim) -> Path:
+        return self.folder / f"{claim.name}.json"
+
+    def _kept(self, claim: Claim) -> dict[str, Any]:
+        path = self._path(claim)
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            # Half a file of an interrupted copy: everything of this claim is read again.
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+def run_ledger(claims: Sequence[Claim], runs: Sequence[FinishedRun], folder: Path) -> list[Entry]:
+    """Test claims on runs; readings are kept in a folder.
+
+    Args:
+        claims: The claims.
+        runs: Trainings and analyses.
+        folder: Folder of the page.
+    """
+    readings = Readings(folder / READINGS)
+    by_state = {about: subjects(runs, about) for about in ("tuned", "before", "change")}
+    entries = [Entry(claim, tuple(_cells(claim, by_state[claim.about], readings))) for claim in claims]
+    p_values = corrected(
+        [math.nan if cell.finding is None else cell.finding.p_value for entry in entries for cell in entry.cells]
+    )
+    rest = iter(p_values)
+    return [
+        replace(entry, cells=tuple(_judged(entry.claim, cell, float(next(rest))) for cell in entry.cells))
+        for entry in entries
+    ]
+
+
+def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
+    """The subjects of claims about one state of the models; models fine-tuned under a control are none."""
+    if about == "before":
+        return _before(runs)
+    found = []
+    for tuned in question_runs(runs).tuned:
+        name = str(tuned.config["model"]["name"])
+        # Analyses of the model before fine-tuning, for columns of it.
+        initial = tuple(
+            run
+            for run in runs
+            if run.source == BEFORE_TRAINING
+            and run.init != RANDOM_INIT
+            and (run.config["model"]["name"], run.config["task"]["name"]) == (name, tuned.task)
+        )
+        sheets = tuple(
+            Sheet(f"seed {model.runs[0].seed}", str(model.folder), (*model.runs, *initial), about)
+            for model in tuned.models
+        )
+        found.append(Subject(tuned.name, name, tuned.task, sheets, tuned.learned, tuned.models[0].folder))
+    return found
+
+
+def _before(runs: Sequence[FinishedRun]) -> list[Subject]:
+    groups: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in runs:
+        if run.init != RANDOM_INIT and not controls_in_words(run.config):
+            groups.setdefault((str(run.config["model"]["name"]), str(run.config["task"]["name"])), []).append(run)
+    found = []
+    for (model, task), group in groups.items():
+        folder = str(group[0].folder)
+        sheet = Sheet("before fine-tuning", folder, tuple(group), "before")
+        trained = [run for run in group if run.source != BEFORE_TRAINING]
+        checkpoint = TunedModel(tuple(trained)).folder if trained else BEFORE_TRAINING
+        several = len({name for name, _ in groups}) > 1
+        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), None, checkpoint))
+    return sorted(found, key=lambda subject: subject.name)
+
+
+def _cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+    if claim.test.joins == "tasks":
+        return _joint_cells(claim, found, readings)
+    cells = [_cell(claim, subject, readings) for subject in found]
+    if claim.about != "before":
+        return cells
+    # The model before fine-tuning is the same on every task: one set of sentences with the analysis is enough.
+    read = {cell.model for cell in cells if cell.finding is not None}
+    kept, models = [], set()
+    for cell in cells:
+        if cell.finding is not None or (cell.model not in read and cell.model not in models):
+            models.add(cell.model)
+            kept.append(cell)
+    return kept
+
+
+def _cell(claim: Claim, subject: Subject, readings: Readings) -> Cell:
+    bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
+    if subject.learned is False:
+        return replace(bare, reason=NOT_LEARNED)
+    numbers: list[Reading] = []
+    lacking: LackingError | None = None
+    groups = [[[sheet] for sheet in subject.sheets]] if claim.test.joins else [[[sheet]] for sheet in subject.sheets]
+    for group in groups:
+        try:
+            numbers.append(readings.of(claim, group))
+        except LackingError as error:
+            lacking = lacking or error
+    if not numbers:
+        assert lacking is not None
+        named = "" if lacking.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(subject.checkpoint)} "
+        command = f"python analyze.py {named}{lacking.settings}"
+        return replace(bare, reason=f"No run has {lacking.what}.", command=command)
+    return replace(bare, finding=claim.test.judge(numbers))
+
+
+def _joint_cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+    """One cell for each model, over its tasks."""
+    cells = []
+    for model in sorted({subject.model for subject in found}):
+        groups, commands, tasks = [], [], []
+        for subject in found:
+            if subject.model != model or subject.learned is False:
+                continue
+            present = []
+            for sheet in subject.sheets:
+                try:
+                    for column in claim.test.columns:
+                        sheet.grid(column)
+                    present.append(sheet)
+                except LackingError as error:
+                    commands.append(f"python analyze.py checkpoint={sheet.folder} {error.settings}")
+            if present and subject.task not in tasks:
+                groups.append(present)
+                tasks.append(subject.task)
+        bare = Cell(f"{model}: {', '.join(tasks) or 'no task'}", model, "tasks", None, math.nan, UNTOLD)
+        if len(groups) < 2:
+            reason = f"Fewer than two tasks that the model has learned have {claim.test.columns[0]}."
+            cells.append(replace(bare, reason=reason, command=commands[0] if commands else ""))
+        else:
+            cells.append(replace(bare, finding=claim.test.judge([readings.of(claim, groups)])))
+    return cells
+
+
+NOT_LEARNED = "The model is not shown to have learned its task, so that its heads are not read."
+
+
+def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
+    """A cell with its p-value corrected over the ledger, and its verdict."""
+    if cell.finding is None:
+        return cell
+    finding = cell.finding
+    p_raw = finding.p_value
+    cell = replace(cell, p_value=p)
+    if not math.isfinite(finding.value):
+        details = [reading.detail for reading in finding.readings if reading.detail]
+        which = f" ({details[0]})" if details else ""
+        return replace(cell, reason=f"The number is undefined in these runs{which}.")
+    if not math.isfinite(p_raw):
+        return replace(cell, reason="The uncertainty of the number is unknown.")
+    if p > LEVEL:
+        why = (
+            "The interval holds the threshold"
+            if finding.low <= claim.test.threshold <= finding.high
+            else "Not significant after correction"
+        )
+        return replace(cell, reason=f"{why} ({p_value(p)}).")
+    if claim.test.holds(finding.value):
+        return replace(cell, verdict=HOLDS)
+    return replace(cell, reason=claim.one_sided) if claim.one_sided else replace(cell, verdict=FAILS)
+
+
+def single_verdicts(claim: Claim, cell: Cell) -> list[str]:
+    """What each seed alone would say, from its own interval."""
+    if cell.finding is None or len(cell.finding.readings) < 2:
+        return []
+    alone = [claim.test.judge([reading]) for reading in cell.finding.readings]
+    return [
+        UNTOLD
+        if not one.p_value <= LEVEL
+        else HOLDS
+        if claim.test.holds(one.value)
+        else UNTOLD
+        if claim.one_sided
+        else FAILS
+        for one in alone
+    ]
+
+
+def depends_on(entry: Entry) -> list[str]:
+    """Sentences on what a claim depends on: the model, the task or the seed; only where both verdicts are shown."""
+    sentences = []
+    yes, no = entry.where(HOLDS), entry.where(FAILS)
+    for name, of in (("task", "model"), ("model", "task")):
+        for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
+            parts = [
+                f"{verdict} for {', '.join(f'{getattr(cell, name)} ({_value(cell)})' for cell in cells if getattr(cell, of) == common)}"
+                for verdict, cells in ((HOLDS, yes), (FAILS, no))
+            ]
+            sentences.append(f"It depends on the {name} ({common}): it {' and '.join(parts)}.")
+    if yes and no and not sentences:
+        parts = [
+            f"{verdict} for {', '.join(f'{cell.subject} ({_value(cell)})' for cell in cells)}"
+            for verdict, cells in ((HOLDS, yes), (FAILS, no))
+        ]
+        sentences.append(
+            f"It depends on the model or the task, which cannot be told apart here: it {' and '.join(parts)}."
+        )
+    for cell in entry.cells:
+        verdicts = single_verdicts(entry.claim, cell)
+        if HOLDS in verdicts and FAILS in verdicts:
+            sentences.append(
+                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show that it "
+                f"holds, {verdicts.count(FAILS)} that it does not."
+            )
+    return sentences
+
+
+def _value(cell: Cell) -> str:
+    assert cell.finding is not None
+    return f"{cell.finding.value:.3g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
+    digest = hashlib.sha256(test.model_dump_json().encode())
+    for module in (test_module, sheet_module, inspect.getmodule(type(test))):
+        digest.update(inspect.getsource(module).encode() if module is not None else b"")
+    for sheet in sheets:
+        digest.update(sheet.fingerprint.encode())
+    return digest.hexdigest()
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not np.isfinite(value) else value
+        for key, value in asdict(reading).items()
+    }
+
+
+def _reading(content: dict[str, Any]) -> Reading:
+    value, stderr = (math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr"))
+    return Reading(value, stderr, int(content["count"]), str(content["detail"]))

@@ -1,0 +1,286 @@
+"""The page of the claims ledger, and its table in Markdown."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsecrets.errors import UserError
+from bertsecrets.papers.claims.claim import check_columns, read_claims
+from bertsecrets.papers.claims.ledger import (
+    DEPENDS,
+    FAILS,
+    HOLDS,
+    UNTOLD,
+    Cell,
+    Entry,
+    depends_on,
+    run_ledger,
+    subjects,
+)
+from bertsecrets.papers.claims.test import interval_in_words
+from bertsecrets.reporting.runs import FinishedRun, left_out
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import MISSING, p_value
+from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.report.page import write_report
+from bertsecrets.results.run import FINISHED
+
+MARKDOWN = "claims.md"
+"""File of the tables in Markdown, beside the page."""
+
+
+@dataclass(frozen=True)
+class ClaimsPage:
+    """The page.
+
+    Args:
+        names: Ids of the claims to test, or paths of their files; empty for all that the package has.
+        file: File name of the page.
+        sizes_may_differ: Claims are tested on each model by itself, so that models of several sizes go together.
+    """
+
+    names: tuple[str, ...] = ()
+    file: str = "claims.html"
+    sizes_may_differ: bool = True
+
+    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
+        """Write the page and its Markdown into a folder; returns the page.
+
+        What was read of each claim and model is kept beside it: a second call reads only what is missing or has changed.
+
+        Args:
+            runs: At least one finished run.
+            folder: Created if missing.
+            unfinished: Names of the unfinished runs, which are left out.
+
+        Raises:
+            UserError: If a claim is unknown or wrong, or names a column that does not exist.
+        """
+        claims = read_claims(self.names)
+        check_columns(claims, runs)
+        entries = run_ledger(claims, runs, folder)
+        tuned = subjects(runs, "tuned")
+        notes = [
+            *counts_in_words(entries),
+            *_unlearned_in_words([subject.name for subject in tuned if subject.learned is False]),
+            *versions_in_words(runs),
+            *left_out(unfinished),
+        ]
+        sections = [_section(entry) for entry in entries]
+        # The overview and the table by model come first: their own sections have the numbers 1 and 2.
+        links = [f"#section-{place + 3}" for place in range(len(entries))]
+        report = Report(
+            title="Published claims about heads, tested on your models",
+            subtitle=f"{len(claims)} claims, from {len(runs)} run{'s' * (len(runs) > 1)}",
+            facts=[
+                ("models", ", ".join(sorted({subject.model for subject in tuned})) or MISSING),
+                (
+                    "fine-tuned",
+                    "; ".join(f"{s.name} ({len(s.sheets)} seed{'s' * (len(s.sheets) > 1)})" for s in tuned) or MISSING,
+                ),
+            ],
+            notes=notes,
+            sections=[
+                Section("All claims", tables=[_overview(entries, links)]),
+                Section(
+                    "By model and task",
+                    paragraphs=[
+                        *[f"{entry.claim.claim} {sentence}" for entry in entries for sentence in depends_on(entry)],
+                    ]
+                    or ["No claim holds in one model and is refuted in another, as far as these runs tell."],
+                    tables=[_by_subject(entries, links)],
+                ),
+                *sections,
+                _READING,
+            ],
+            wide=True,
+        )
+        write_report(folder / self.file, report)
+        with atomic_write(folder / MARKDOWN) as temporary:
+            temporary.write_text(markdown(entries, notes), "utf-8")
+        return folder / self.file
+
+
+def counts_in_words(entries: Sequence[Entry]) -> list[str]:
+    """How many claims hold, do not hold, depend on model or task, and cannot be told."""
+    counts = {
+        verdict: sum(entry.verdict == verdict for entry in entries) for verdict in (HOLDS, FAILS, DEPENDS, UNTOLD)
+    }
+    lacking = sum(all(cell.finding is None for cell in entry.cells) for entry in entries)
+    return [
+        f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task that tells, {counts[FAILS]} hold in none, "
+        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these for want of the analysis."
+    ]
+
+
+def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
+    """A sentence if runs of several versions of the code stand together."""
+    versions = sorted({_version(run) for run in runs} - {""})
+    if len(versions) < 2:
+        return []
+    return [
+        f"The runs are of {len(versions)} versions of the code ({', '.join(versions)}): numbers that a version changed differ for that "
+        "reason too; repeat the older runs to rule it out."
+    ]
+
+
+def _version(run: FinishedRun) -> str:
+    """The version of the code that made a run; empty if it is not recorded."""
+    try:
+        content = json.loads((run.folder / FINISHED).read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"'{run.folder / FINISHED}' cannot be read ({error}); repeat the run.") from error
+    return str(content.get("code", "")) if isinstance(content, dict) else ""
+
+
+def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
+    """The notes, the claims with their numbers and verdicts, and what depends on what, in Markdown."""
+    lines = [
+        *(f"{note}\n" for note in notes),
+        "| claim | verdict | here (95 % interval) | published | source |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in entries:
+        claim = entry.claim
+        cells = (
+            f"{claim.claim} (`{claim.name}`)",
+            _verdicts(entry),
+            _here(entry, "<br>"),
+            claim.published,
+            claim.source,
+        )
+        lines.append(_line(cells))
+    sentences = [f"- {entry.claim.claim} {sentence}" for entry in entries for sentence in depends_on(entry)]
+    lines += [
+        "",
+        "### What depends on the model, the task or the seed",
+        "",
+        *(sentences or ["Nothing, as far as these runs tell."]),
+    ]
+    table = _by_subject(entries, [])
+    lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
+    lines += [_line(row) for row in table.rows]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _unlearned_in_words(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [
+        f"Not shown to have learned its task, so that claims about fine-tuned models are not read from it: {', '.join(names)}."
+    ]
+
+
+def _overview(entries: Sequence[Entry], links: Sequence[str]) -> Table:
+    rows = [
+        [entry.claim.claim, _verdicts(entry), _here(entry, "; "), entry.claim.published, entry.claim.source]
+        for entry in entries
+    ]
+    header = ["claim", "verdict", "here (95 % interval)", "published", "source"]
+    return Table(header, rows, "Every claim; a click on one shows how it was tested", links=links)
+
+
+def _here(entry: Entry, between: str) -> str:
+    parts = []
+    for cell in entry.cells:
+        if cell.finding is not None and math.isfinite(cell.finding.value):
+            finding = cell.finding
+            parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
+    return between.join(parts) or MISSING
+
+
+def _verdicts(entry: Entry) -> str:
+    """The verdict, with the subjects that have it where some with numbers have another."""
+    measured = [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
+    verdicts = {
+        verdict: [cell.subject for cell in measured if cell.verdict == verdict] for verdict in (HOLDS, FAILS, UNTOLD)
+    }
+    shown = {verdict: names for verdict, names in verdicts.items() if names}
+    if len(shown) < 2:
+        return entry.verdict
+    return "; ".join(f"{verdict} ({', '.join(names)})" for verdict, names in shown.items())
+
+
+def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
+    places = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
+    rows = []
+    for entry in entries:
+        row = [entry.claim.claim]
+        for model, task in places:
+            cells = [cell for cell in entry.cells if (cell.model, cell.task) == (model, task)]
+            row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
+        rows.append(row)
+    header = ["claim", *(f"{task} · {model}" for model, task in places)]
+    return Table(header, rows, "Verdicts; a dash where a claim is not about this model and task", links=links)
+
+
+def _section(entry: Entry) -> Section:
+    claim = entry.claim
+    one_sided = f" {claim.one_sided}" if claim.one_sided else ""
+    rows = [_row(cell) for cell in entry.cells]
+    header = [
+        "model and task",
+        "seeds",
+        "examples",
+        "number (95 % interval)",
+        "p, corrected",
+        "verdict",
+        "why, or which head",
+    ]
+    return Section(
+        claim.claim,
+        paragraphs=[
+            f"{claim.source}, of {claim.scope}: {claim.published}",
+            f"Here: the {claim.test.number}{_STATES[claim.about]}. The claim holds where it is {claim.test.condition}.{one_sided}",
+            *depends_on(entry),
+        ],
+        tables=[Table(header, rows, f"{claim.name}, by model and task")],
+        commands=list(dict.fromkeys(cell.command for cell in entry.cells if cell.command)),
+        summary=entry.verdict,
+    )
+
+
+_STATES = {
+    "tuned": ", in the fine-tuned model",
+    "before": ", in the model before fine-tuning",
+    "change": ", fine-tuned model less the model before fine-tuning",
+}
+
+
+def _row(cell: Cell) -> list[str]:
+    finding = cell.finding
+    if finding is None:
+        return [cell.subject, MISSING, MISSING, MISSING, MISSING, cell.verdict, cell.reason]
+    details = list(dict.fromkeys(reading.detail for reading in finding.readings if reading.detail))
+    return [
+        cell.subject,
+        str(len(finding.readings)),
+        f"{max(reading.count for reading in finding.readings):,}",
+        interval_in_words(finding.value, finding.low, finding.high),
+        p_value(cell.p_value),
+        cell.verdict,
+        "; ".join([*details, *([cell.reason] if cell.reason else [])]),
+    ]
+
+
+_READING = Section(
+    "How to read this page",
+    paragraphs=[
+        "A claim is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
+        "side the number lies; else it cannot be told. P-values are corrected over all claims, models and tasks of the page (false discovery rate "
+        "of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds the interval is over seeds and examples (multi-bootstrap, "
+        "Sellam et al. 2022), which two seeds leave wide; with one it is over examples and holds for that model only.",
+        "The joint error of many heads is taken as if all their errors went one way; the best of all heads has the simultaneous interval of all. "
+        "Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
+        "constant answer is not read. Models fine-tuned under a control are left out. Layers and heads count from 0.",
+    ],
+)
+
+PAGE = ClaimsPage()

@@ -1,0 +1,247 @@
+"""The numbers of one model, as the tests of claims read them."""
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
+from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import CONF
+
+Array = NDArray[np.float64]
+
+About = Literal["tuned", "before", "change"]
+"""Whether a claim is about the fine-tuned model, the model before fine-tuning, or the difference that fine-tuning made."""
+
+DISABLE, PLACE = "disable", "place"
+DISABLED = ("head", "layer", "all_but_one")
+"""Columns ``disable/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
+LAYER = f"{PLACE}/layer"
+"""The column that holds the layer of each head."""
+BEFORE = "initial:"
+"""Prefix of a column of the model before fine-tuning, in a claim about the fine-tuned one."""
+
+ANY_MODEL = "checkpoint=initial"
+"""The setting of an analysis that needs no run of the task."""
+
+_NOT_COMPARED = frozenset({Clusters.name})
+"""Measures that ``compare_with`` leaves out: of the model before fine-tuning they take an analysis of their own."""
+
+_ANALYSES = {
+    f"{DISABLE}/all_but_one": "analysis=disable_all_but_one",
+    DISABLE: "analysis=disable",
+    Pruning.name: "analysis=prune",
+    "sinks": "analysis=sinks",
+    "direct_effect": "analysis=direct_effect",
+}
+"""Settings that take what is no measure."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A column: values and standard errors ``[layers, heads]``, and the largest number of examples of a head."""
+
+    value_LH: Array
+    stderr_LH: Array
+    count: int
+
+
+class LackingError(Exception):
+    """The runs of a model do not have what a test reads.
+
+    Args:
+        what: What is lacking, e.g. ``the column surface/cls``.
+        settings: The settings of the analysis that takes it.
+    """
+
+    def __init__(self, what: str, settings: str) -> None:
+        super().__init__(what)
+        self.what, self.settings = what, settings
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One model: its training and the analyses of it.
+
+    Args:
+        name: What distinguishes it from the others of its subject, e.g. ``seed 1``.
+        folder: Folder of the training, or of the first analysis.
+        runs: The runs.
+        about: Which of the model's states the numbers are of.
+    """
+
+    name: str
+    folder: str
+    runs: tuple[FinishedRun, ...]
+    about: About = "tuned"
+
+    def grid(self, column: str) -> Grid:
+        """A column ``measure/column`` of the state that the sheet is about.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        about: About = "before" if column.startswith(BEFORE) else self.about
+        measure, _, name = column.removeprefix(BEFORE).partition("/")
+        if measure == DISABLE:
+            return self._disabled(name)
+        if measure == PLACE:
+            layers, heads = next((run.size for run in self.runs if run.size is not None), (1, 1))
+            return Grid(np.repeat(np.arange(layers, dtype=float)[:, None], heads, 1), np.zeros((layers, heads)), 0)
+        for run in self.runs:
+            if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
+                return grid
+        settings = settings_for(column, about)
+        if about == "before" and measure in _NOT_COMPARED:
+            task = self.runs[0].config["task"]["name"]
+            settings = f"{model_settings(self)} task={task} {settings_for(column, 'tuned')}"
+        raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
+
+    def records(self, experiment: str) -> list[dict[str, Any]]:
+        """What an experiment keeps beside the table, of each run that has it.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        found = []
+        for run in self.runs:
+            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
+                view: MeasureView | None = run.experiments[experiment][1]
+                if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
+                    view = view.at(INITIAL)
+                if view is not None and view.extras:
+                    found.append(view.extras)
+        if found:
+            return found
+        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", settings_for(experiment, self.about))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the files of numbers of all runs."""
+        digest = hashlib.sha256(self.about.encode())
+        for run in self.runs:
+            opened = Run.open(run.folder)
+            paths = [opened.heads_path, opened.ablation_path]
+            paths += [opened.extras_path(name) for name in run.experiments]
+            for path in paths:
+                if path.is_file():
+                    digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+
+    def _disabled(self, kind: str) -> Grid:
+        for run in self.runs:
+            if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
+                continue
+            rows = [row for row in Run.open(run.folder).ablation_table().rows() if row["kind"] == kind]
+            rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
+            if not rows:
+                continue
+            first = max(rows, key=lambda row: int(row["step"]))
+            size = (run.size[0], 1) if kind == "layer" else run.size
+            value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
+            for row in rows:
+                if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
+                    place = row["layer"], row["head"] or 0
+                    reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
+                    # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
+                    value_LH[place] = 100 * row["delta"]
+                    stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
+            return Grid(value_LH, stderr_LH, int(first["count"]))
+        raise LackingError(f"the effects of disabling ({kind})", settings_for(f"{DISABLE}/{kind}", "tuned"))
+
+
+_STATES = {"tuned": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}
+
+
+def settings_for(column: str, about: About) -> str:
+    """The settings of ``analyze.py`` that take a column."""
+    column = column.removeprefix(BEFORE)
+    measure = column.partition("/")[0]
+    known = _ANALYSES.get(column) or _ANALYSES.get(measure)
+    settings = known or f"'measure=[{measure}]'"
+    return settings if about == "tuned" else f"{settings} 'compare_with=[initial]'"
+
+
+def model_settings(sheet: Sheet) -> str:
+    """The settings of ``analyze.py`` that name the model before fine-tuning."""
+    model = sheet.runs[0].config["model"]
+    words = [ANY_MODEL]
+    if (CONF / "model" / f"{model['name']}.yaml").is_file():
+        words.append(f"model={model['name']}")
+    else:
+        words += ["model=folder", *(f"model.{key}={shlex.quote(str(model.get(key)))}" for key in ("path", "name"))]
+    return " ".join(words)
+
+
+def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid | None:
+    view = run.experiments[measure][1]
+    if about != "before" and run.source == BEFORE_TRAINING:
+        return None
+    if about == "tuned":
+        stages = [CHECKPOINT, TRAINING]
+    elif about == "change":
+        stages = [difference_stage(stage, INITIAL) for stage in (CHECKPOINT, TRAINING)]
+    else:
+        stages = [CHECKPOINT] if run.source == BEFORE_TRAINING else [INITIAL]
+    for stage in stages:
+        steps = view.rows.steps(measure, name, stage)
+        if steps:
+            value_LH, stderr_LH, count_LH = view.rows.grid(measure, name, stage, steps[-1])
+            return Grid(value_LH, stderr_LH, int(count_LH.max()))
+    return None
+
+
+def depth(layers: int, which: str) -> Sequence[int]:
+    """The layers, from 0, that a name of :data:`Layers` stands for in a model with so many.
+
+    >>> [list(depth(6, which)) for which in ("last_two", "upper_half", "middle", "ends")]
+    [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
+    """
+    third = max(1, layers // 3)
+    named: dict[str, Sequence[int]] = {
+        "all": range(layers),
+        "first": range(1),
+        "last": range(layers - 1, layers),
+        "ends": (0, layers - 1),
+        "first_two": range(min(2, layers)),
+        "last_two": range(max(0, layers - 2), layers),
+        "lower_half": range((layers + 1) // 2),
+        "upper_half": range(layers // 2, layers),
+        "lower_third": range(third),
+        "middle": range(third, max(third + 1, layers - third)),
+        "upper_third": range(layers - third, layers),
+        "all_but_first_two": range(min(2, layers - 1), layers),
+        # Layers 6 to 10 of 12 in the paper's numbering.
+        "five_of_twelve": range(round(5 * layers / 12), max(round(5 * layers / 12) + 1, round(10 * layers / 12))),
+    }
+    return named[which]
+
+
+Layers = Literal[
+    "all",
+    "first",
+    "last",
+    "ends",
+    "first_two",
+    "last_two",
+    "lower_half",
+    "upper_half",
+    "lower_third",
+    "middle",
+    "upper_third",
+    "all_but_first_two",
+    "five_of_twelve",
+]
+"""Layers by their place, whatever the number of layers."""

@@ -1,0 +1,21 @@
+"""What screened sweeps of random samples promise, in a population whose outcomes are all known."""
+
+import pytest
+
+from benchmarks.verdicts import audited
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "audit"), [(408, 0.02), (277, 0.1)])
+def test_intervals_cover_the_population_and_findings_are_true(count: int, audit: float) -> None:
+    """80 sweeps of 12 heads; a standard error of the coverage is about 0.01."""
+    found = audited(harm=True, count=count, audit=audit, simulations=80)
+    assert found.evaluated < 0.5
+    assert found.covered["accuracy"] >= 0.93
+    for name in ("loss", "logit_margin"):
+        assert 0.92 <= found.covered[name] <= 0.98
+        assert found.holds_whole[name] >= 0.95
+        assert found.wider[name] < 1.25
+    # At most 5 %, with two standard errors of 80 sweeps.
+    assert found.families <= 0.05 + 2 * (0.05 * 0.95 / 80) ** 0.5
+    assert found.different == 0
