@@ -287,11 +287,11 @@ def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
         return replace(cell, reason="The uncertainty of the number is unknown.")
     if p > LEVEL:
         why = (
-            "The interval holds the threshold"
+            "The interval includes the threshold"
             if finding.low <= claim.test.threshold <= finding.high
             else "Not significant after correction"
         )
-        return replace(cell, reason=f"{why} ({p_value(p)}).")
+        return replace(cell, reason=f"{why} (corrected p {p_value(p)}).")
     if claim.test.holds(finding.value):
         return replace(cell, verdict=HOLDS)
     return replace(cell, reason=claim.one_sided) if claim.one_sided else replace(cell, verdict=FAILS)

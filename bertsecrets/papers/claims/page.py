@@ -237,7 +237,7 @@ def _section(entry: Entry) -> Section:
     return Section(
         claim.claim,
         paragraphs=[
-            f"{claim.source}, of {claim.scope}: {claim.published}",
+            f"{claim.source}, on {claim.scope}: {claim.published}",
             f"Here: the {claim.test.number}{_STATES[claim.about]}. The claim holds where it is {claim.test.condition}.{one_sided}",
             *depends_on(entry),
         ],
