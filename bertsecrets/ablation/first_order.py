@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.partial_passes import CleanLayer, recording, wide
+from bertsecrets.ablation.partial_passes import CleanLayer, clean_pass, recording, repeat_rows, wide
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
 from bertsecrets.models.encoder import evaluating
+
+_LESS_THAN_A_PASS = 4
+"""A pass for slopes alone has so many times fewer tokens than one of the engine, as it keeps the activations of all layers."""
 
 
 class FirstOrder(NamedTuple):
@@ -31,7 +34,10 @@ class FirstOrder(NamedTuple):
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
 @torch.inference_mode(False)
 def first_order_changes(
-    engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    engine: Engine,
+    inputs: Mapping[str, Tensor],
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    rough: Callable[[], AbstractContextManager[Any]] | None = None,
 ) -> FirstOrder:
     """Logits of the unedited model, the estimated changes of every variant's, and the layers of the unedited pass.
 
@@ -42,10 +48,28 @@ def first_order_changes(
         engine: The engine; its plan's mode is one of :data:`bertsecrets.ablation.pairs.MODES_OF_PAIRS`.
         inputs: Keyword arguments of the model with ``attention_mask``, on its device.
         context: Context manager for the forward pass, e.g. the trainer's autocast.
+        rough: Context manager, e.g. autocast to bf16, of passes of their own for the slopes, on a few rows at a time, whose
+            activations take less memory. None for the slopes of the pass that gives logits and layers.
     """
+    inputs = {name: value.clone() for name, value in inputs.items()}
+    if rough is None:
+        return _first_order(engine, inputs, context)
+    with torch.no_grad(), evaluating(engine.encoder.model), context():
+        clean_BC, layers = clean_pass(engine.encoder, inputs)
+    rows, length = inputs["attention_mask"].shape
+    size = max(1, engine.max_tokens // _LESS_THAN_A_PASS // length)
+    changes = []
+    for first in range(0, rows, size):
+        part = {name: repeat_rows(value, rows, first, first + size, 1) for name, value in inputs.items()}
+        changes.append(_first_order(engine, part, rough).change_BVC)
+    return FirstOrder(wide(clean_BC), torch.cat(changes).to(wide(clean_BC)), layers)
+
+
+def _first_order(
+    engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]]
+) -> FirstOrder:
     encoder, mode = engine.encoder, engine.plan.mode
     real_BS = inputs["attention_mask"].bool()
-    inputs = {name: value.clone() for name, value in inputs.items()}
     slopes: list[Tensor] = []
     network = encoder.model
     with evaluating(network):

@@ -212,11 +212,11 @@ def duration(seconds: float) -> str:
 
 def _in_words(arithmetic: Arithmetic) -> str:
     """What follows the time of a screened sweep."""
-    speedup = "" if arithmetic.speedup is None else f"{number(arithmetic.speedup, 1)} times as fast as fp32"
+    faster = "" if arithmetic.speedup is None else f"{number(arithmetic.speedup, 1)} times as fast"
     if arithmetic.precision == BF16:
-        return f" in bf16 (fp32 near a change{'; ' if speedup else ''}{speedup})"
-    if speedup:
-        return f" (in fp32; bf16 is {speedup})"
+        return f" (bf16{faster and f', {faster}'}; fp32 where it counts)"
+    if faster:
+        return f" (fp32; bf16 is {faster})"
     return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
 
 

@@ -145,32 +145,37 @@ def missed_bound(missed: int, audit: float, left: int) -> int:
 
 def screened_in_words(record: Mapping[str, Any]) -> str:
     """What a screened sweep evaluated and what it may have missed, from a record as a mapping; a few sentences."""
-    share = 100 * record["evaluated"] / record["pairs"]
-    audit = _audited_in_words(record["missed"], record["audited"], "had changed")
-    text = (
-        f"The sweep is screened: {number(share, 1)} % of the {record['pairs']:,} pairs of a variant and an example were evaluated "
-        "exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. Predictions of "
-        f"pairs that were not evaluated are taken to be unchanged; {audit}. "
-    )
+    evaluated, pairs, bound = record["evaluated"], record["pairs"], record["bound"]
+    text = f"The sweep is screened: {number(100 * evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
+    audited = f"{_none_of(record['missed'], record['audited'])} audited ones had changed"
     if record.get("precision") == BF16:
-        speedup = record["speedup"]
-        faster = "" if speedup is None else f", {number(speedup, 1)} times as fast as fp32 in a probe"
-        audit = _audited_in_words(record["missed_bf16"], record["audited_bf16"], "had another prediction in fp32")
-        text += f"{record['bf16']:,} more pairs, further from a change, were evaluated in bf16 alone{faster}; {audit}. "
-    elif record.get("speedup") is not None:
-        text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
-    elif record.get("reason") is not None:
-        text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
-    if record["whole"]:
-        whole = record["whole"]
-        text += f"{whole} variant{'s' if whole > 1 else ''} with such a pair {'were' if whole > 1 else 'was'} evaluated on all examples. "
+        faster = "" if record["speedup"] is None else f" ({number(record['speedup'], 1)} times as fast in a probe)"
+        text += (
+            f"evaluated in fp32 and {number(100 * record['bf16'] / pairs, 1)} % in bf16 alone{faster}: those whose prediction may change "
+            "by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
+            f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
+            f"{_none_of(record['missed_bf16'], record['audited_bf16'])} audited ones had another prediction in fp32. "
+        )
+    else:
+        text += (
+            "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
+            f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
+        )
+        if record.get("speedup") is not None:
+            text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
+        elif record.get("reason") is not None:
+            text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
+    if record["whole"] == 1:
+        text += "1 variant with such a pair was evaluated on all examples. "
+    elif record["whole"]:
+        text += f"{record['whole']} variants with such pairs were evaluated on all examples. "
     return text + (
-        f"At a confidence of {LEVEL:.0%} at most {record['bound']:,} changed prediction{'s are' if record['bound'] != 1 else ' is'} missed."
+        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's."
     )
 
 
-def _audited_in_words(missed: int, audited: int, what: str) -> str:
-    return f"{f'{missed:,}' if missed else 'none'} of {audited:,} audited ones {what}"
+def _none_of(missed: int, audited: int) -> str:
+    return f"{f'{missed:,}' if missed else 'none'} of {audited:,}"
 
 
 class _Share:
@@ -316,7 +321,8 @@ def screened_sweep(
     variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
     class of the unedited model.
 
-    With ``precision`` ``bf16-mixed`` active pairs are evaluated in bf16, from the layers of the unedited pass in fp32, and again
+    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
+    evaluated in bf16, from the layers of the unedited pass, and again
     in fp32 if their margin in bf16, that of the class predicted in bf16, is below ``bf16_reach`` times the root mean square of
     bf16's errors. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
     fp32 at the same rate; one with another prediction in fp32 is a miss like any other.
@@ -526,7 +532,7 @@ class _Sweep:
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
             share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context)
+        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context, self.bf16)
         return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:

@@ -182,8 +182,7 @@ def _kind_title(kind: str) -> str:
 def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
     one, many = _KINDS[rows[0]["kind"]]
     known = _defined(rows)
-    how = f"{rows[0]['mode']}, screened" if rows[0]["sweep"] == "screened" else rows[0]["mode"]
-    what = f"{len(rows)} {one if len(rows) == 1 else many} disabled in turn ({how}){_sampled(sample)}"
+    what = f"{len(rows)} {one if len(rows) == 1 else many} disabled in turn ({_how(rows[0])}){_sampled(sample)}"
     metric = metric_label(rows[0]["metric"])
     if not known:
         return [f"Of {what}, {metric} is undefined for all of them."]
@@ -205,6 +204,11 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
     )
     found = smallest_loss_in_words(rows)
     return [first, second, f"{found[0].upper()}{found[1:]}"]
+
+
+def _how(row: Row) -> str:
+    """The mode, and whether the sweep was screened."""
+    return f"{row['mode']}, screened" if row["sweep"] == "screened" else str(row["mode"])
 
 
 def _sampled(sample: Mapping[str, Any] | None) -> str:
@@ -313,7 +317,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         ]
         for row in chosen
     ]
-    caption = f"Disabled {many} ({rows[0]['mode']}), most harmful first" + (
+    caption = f"Disabled {many} ({_how(rows[0])}), most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
     header = [
@@ -334,10 +338,11 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     first = rows[0]
     kind, mode, metric = first["kind"], first["mode"], first["metric"]
+    how = _how(first)
     # Those of a sweep that stopped early differ.
     count = [row["count"] for row in rows]
     stem = f"ablation_{kind}_{mode}_{metric}"
-    what = f"{_KINDS[kind][1]} disabled ({mode}): {metric_label(metric)}"
+    what = f"{_KINDS[kind][1]} disabled ({how}): {metric_label(metric)}"
     names, variants = [_name(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
@@ -354,7 +359,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         title = (
             f"Single {what}"
             if kind == "head"
-            else f"All heads of a layer but one disabled ({mode}): {metric_label(metric)}"
+            else f"All heads of a layer but one disabled ({how}): {metric_label(metric)}"
         )
         smallest = _reach(rows)
         figure = disabling_heatmap(
@@ -369,12 +374,12 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         )
         blocks.append(_block(stem, title, figure))
     if kind == "layer":
-        title = f"Whole layers disabled ({mode}): {metric_label(metric)}"
+        title = f"Whole layers disabled ({how}): {metric_label(metric)}"
         layers_L = [row["layer"] for row in rows]
         figure = layer_bars(layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level)
         blocks.append(_block(stem, title, figure))
     elif kind == "cumulative":
-        title = f"Heads disabled one after another ({mode}): {metric_label(metric)}"
+        title = f"Heads disabled one after another ({how}): {metric_label(metric)}"
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
         curve = cumulative_curve(

@@ -278,10 +278,10 @@ def _run_sweep(task: Callable[[], object], sweep: Sweep) -> list[JobRecord]:
 
 def _compare(folder: Path, paper: bool | str) -> None:
     # Matplotlib takes a second to import.
-    from bertsecrets.cli.pages import compare_sweep
+    from bertsecrets.cli.pages import compare_sweep, page_line
 
     for page in compare_sweep(folder, paper=paper):
-        print(f"Comparison: {page}")  # noqa: T201
+        print(page_line(page))  # noqa: T201
 
 
 def _stop(sentence: str) -> NoReturn:

@@ -84,9 +84,14 @@ def compare_runs(config: DictConfig) -> list[Path]:
     pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads and same_size, trusted=trusted)]
     if page is not None:
         pages.append(page.write(runs, folder, unfinished))
-    for line in (*left_out(unfinished), *(f"Comparison: {page}" for page in pages)):
+    for line in (*left_out(unfinished), *map(page_line, pages)):
         Console().print(line, soft_wrap=True)
     return pages
+
+
+def page_line(page: Path) -> str:
+    """The line that tells where a page is."""
+    return f"{'Comparison' if page.stem == COMPARISON else 'Page'}: {page}"
 
 
 def _of_sweep(names: Sequence[str]) -> Path | None:

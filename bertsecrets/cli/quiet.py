@@ -16,6 +16,7 @@ _LINES = (
     r"\N{ELECTRIC LIGHT BULB} Tip: ",
     r"LOCAL_RANK: \d+ - CUDA_VISIBLE_DEVICES: ",
     r"`Trainer\.fit` stopped: `max_(epochs|steps)=",
+    r"`Trainer\(val_check_interval=1\.0\)` was configured so validation will run at the end",
     r"Restor(ing states|ed all states) from the checkpoint",
     r"Loaded model weights from the checkpoint",
     r"Using \S+ Automatic Mixed Precision",

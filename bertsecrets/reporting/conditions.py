@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.controls import controls
+from bertsecrets.reporting.controls import controls, in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.views import Contrast, Grids, Replicates
 
@@ -34,6 +34,9 @@ _APART = frozenset(
 )
 """Top-level keys that never distinguish conditions."""
 
+_CONTROLS = frozenset(controls({}))
+_NO_CONTROL = "no control"
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -53,7 +56,11 @@ class Condition:
 
     def label(self, varying: Sequence[str]) -> str:
         """The values of the varying factors, as a label for axes and tables."""
-        return " · ".join(_value(name, self.factors[name]) for name in varying) or self.factors["model"]
+        used = {name: self.factors[name] for name in varying if name in _CONTROLS}
+        values = [_value(name, self.factors[name]) for name in varying if name not in used]
+        if used:
+            values += in_words(used) or [_NO_CONTROL]
+        return " · ".join(values) or self.factors["model"]
 
     def replicates(self, measure: str) -> Replicates | None:
         """An experiment in all runs that have it; None if no run has it."""
@@ -75,7 +82,8 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
     flat = [_settings(run) for run in runs]
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
-    for key in sorted({key for settings in flat for key in settings}):
+    # Controls come first: a callback that only they leave out does not distinguish conditions then.
+    for key in sorted({key for settings in flat for key in settings}, key=lambda key: (key not in _CONTROLS, key)):
         pattern = tuple(settings.get(key, "unset") for settings in flat)
         # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
         # initialisation: its effect must not be mistaken for that of the initialisation.

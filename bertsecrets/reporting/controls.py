@@ -23,7 +23,12 @@ def controls(config: Mapping[str, Any]) -> dict[str, str]:
 
 def controls_in_words(config: Mapping[str, Any]) -> list[str]:
     """What the controls of a run change, a few words for each; empty without controls."""
-    values = controls(config)
+    return in_words(controls(config))
+
+
+def in_words(values: Mapping[str, str]) -> list[str]:
+    """What controls change, by their values; those that are left out are not used."""
+    values = {**controls({}), **values}
     words = []
     if values[LAYER_DECAY] != "1.0":
         words.append(f"learning rate × {values[LAYER_DECAY]} from each layer to the one below")

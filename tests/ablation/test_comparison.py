@@ -46,6 +46,11 @@ def test_effects_are_of_the_last_step_and_the_first_metric_and_set(tmp_path: Pat
     assert effect.certain_RLH.tolist() == [[[False, True], [False, False]]]
     assert (effect.baseline_R.tolist(), effect.count, effect.what) == ([0.8], 408, "accuracy (uniform)")
     assert effects(Replicates([view]), "layer") is None
+    early = [{**row, "sweep": "screened", "count": 100} if row["head"] == 0 else row for row in rows]
+    AblationTable.from_rows(early).write(view.run.ablation_path)
+    effect = effects(Replicates([view]), "head")
+    assert effect is not None
+    assert (effect.fewest, effect.count, effect.what) == (100, 408, "accuracy (uniform, screened)")
 
 
 def test_needed_heads_are_counted_over_seeds(tmp_path: Path) -> None:

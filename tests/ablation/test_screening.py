@@ -197,6 +197,21 @@ def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatc
     assert missed <= record.bound
 
 
+@pytest.mark.parametrize("rows", [1, 100])
+def test_slopes_of_passes_in_parts_are_those_of_one_pass(rows: int) -> None:
+    model = scaled_model()
+    batch = batches(1)[0]
+    engine = Engine(model, plan_of(model), max_tokens=4 * rows * batch.input_ids_BS.shape[1])
+    one, parts = (
+        first_order_changes(engine, batch.inputs()),
+        first_order_changes(engine, batch.inputs(), rough=nullcontext),
+    )
+    torch.testing.assert_close(parts.clean_BC, one.clean_BC)
+    torch.testing.assert_close(parts.change_BVC, one.change_BVC, atol=1e-6, rtol=1e-4)
+    for mine, other in zip(parts.layers, one.layers, strict=True):
+        torch.testing.assert_close(mine.output_BSD, other.output_BSD)
+
+
 def naive_logits(model: Any, plan: Plan, data: list[Batch]) -> torch.Tensor:
     """The logits of every variant, one forward pass each."""
     logits = []
@@ -222,7 +237,8 @@ def test_bf16_leaves_every_prediction_as_the_naive_loop_has_it(name: str, mode: 
     assert torch.equal(found.logits_NVC[~in_fp32_NV], found.estimate_NVC[~in_fp32_NV])
 
     # The rule, by hand. Active pairs have logits in bf16 as their estimate, the others those of the slopes.
-    estimates = [first_order_changes(Engine(model, plan), batch.inputs()) for batch in data]
+    rough = partial(torch.autocast, "cpu", torch.bfloat16)
+    estimates = [first_order_changes(Engine(model, plan), batch.inputs(), rough=rough) for batch in data]
     first_NVC = torch.cat([clean_BC[:, None] + change_BVC for clean_BC, change_BVC, _ in estimates])
     active_NV = ~torch.isclose(found.estimate_NVC, first_NVC, atol=1e-6, rtol=0).all(-1)
     both_NV = torch.zeros_like(active_NV)
@@ -262,10 +278,9 @@ def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -
     @contextmanager
     def shifted() -> Iterator[None]:
         shift_C = torch.tensor([0.0, 1.0, 0.0])
-        with torch.no_grad():
-            classifier.bias.add_(shift_C)
-            yield
-            classifier.bias.sub_(shift_C)
+        classifier.bias.data.add_(shift_C)
+        yield
+        classifier.bias.data.sub_(shift_C)
 
     monkeypatch.setattr(screening_module, "in_bf16", lambda *_: shifted)
     blind = Screening(pilot=8, audit=0.2, precision=BF16, bf16_reach=0.0)
@@ -287,8 +302,11 @@ def test_words_of_old_and_new_records() -> None:
     assert "bf16" not in screened_in_words(old)
     new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}
     text = screened_in_words(new | {"speedup": 3.42, "reason": None})
-    assert "190 more pairs, further from a change, were evaluated in bf16 alone, 3.4 times as fast as fp32" in text
-    assert "1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was evaluated on all" in text
+    assert (
+        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone (3.4"
+        in text
+    )
+    assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
     slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
     assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
     none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}

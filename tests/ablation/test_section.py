@@ -229,8 +229,11 @@ def test_a_sample_is_named() -> None:
 
 
 def test_a_screened_sweep_is_named() -> None:
-    words, _, _ = written([{**each, "sweep": "screened", "evaluated": 0.3} for each in HEADS])
-    assert "Of 4 heads disabled in turn (uniform, screened), 1 is needed" in words
+    rows = [{**each, "sweep": "screened", "evaluated": 0.3} for each in HEADS]
+    (section,) = ablation_sections(AblationTable.from_rows(rows), {})
+    assert section.findings[0].startswith("Of 4 heads disabled in turn (uniform, screened), 1 is needed")
+    assert section.tables[0].caption == "Disabled heads (uniform, screened), most harmful first"
+    assert section.figures[0].caption == "Single heads disabled (uniform, screened): accuracy."
 
 
 def test_an_interval_beside_a_larger_corrected_p_value_is_explained() -> None:

@@ -97,7 +97,7 @@ def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) ->
     assert varying == ["data.only", "data.permute_labels", "optimizer.layer_decay"]
     assert len(conditions) == 4
     labels = {condition.label(["data.permute_labels"]) for condition in conditions}
-    assert labels == {"data.permute_labels=True", "data.permute_labels=False"}
+    assert labels == {"training labels shuffled", "no control"}
     earlier = find_runs([str(tmp_path / "earlier")])[0][0].config
     assert controls(earlier) == controls(next(run.config for run in runs if run.name == "plain"))
     assert controls_in_words(earlier) == []

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.results.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure
-
-_LONGEST_NAME = 46
+from bertsecrets.results.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure, row_names
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ def interval_rows(
     if not rows:
         raise ValueError("A figure of intervals needs at least one row")
     with house_style():
-        figure = new_figure(6.4, 0.28 * len(rows) + 1.5, title)
+        names, lines = row_names([row.name for row in rows])
+        figure = new_figure(6.4, max(0.28, 0.17 * lines) * len(rows) + 1.5, title)
         axes = figure.add_subplot()
         if reference is not None:
             axes.axvline(reference, color=QUIET, linewidth=0.8)
@@ -40,10 +39,6 @@ def interval_rows(
             if np.isfinite([row.low, row.high]).all():
                 axes.plot([row.low, row.high], [place, place], color=ACCENTS[0], linewidth=1.4)
             axes.plot(row.value, place, "o", color=ACCENTS[0], markersize=5)
-        names = [
-            row.name if len(row.name) <= _LONGEST_NAME else f"{row.name[: _LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
-            for row in rows
-        ]
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)

@@ -12,7 +12,16 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.cells import mark_heads
-from bertsecrets.results.figures.style import PAGE_WIDTH, QUIET, footnote, house_style, ink_on, new_figure, step_axis
+from bertsecrets.results.figures.style import (
+    PAGE_WIDTH,
+    QUIET,
+    footnote,
+    house_style,
+    ink_on,
+    new_figure,
+    row_names,
+    step_axis,
+)
 
 COLOURS = {
     "vertical": "#0072B2",
@@ -28,6 +37,7 @@ _CLEAR = 0.5
 """A head has a pattern if at least this share of its maps shows it."""
 
 _ENOUGH = 0.05
+_SHORT_NAME = 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,8 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
     if shares_RC.shape != (len(bars), len(names)) or errors_RC.shape != shares_RC.shape:
         raise ValueError(f"Bars of shape {list(shares_RC.shape)} for {len(names)} patterns")
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 0.34 * len(bars) + 1.75, title)
+        rows, lines = row_names([bar.name for bar in bars])
+        figure = new_figure(PAGE_WIDTH, max(0.34, 0.17 * lines) * len(bars) + 1.75, title)
         axes = figure.add_subplot()
         place_R = np.arange(len(bars))
         end_RC = shares_RC.cumsum(1)
@@ -81,25 +92,26 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
             )
             for r in place_R:
                 _mark(axes, float(end_RC[r, c]), float(shares_RC[r, c]), float(errors_RC[r, c]), int(r), COLOURS[name])
-        axes.set_yticks(place_R, [bar.name for bar in bars])
+        axes.set_yticks(place_R, rows)
         axes.set_ylim(len(bars) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
         axes.set_xlabel(unit)
         axes.tick_params(axis="y", length=0)
-        _legend(axes, *axes.get_legend_handles_labels())
+        wide = max(len(bar.name) for bar in bars) > _SHORT_NAME
+        _legend(axes, *axes.get_legend_handles_labels(), columns=3 if wide else 6)
         footnote(figure, note)
     return figure
 
 
-def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], columns: int = 6) -> None:
     """Explain the patterns' colours above the axes."""
     axes.legend(
         list(handles),
         list(labels),
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=6,
+        ncols=columns,
         frameon=False,
         borderaxespad=0.2,
         columnspacing=1.0,

@@ -16,6 +16,7 @@ from bertsecrets.results.figures.style import (
     footnote,
     house_style,
     new_figure,
+    row_names,
     sample_size,
 )
 from bertsecrets.results.formatting import number
@@ -98,7 +99,8 @@ class ScoreRow:
 def score_rows(rows: Sequence[ScoreRow], *, title: str, note: str) -> Figure:
     """Scores by condition: dots for seeds, a bar for the mean and a line for its interval, a tick for a constant answer."""
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 0.34 * len(rows) + 1.5, title)
+        names, lines = row_names([row.label for row in rows])
+        figure = new_figure(PAGE_WIDTH, max(0.34, 0.17 * lines) * len(rows) + 1.5, title)
         axes = figure.add_subplot()
         for place, row in enumerate(rows):
             known = [value for value in row.values if math.isfinite(value)]
@@ -110,7 +112,7 @@ def score_rows(rows: Sequence[ScoreRow], *, title: str, note: str) -> Figure:
             axes.plot(known, [place] * len(known), "o", color=ACCENTS[0], markersize=5, alpha=0.8)
             if math.isfinite(row.constant):
                 axes.plot([row.constant], [place], "x", color=ACCENTS[1], markersize=6)
-        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -22,6 +22,7 @@ _SHADES = 257
 _LOSSES = ("#ffffff", "#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
 _GAINS = ("#ffffff", "#d1e5f0", "#92c5de", "#4393c3", "#2166ac", "#053061")
 PAGE_WIDTH = 7.0
+_NAME_WIDTH, _NAME_LINES = 36, 3
 """Width of a printed page's text, in inches."""
 
 ACCENTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -94,6 +95,15 @@ def footnote(figure: Figure, text: str) -> None:
     # A sample size stays on one line.
     lines = textwrap.fill(text.replace("n = ", "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), width)
     figure.supxlabel(lines.replace("\N{NO-BREAK SPACE}", " "), fontsize=_SMALL, color=QUIET, x=0.02, ha="left")
+
+
+def row_names(names: Sequence[str]) -> tuple[list[str], int]:
+    """Names of rows broken into lines that leave room for the rows, and the largest number of lines; the rest is cut."""
+    lines = [
+        textwrap.wrap(name, _NAME_WIDTH, max_lines=_NAME_LINES, placeholder="\N{HORIZONTAL ELLIPSIS}") or [""]
+        for name in names
+    ]
+    return ["\n".join(of_name) for of_name in lines], max(map(len, lines), default=1)
 
 
 def sample_size(count: ArrayLike) -> str:
