@@ -151,9 +151,9 @@ def run_ledger(claims: Sequence[Claim], runs: Sequence[FinishedRun], folder: Pat
     Args:
         claims: The claims.
         runs: Trainings and analyses.
-        folder: Folder of the page.
+        folder: Folder of the readings.
     """
-    readings = Readings(folder / READINGS)
+    readings = Readings(folder)
     by_state = {about: subjects(runs, about) for about in ("tuned", "before", "change")}
     entries = [Entry(claim, tuple(_cells(claim, by_state[claim.about], readings))) for claim in claims]
     p_values = corrected(
