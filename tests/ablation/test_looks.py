@@ -1,12 +1,14 @@
 """Sweeps that stop early, against the exact sweep of all examples and by simulation."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ablation.two_looks import run, swept
 from torch.nn.functional import one_hot
 
 from benchmarks.verdicts import stopping
@@ -156,3 +158,17 @@ def test_sentences_name_the_range_of_examples() -> None:
     rows = looked(Predictions(2000, seed=1))[2]
     assert smallest_loss_in_words(rows).startswith("with 500 to 2000 examples ")
     assert smallest_loss_in_words(rows[:1]).startswith("with 500 examples ")
+
+
+@pytest.mark.slow
+def test_two_processes_stop_as_one_does(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(run, args=(2, tmp_path), nprocs=2)
+    outcomes, record = swept(0, 1)
+    assert outcomes.taken_NV is not None
+    assert set(outcomes.taken_NV.sum(0).tolist()) == {32, 64, 96}
+    for rank in (0, 1):
+        index_N, logits_NVC, taken_NV, same_record = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert same_record == asdict(record)
+        assert torch.equal(index_N, outcomes.index_N)
+        assert torch.equal(taken_NV, outcomes.taken_NV)
+        torch.testing.assert_close(logits_NVC, outcomes.logits_NVC, atol=1e-6, rtol=1e-5, equal_nan=True)
