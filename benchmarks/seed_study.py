@@ -25,6 +25,7 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.formatting import number
+from bertsecrets.results.scores import RunScores
 from bertsecrets.statistics.ranks import spearman
 from bertsecrets.statistics.replicates import intraclass_correlation, mean_interval, rank_agreement
 
@@ -101,7 +102,11 @@ def patterns_of(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def of_task(out: Path, task: str) -> dict[str, Any]:
     disabled, drifted, patterned = (finished(out, task, name) for name in ("disable", "drift", "patterns"))
-    result: dict[str, Any] = {"seeds": len(disabled)}
+    learned = [RunScores.read(folder / "scores.json").learned for folder in disabled]
+    result: dict[str, Any] = {
+        "seeds": len(disabled),
+        "learned": [learned.count(is_so) for is_so in (True, False, None)],
+    }
     for kind in ("head", "layer"):
         views = [read_run(folder).experiments["ablation"][1] for folder in disabled]
         sweeps = [sweep for view in views if (sweep := read_sweep(view, kind)) is not None]
@@ -119,6 +124,7 @@ def of_task(out: Path, task: str) -> dict[str, Any]:
         main_SH, share_SP = np.stack(main), 100 * np.stack(shares)
         pairs = [float((a == b).mean()) for a, b in combinations(main_SH, 2)]
         result["patterns"] = {
+            "seeds": len(patterned),
             "same_in_pairs": float(np.mean(pairs)),
             "same_in_all": float((main_SH == main_SH[0]).all(0).mean()),
             "share": {
@@ -137,7 +143,15 @@ def interval(values: Sequence[float]) -> str:
 
 def tables(results: dict[str, dict[str, Any]]) -> str:
     """The tables in Markdown."""
-    lines = [
+    lines = []
+    for task, result in results.items():
+        yes, no, untested = result["learned"]
+        unknown = f", {untested} not tested" if untested else ""
+        lines += [
+            f"{task}: {result['seeds']} seeds, of which {yes} learned (better than the constant answer) and {no} did not{unknown}."
+        ]
+    lines += [
+        "",
         "| task, number | Spearman of two seeds | lowest pair | one seed and the mean of the others | ICC | "
         f"of the {TOP} top heads shared by two seeds (by chance) |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -168,7 +182,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
             lines += [
                 "",
                 f"{task}: two seeds give {own['same_in_pairs']:.1%} of the heads the same main pattern; {own['same_in_all']:.1%} of the heads "
-                f"have one pattern in all {result['seeds']} seeds.",
+                f"have one pattern in all {own['seeds']} seeds.",
             ]
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 
 Precision = Literal["32-true", "bf16-mixed"]
@@ -32,13 +33,18 @@ class Arithmetic:
     reason: str | None = None
 
 
-def why_not_bf16(encoder: Encoder, context: Callable[[], AbstractContextManager[Any]]) -> str | None:
+def why_not_bf16(
+    encoder: Encoder, context: Callable[[], AbstractContextManager[Any]], unscreened: str | None = None
+) -> str | None:
     """Why passes in bf16 beside those of the trainer are out of the question; None if they are not.
 
     Args:
         encoder: The model, on its device.
         context: Context manager of the trainer's passes.
+        unscreened: Why the sweep cannot be screened, as a part of a sentence; None if it can.
     """
+    if unscreened is not None:
+        return f"the sweep cannot be screened: {unscreened}"
     weight = next(encoder.base.parameters())
     if weight.dtype != torch.float32:
         return f"the model's weights are {str(weight.dtype).removeprefix('torch.')}"
@@ -51,8 +57,17 @@ def why_not_bf16(encoder: Encoder, context: Callable[[], AbstractContextManager[
 
 
 def choose(wish: Precision | None, speedup: float | None, reason: str | None) -> Arithmetic:
-    """The arithmetic that was wished for, else the faster one; fp32 where bf16 is out of the question."""
+    """The arithmetic that was wished for, else the faster one; fp32 where bf16 is out of the question.
+
+    Raises:
+        UserError: If bf16 was wished for and is out of the question.
+    """
     if reason is not None:
+        if wish == BF16:
+            raise UserError(
+                f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all passes are "
+                "as trainer.precision says."
+            )
         return Arithmetic(FP32, None, reason)
     by_time = BF16 if speedup is not None and speedup >= FASTER else FP32
     return Arithmetic(wish or by_time, speedup)

@@ -28,7 +28,7 @@ FEWEST = 32
 """The smallest sample that a budget may leave."""
 
 FLIPS = 0.01
-"""Share of changed predictions for which the smallest loss is told."""
+"""Share of predictions that change without an effect, for which the smallest loss is told."""
 
 _PROBE = 8
 _HOPELESS = 3.0
@@ -105,7 +105,7 @@ class Forecast:
         return self.exact if decision.kind == "exact" or self.screened is None else self.screened
 
     def smallest(self, examples: int) -> float:
-        """The loss of accuracy that is found with 80 % power where one prediction in a hundred changes; NaN if none is."""
+        """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
         if self.metric not in CLASS_METRICS:
             return math.nan
         return detectable_loss(FLIPS, examples, 0.05 / self.variants)
@@ -118,7 +118,8 @@ class Forecast:
             costs += f", {duration(self.screened)} screened{_in_words(decision.arithmetic)}"
         smallest = self.smallest(decision.examples)
         shown = (
-            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown if 1 % of the predictions change"
+            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown where 1 % of the predictions change "
+            "for other reasons"
             if math.isfinite(smallest)
             else ""
         )
@@ -155,11 +156,14 @@ def forecast(
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
         precision: Of a screened sweep; None for the faster one. With another than ``32-true`` passes in bf16 are timed as well.
+
+    Raises:
+        UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
     device = next(encoder.base.parameters()).device
-    no_bf16 = None if reason is not None or precision == FP32 else why_not_bf16(encoder, context)
+    no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
     contexts = [context]
-    if reason is None and precision != FP32 and no_bf16 is None:
+    if precision != FP32 and no_bf16 is None:
         contexts.append(in_bf16(context, device.type))
     slowest = _Slowest(len(contexts)).to(device)
     for batch in batches:

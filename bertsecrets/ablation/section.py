@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
-from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
@@ -227,9 +226,7 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     examples = f"with {many} examples" if few == many else f"with {few} to {many} examples"
     if not math.isfinite(reach):
         return f"{examples} it cannot be estimated how large a loss would be found."
-    flips = number(100 * float(np.median([row["flips"] for row in _defined(rows)])), 1)
-    changed = f" if {flips} % of the predictions change (the median)" if rows[0]["metric"] in CLASS_METRICS else ""
-    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power{changed}."
+    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
 
 
 def more_examples_in_words(rows: Sequence[Row]) -> str:

@@ -40,8 +40,9 @@ class AblationSettings(Settings):
         sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact where that
             takes at most two minutes, else screened.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
-        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16; ``32-true``, all as the
-            trainer's precision says; None for ``bf16-mixed`` where that is clearly faster, measured at the start.
+        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
+            screened one; ``32-true``, all as the trainer's precision says; None for ``bf16-mixed`` where that is clearly
+            faster, measured at the start, and ``32-true`` in sweeps during training and of some layers.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         looks: Look at the results so many times and stop variants whose verdict is settled (see
             :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bertsecrets.ablation.arithmetic import FP32, Arithmetic
+from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, choose, why_not_bf16
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
@@ -139,6 +139,24 @@ class DisableHeads(pl.Callback):
                 "use ablation.looks=1, or disable single heads and layers alone."
             )
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check_bf16(trainer, pl_module)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check_bf16(trainer, pl_module)
+
+    def _check_bf16(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Refuse bf16 where it is out of the question before the training, and not at its end; the model is on its device."""
+        if self.settings.precision != BF16:
+            return
+        assert isinstance(module, SequenceClassifier)
+        encoder = describe(module.model)
+        variants = self.variants(encoder)
+        # Groups of similar heads are only known after a pass over the data.
+        plan = Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants)) if variants else None
+        unscreened = None if plan is None else why_not(module.task, plan, encoder)
+        choose(BF16, None, why_not_bf16(encoder, trainer.precision_plugin.forward_context, unscreened))
+
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking:
             return
@@ -252,6 +270,16 @@ class DisableHeads(pl.Callback):
         identity: str,
     ) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
+        # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
+        implied = "exact" if self.settings.looks > 1 else "screened" if self.settings.precision == BF16 else None
+        chosen_by_time = self.limit is not None or (identity and self.settings.layer is None)
+        wish = self.settings.sweep or implied or (None if chosen_by_time else "exact")
+        asked = [wish, self.settings.budget, self.settings.precision]
+        path = self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
+        begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
+        resumed = begun.get("asked") == asked
+        # Parts of one plan, and sweeps of one training, must be of one precision, which two measurements may not give.
+        alike = FP32 if self.settings.layer is not None or not identity else None
         dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
         predicted = forecast(
             describe(model),
@@ -263,18 +291,12 @@ class DisableHeads(pl.Callback):
             self.settings.draws if plan.mode == "resample" else 1,
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
-            # Parts of one plan must be of one precision, which two measurements may not give.
-            self.settings.precision or (FP32 if self.settings.layer is not None else None),
+            begun["arithmetic"]["precision"] if resumed else self.settings.precision or alike,
         )
-        # Parts of one plan must be of one kind, and so must the sweeps of one training.
-        early = "exact" if self.settings.looks > 1 else None
-        chosen_by_time = self.limit is not None or (identity and self.settings.layer is None)
-        wish = self.settings.sweep or early or (None if chosen_by_time else "exact")
-        asked = [wish, self.settings.budget, self.settings.precision]
-        path = self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
-        begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
-        if begun.get("asked") == asked:
-            decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
+        if resumed:
+            arithmetic = Arithmetic(**begun["arithmetic"])
+            faster = predicted.arithmetic.speedup or arithmetic.speedup
+            decision = Decision(begun["kind"], begun["examples"], replace(arithmetic, speedup=faster))
         else:
             budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
             decision = predicted.decide(wish, budget)

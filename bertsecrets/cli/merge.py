@@ -76,7 +76,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     parts = [read_part(folder) for folder in find_parts(named)]
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
-    screening = _screened(parts, outcomes) if outcomes.is_screened else {}
+    screening = screening_of(parts, outcomes) if outcomes.is_screened else {}
     first = parts[0]
     identity = {key: first.rows[0][key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
     identity["step"] = first.step
@@ -98,17 +98,22 @@ def merge_runs(config: DictConfig) -> AblationTable:
     return table
 
 
-def _screened(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
-    """The record of all screened parts together, with one bound over all of them; empty if a part has none.
+def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
+    """The record of all screened parts together, with one bound over all of them.
 
     Raises:
-        UserError: If they were screened in different precision.
+        UserError: If a part has no record, or they were screened in different precision.
     """
-    records = [part.run.checks().get(f"{SWEEP}_{outcomes.plan.mode}") for part in parts]
-    known = [record for record in records if record is not None]
-    if len(known) < len(parts):
-        return {}
-    precisions = [record.get("precision", FP32) for record in known]
+    records = []
+    for part in parts:
+        record = part.run.checks().get(f"{SWEEP}_{outcomes.plan.mode}")
+        if record is None:
+            raise UserError(
+                f"'{part.run.folder}' is screened, but no record in its ablation/selection.json says what it may have missed; "
+                "run that part again, or leave it out."
+            )
+        records.append(record)
+    precisions = [record.get("precision", FP32) for record in records]
     for part, precision in zip(parts, precisions, strict=True):
         if precision != precisions[0]:
             raise UserError(
@@ -127,7 +132,7 @@ def _screened(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
         "audited_bf16",
         "missed_bf16",
     )
-    total = {name: sum(record.get(name, 0) for record in known) for name in counts}
+    total = {name: sum(record.get(name, 0) for record in records) for name in counts}
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)

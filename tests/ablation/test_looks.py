@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from ablation.two_looks import run, swept
+from scipy.stats import binomtest
 from torch.nn.functional import one_hot
 
 from benchmarks.verdicts import stopping
@@ -110,10 +111,30 @@ def test_looks_cost_certainty() -> None:
         assert row["high"] > other["high"]
 
 
+def test_what_one_look_would_show_is_not_enough_at_the_first_of_four() -> None:
+    """A head loses 22 of the first 100 examples and wins 4, and goes on in the same way."""
+    predictions = Predictions(400, seed=4)
+    order = np.concatenate(look_positions(400, 4, 0)).reshape(4, 100)
+    predictions.label_N[:] = predictions.clean_N[:] = 1
+    predictions.clean_N[order[:, 96:]] = 0
+    predictions.prediction_VN[:] = predictions.clean_N
+    predictions.prediction_VN[5, order[:, :22]] = 0
+    predictions.prediction_VN[5, order[:, 96:]] = 1
+    # Corrected for 12 heads, by Bonferroni.
+    first, second = (binomtest(4 * looks, 26 * looks).pvalue * 12 for looks in (1, 2))
+    assert first < 0.05
+    assert second < 0.05 / 100
+    head = looked(predictions)[2][5]
+    assert (head["variant"], head["verdict"], head["count"]) == ("l01h01", "needed", 200)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flips", [0.02, 0.1])
 def test_the_family_wise_error_of_null_sweeps(flips: float) -> None:
-    """1,000 sweeps in which no head matters: how often any is significant by the family-wise corrected p-values."""
+    """1,000 sweeps in which no head matters: how often any is significant by the family-wise corrected p-values.
+
+    McNemar's exact test stays far below 5 % here; ``tests/statistics/test_sequential.py`` has continuous p-values, which do not.
+    """
     families, *_ = stopping(0.0, flips, 1000)
     assert families <= 0.05
 

@@ -413,9 +413,13 @@ def test_bf16_is_chosen_where_it_is_clearly_faster() -> None:
     assert choose(None, None, None) == Arithmetic(FP32)
     assert choose(BF16, 0.3, None) == Arithmetic(BF16, 0.3)
     assert choose(FP32, None, None) == Arithmetic(FP32)
-    assert choose(BF16, None, "the model's weights are float64") == Arithmetic(
-        FP32, reason="the model's weights are float64"
+    assert choose(None, None, "the model's weights are float64") == Arithmetic(
+        FP32, None, "the model's weights are float64"
     )
+    with pytest.raises(
+        UserError, match=r"out of the question, as the model's weights are float64; set ablation\.precision"
+    ):
+        choose(BF16, None, "the model's weights are float64")
 
 
 def test_reasons_against_bf16() -> None:

@@ -126,12 +126,13 @@ def swept(
     examples: int = 24,
     limit: float | None = None,
     trainer_precision: str = "32-true",
+    epochs: int = 0,
     **settings: Any,
 ) -> tuple[Run, list[str]]:
-    """A sweep of a model that was trained for seconds, and the lines that it logged."""
+    """A sweep of an untrained model, or one at each validation of a training of some epochs, and the lines that were logged."""
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
     ablation = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings})
-    made = DisableHeads(run, ablation, limit=limit)
+    made = DisableHeads(run, ablation, every_n_validations=1, limit=limit)
     source = SourceConfig(source="demo", limit_train=32, limit_eval=examples)
     data = TaskData(DEMO, source, wordpiece(), batch_size=16, max_length=32)
     module = SequenceClassifier(
@@ -145,9 +146,11 @@ def swept(
     level = logger.level
     logger.setLevel(logging.INFO)
     try:
-        quiet_trainer(folder, [made], epochs=1, precision=trainer_precision).validate(
-            module, datamodule=data, verbose=False
-        )
+        trainer = quiet_trainer(folder, [made], epochs=max(epochs, 1), precision=trainer_precision)
+        if epochs:
+            trainer.fit(module, datamodule=data)
+        else:
+            trainer.validate(module, datamodule=data, verbose=False)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -188,9 +191,78 @@ def test_a_screened_sweep_in_bf16_says_so(tmp_path: Path) -> None:
     text = ablation_sections(run.ablation_table(), run.checks())[0].paragraphs[-1]
     assert f"and {record['bf16'] / 3.6:.1f} % in bf16 alone" in text
     # A trainer whose passes are bf16 already: nothing changes.
-    wish = {"sweep": "screened", "precision": "bf16-mixed", "plan_only": True}
-    _, lines = swept(tmp_path / "trainer", trainer_precision="bf16-mixed", **wish)
+    _, lines = swept(tmp_path / "trainer", trainer_precision="bf16-mixed", sweep="screened", plan_only=True)
     assert "screened (no bf16 besides, as the trainer's passes are bfloat16 already)" in lines[0]
+
+
+def test_bf16_that_was_asked_for_screens(tmp_path: Path) -> None:
+    """An exact sweep of so few examples takes a second, and would be chosen otherwise."""
+    run, lines = swept(tmp_path, precision="bf16-mixed")
+    assert lines[0].endswith("Screened sweep.")
+    assert {row["sweep"] for row in run.ablation_table().rows()} == {"screened"}
+    assert run.checks()["sweep_uniform"]["precision"] == "bf16-mixed"
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+@pytest.mark.parametrize(
+    ("trainer_precision", "settings", "reason"),
+    [
+        ("bf16-mixed", {}, "the trainer's passes are bfloat16 already"),
+        (
+            "32-true",
+            {"mode": "resample"},
+            "the sweep cannot be screened: mode 'resample' takes several passes for a pair",
+        ),
+    ],
+)
+def test_bf16_that_cannot_be_is_refused_before_the_first_pass(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    epochs: int,
+    trainer_precision: str,
+    settings: dict[str, Any],
+    reason: str,
+) -> None:
+    for name in ("training_step", "validation_step"):
+        monkeypatch.setattr(SequenceClassifier, name, lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(
+        UserError, match=rf"^Passes in bf16-mixed are out of the question, as {reason}; set ablation\.prec"
+    ):
+        swept(tmp_path, epochs=epochs, trainer_precision=trainer_precision, precision="bf16-mixed", **settings)
+
+
+def test_sweeps_of_one_training_have_one_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # bf16 is fast in the one measurement and slow in the other.
+    measured = iter([[1e-4, 1e-5], [1e-4, 1e-3]])
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: next(measured))
+    precisions = []
+    keep = Run.add_checks
+    monkeypatch.setattr(
+        Run,
+        "add_checks",
+        lambda run, checks: (
+            precisions.extend(record["precision"] for name, record in checks.items() if name == "sweep_uniform"),
+            keep(run, checks),
+        ),
+    )
+    swept(tmp_path, epochs=2, sweep="screened")
+    assert precisions == ["32-true", "32-true"]
+
+
+def test_a_resumed_sweep_keeps_its_precision_and_tells_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 0.5])
+    _, (begun,) = swept(tmp_path / "run", sweep="screened", plan_only=True)
+    assert "screened (bf16, 2.0 times as fast" in begun
+    # By now bf16 is slow: a new sweep would be in fp32.
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 2.0])
+    _, (fresh,) = swept(tmp_path / "fresh", sweep="screened", plan_only=True)
+    _, (resumed,) = swept(tmp_path / "run", sweep="screened", plan_only=True)
+    _, (chosen,) = swept(tmp_path / "chosen", sweep="screened", precision="bf16-mixed", plan_only=True)
+    assert "screened (fp32; bf16 is 0.5 times as fast)" in fresh
+    assert "screened (bf16, 0.5 times as fast; fp32 where it counts)" in resumed
+    assert resumed == chosen
 
 
 def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:

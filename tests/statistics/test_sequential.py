@@ -40,6 +40,25 @@ def test_p_values_are_valid_whichever_look_stops() -> None:
         assert (one_R <= level).mean() <= level + error
 
 
+def test_four_looks_make_no_more_family_wise_errors_than_one() -> None:
+    """Sweeps of 72 heads without an effect: the share with a p-value of 0.05 / 72 or less, of walks looked at four times."""
+    generator = np.random.default_rng(6)
+    sweeps, heads = 20_000, 72
+    walk, one, corrected, uncorrected = np.zeros((sweeps, heads)), *np.zeros((3, sweeps), bool)
+    for index, share in enumerate(QUARTERS):
+        walk += generator.normal(size=walk.shape) / 2
+        p_RH = 2 * norm.sf(np.abs(walk) / np.sqrt(share))
+        one = (p_RH <= 0.05 / heads).any(1)
+        uncorrected |= one
+        corrected |= (Look(index, QUARTERS).two_sided(p_RH) <= 0.05 / heads).any(1)
+    alone = 1 - (1 - 0.05 / heads) ** heads
+    error = 4 * np.sqrt(alone / sweeps)
+    assert one.mean() == pytest.approx(alone, abs=error)
+    assert corrected.mean() == pytest.approx(alone, abs=error)
+    # Without the correction this test would fail.
+    assert uncorrected.mean() > 0.05 + error
+
+
 def test_p_values_and_limits_agree() -> None:
     for index in range(4):
         look = Look(index, QUARTERS)
