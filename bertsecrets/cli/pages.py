@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from bertsecrets.cli.build import run_folder, trusted_classes
-from bertsecrets.cli.settings import read_analyze
+from bertsecrets.cli.settings import AnalyzeKeys, read_analyze
 from bertsecrets.errors import UserError
 from bertsecrets.papers.claims.page import ClaimsPage
 from bertsecrets.papers.pages import PAPERS, Page
@@ -72,7 +72,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
                 ]
             )
         )
-    page = _page(keys.paper, keys.claims)
+    page = _page(keys)
     same_size = len({run.size for run in runs if run.size is not None}) < 2
     if not (page is not None and page.sizes_may_differ) and (keys.compare_heads or page is not None):
         check_sizes(runs)
@@ -102,11 +102,11 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     return Path(names[0]).absolute() / COMPARISON
 
 
-def _page(paper: bool | str, claims: Sequence[str]) -> Page | None:
-    """The page that a setting asks for besides the comparison; None for none."""
-    name = paper_name(paper)
-    if claims:
-        return ClaimsPage(tuple(claims))
+def _page(keys: AnalyzeKeys) -> Page | None:
+    """The page that the settings ask for besides the comparison; None for none."""
+    name = paper_name(keys.paper)
+    if name == "claims":
+        return ClaimsPage(tuple(keys.claims), keys.claims_folder)
     return PAPERS[name] if name else None
 
 

@@ -133,6 +133,7 @@ class AnalyzeKeys(CommonKeys):
     compare_heads: bool = Field(default=True, description=_SWITCH)
     paper: Paper = Field(default=False, description=_PAPER)
     claims: list[_PATH] = Field(default=[], description="a list of claims, or of the paths of their files")
+    claims_folder: _PATH | None = Field(default=None, description="a folder, or null")
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
@@ -279,9 +280,12 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     _check_uploaded("export", keys.export, keys.push_to_hub)
+    for name in ("claims", "claims_folder"):
+        if getattr(keys, name) and keys.paper != "claims":
+            raise UserError(
+                f"{name} is {shown(getattr(keys, name))}, but no page of claims is asked for; add paper=claims."
+            )
     if keys.claims:
-        if keys.paper != "claims":
-            raise UserError(f"claims is {shown(keys.claims)}, but no page of claims is asked for; add paper=claims.")
         read_claims(keys.claims)
     common = _read_common(keys, config)
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])

@@ -160,6 +160,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "report=5": "report is 5",
         "report=a paper=yes": "paper is 'yes'",
         "compare=a claims=[clark_sep_half]": "add paper=claims",
+        "compare=a claims_folder=b": "claims_folder is 'b', but no page of claims is asked for",
         "compare=a paper=claims claims=[clark_sep]": "Unknown claim 'clark_sep'; did you mean 'clark_sep_half'",
         "report=a ablation.resamples=0": "ablation.resamples is 0",
         "compare=a compare_heads=2": "compare_heads is 2",

@@ -55,7 +55,7 @@ def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "check
 
 
 def ledger(folder: Path, *claims: Claim) -> list[Entry]:
-    return run_ledger(claims, find_runs([str(folder)])[0], folder / "page")
+    return run_ledger(claims, find_runs([str(folder)])[0], folder / "page" / "claims")
 
 
 def only(entry: Entry) -> Any:

@@ -151,9 +151,9 @@ def run_ledger(claims: Sequence[Claim], runs: Sequence[FinishedRun], folder: Pat
     Args:
         claims: The claims.
         runs: Trainings and analyses.
-        folder: Folder of the page.
+        folder: Folder of the readings.
     """
-    readings = Readings(folder / READINGS)
+    readings = Readings(folder)
     by_state = {about: subjects(runs, about) for about in ("tuned", "before", "change")}
     entries = [Entry(claim, tuple(_cells(claim, by_state[claim.about], readings))) for claim in claims]
     p_values = corrected(
@@ -287,11 +287,11 @@ def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
         return replace(cell, reason="The uncertainty of the number is unknown.")
     if p > LEVEL:
         why = (
-            "The interval holds the threshold"
+            "The interval includes the threshold"
             if finding.low <= claim.test.threshold <= finding.high
             else "Not significant after correction"
         )
-        return replace(cell, reason=f"{why} ({p_value(p)}).")
+        return replace(cell, reason=f"{why} (corrected p {p_value(p)}).")
     if claim.test.holds(finding.value):
         return replace(cell, verdict=HOLDS)
     return replace(cell, reason=claim.one_sided) if claim.one_sided else replace(cell, verdict=FAILS)

@@ -12,6 +12,7 @@ from bertsecrets.papers.claims.ledger import (
     DEPENDS,
     FAILS,
     HOLDS,
+    READINGS,
     UNTOLD,
     Cell,
     Entry,
@@ -37,18 +38,20 @@ class ClaimsPage:
 
     Args:
         names: Ids of the claims to test, or paths of their files; empty for all that the package has.
+        kept: Folder that keeps what was read of each claim and model for the next page; None for one beside the page.
         file: File name of the page.
         sizes_may_differ: Claims are tested on each model by itself, so that models of several sizes go together.
     """
 
     names: tuple[str, ...] = ()
+    kept: str | None = None
     file: str = "claims.html"
     sizes_may_differ: bool = True
 
     def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
         """Write the page and its Markdown into a folder; returns the page.
 
-        What was read of each claim and model is kept beside it: a second call reads only what is missing or has changed.
+        A second call reads only what is missing or has changed.
 
         Args:
             runs: At least one finished run.
@@ -60,7 +63,7 @@ class ClaimsPage:
         """
         claims = read_claims(self.names)
         check_columns(claims, runs)
-        entries = run_ledger(claims, runs, folder)
+        entries = run_ledger(claims, runs, folder / READINGS if self.kept is None else Path(self.kept))
         tuned = subjects(runs, "tuned")
         notes = [
             *counts_in_words(entries),
@@ -237,7 +240,7 @@ def _section(entry: Entry) -> Section:
     return Section(
         claim.claim,
         paragraphs=[
-            f"{claim.source}, of {claim.scope}: {claim.published}",
+            f"{claim.source}, on {claim.scope}: {claim.published}",
             f"Here: the {claim.test.number}{_STATES[claim.about]}. The claim holds where it is {claim.test.condition}.{one_sided}",
             *depends_on(entry),
         ],

@@ -245,3 +245,21 @@ Layers = Literal[
     "five_of_twelve",
 ]
 """Layers by their place, whatever the number of layers."""
+
+
+LAYERS_IN_WORDS: dict[Layers, str] = {
+    "all": "all layers",
+    "first": "the first layer",
+    "last": "the last layer",
+    "ends": "the first and the last layer",
+    "first_two": "the first two layers",
+    "last_two": "the last two layers",
+    "lower_half": "the lower half of the layers",
+    "upper_half": "the upper half of the layers",
+    "lower_third": "the lower third of the layers",
+    "middle": "the middle third of the layers",
+    "upper_third": "the upper third of the layers",
+    "all_but_first_two": "all layers but the first two",
+    "five_of_twelve": "layers 5 to 9 of 12, or as deep",
+}
+"""What a name of layers stands for."""

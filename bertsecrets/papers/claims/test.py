@@ -96,7 +96,9 @@ class Test(Settings, ABC):
     def condition(self) -> str:
         """When the claim holds, e.g. ``above 0.5``."""
         side = "below" if self.above is None else "above"
-        return f"{side} {self.threshold:g}{f' {self.unit}' if self.unit else ''}".replace("-", "\N{MINUS SIGN}")
+        return f"{side} {self.threshold:g}{f' {self.unit}' if self.unit and self.threshold else ''}".replace(
+            "-", "\N{MINUS SIGN}"
+        )
 
     @property
     @abstractmethod

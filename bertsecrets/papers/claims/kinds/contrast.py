@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 
 
@@ -28,8 +28,7 @@ class Contrast(Test):
     @property
     def number(self) -> str:
         what = " + ".join(self.columns)
-        first, second = (name.replace("_", " ") for name in (self.layers, self.other))
-        return f"mean of {what} over the layers {first}, less that over the layers {second}"
+        return f"mean of {what} over {LAYERS_IN_WORDS[self.layers]}, less that over {LAYERS_IN_WORDS[self.other]}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 
 
@@ -29,8 +29,8 @@ class ExtremeLayers(Test):
 
     @property
     def number(self) -> str:
-        what, which = " + ".join(self.columns), self.layers.replace("_", " ")
-        return f"gap of mean {what} between the layers {which} and the nearest other layer, positive if they are the {self.extreme}"
+        what, which = " + ".join(self.columns), LAYERS_IN_WORDS[self.layers]
+        return f"gap of the mean of {what} between {which} and the nearest other layer, positive if {self.extreme}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)

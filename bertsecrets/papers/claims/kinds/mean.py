@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 from bertsecrets.settings import Settings
 
@@ -42,7 +42,7 @@ class Mean(Test):
     @property
     def number(self) -> str:
         what = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
-        places = "" if self.layers == "all" else f" of the layers {self.layers.replace('_', ' ')}"
+        places = f" of {LAYERS_IN_WORDS[self.layers]}"
         chosen = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
         return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{places}{chosen}"
 

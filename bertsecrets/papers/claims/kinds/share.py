@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from bertsecrets.papers.claims.sheet import Array, Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Array, Layers, Sheet, depth
 from bertsecrets.papers.claims.test import REACH, Reading, Test, listed, summed
 
 
@@ -44,10 +44,10 @@ class Share(Test):
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
         what = " + ".join(self.columns)
-        places = "" if self.layers == "all" else f" of the layers {self.layers.replace('_', ' ')}"
+        places = LAYERS_IN_WORDS[self.layers]
         if self.per_layer is not None:
-            return f"share of the layers{places} whose {self.per_layer} {what} is {side}"
-        return f"share of the heads{places} with {what} {side}"
+            return f"share of {places} whose {self.per_layer} {what} is {side}"
+        return f"share of the heads of {places} with {what} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
