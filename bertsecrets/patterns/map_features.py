@@ -27,8 +27,8 @@ RANKS = 16
 SCALES = 3
 """Scales in which the pooled map is given: ink, root of the ink, and log ratio to uniform attention."""
 
-PICTURE_CHANNELS = SCALES + 1
-"""Channels of the picture: one per scale, and one that marks cells within a segment."""
+PICTURE_CHANNELS = SCALES + 2
+"""Channels of the picture: one per scale, one of the background, and one that marks cells within a segment."""
 
 STRIPS = len(OFFSETS) + COLUMNS + 2
 """Strips per scale."""
@@ -37,22 +37,24 @@ _COMMON = (1, 3, 6)
 TOTALS_SIZE = 2 * COLUMNS + 2 * len(OFFSETS) + RANKS + len(_COMMON) + 7
 CONTRASTS_SIZE = 8
 SEGMENT_CONTRASTS_SIZE = 8
-SUMMARY_SIZE = TOTALS_SIZE + CONTRASTS_SIZE + SEGMENT_CONTRASTS_SIZE
-"""Numbers that summarise a map: :func:`totals`, then :func:`contrasts`, then :func:`segment_contrasts`."""
+SUMMARY_SIZE = TOTALS_SIZE + CONTRASTS_SIZE + 1 + len(OFFSETS) + 1 + SEGMENT_CONTRASTS_SIZE
+"""Numbers that summarise a map: :func:`totals`, :func:`contrasts`, :func:`variance_by_column`, :func:`steady_diagonals`,
+:func:`background_contrast`, and :func:`segment_contrasts`."""
 
 _UNIFORM_FLOOR = 0.05
 _NEAR = 2
 _STRONG, _SHOWN, _REST = 2, 3, 6
 _INK_FLOOR, _TIE_BREAK = 1e-3, 1e-6
-_CLEARLY_MORE, _SHARE_FLOOR = 1.2, 1e-3
+_CLEARLY_MORE, _SHARE_FLOOR, _EVEN, _LEAST_SHARE = 1.2, 1e-3, 1e-6, 0.05
 
 
 class MapFeatures(NamedTuple):
     """Features of N maps, float32.
 
     Args:
-        picture_NGPP: Pooled map ``[N, PICTURE_CHANNELS, BINS, BINS]``: ink, its root, and :func:`log_ratio`; then 1 within
-            a segment and -1 between two, 0 for one segment or unknown segments.
+        picture_NGPP: Pooled map ``[N, PICTURE_CHANNELS, BINS, BINS]``: ink, its root, and :func:`log_ratio`; the root of
+            the background's ink, 1 where it is brightest; then 1 within a segment and -1 between two, 0 for one segment or
+            unknown segments.
         strips_NGP: Strips ``[N, (SCALES + 1) * STRIPS, BINS]`` along the queries, as weights, ink, its root, and
             :func:`log_ratio`: the weights on each diagonal of ``OFFSETS``, the largest weight of a row, the L2 norm of a
             row, and the weights in each of the ``COLUMNS`` columns that receive most.
@@ -108,13 +110,20 @@ def map_features(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tenso
     ink_BHPP, ink_BHGP = picture_BHPP * ink_BH11, strips_BHGP * ink_BH11
     side_BP = _segment_sides(pool_BPS, real_BS, first_segment_B)
     within_BHPP = (side_BP[:, :, None] * side_BP[:, None])[:, None].expand_as(picture_BHPP)
-    pictures = torch.stack((ink_BHPP, ink_BHPP.sqrt(), log_ratio(picture_BHPP, length_B111), within_BHPP), dim=2)
+    background_BHPP, cells_BH1P = background(rows_BHPK, most_BHC, along_BSP)
+    clear_BHPP = (background_BHPP / background_BHPP.amax((-2, -1), keepdim=True).clamp(min=_EVEN)).sqrt()
+    pictures = torch.stack(
+        (ink_BHPP, ink_BHPP.sqrt(), log_ratio(picture_BHPP, length_B111), clear_BHPP, within_BHPP), dim=2
+    )
     strips = torch.cat((strips_BHGP, ink_BHGP, ink_BHGP.sqrt(), log_ratio(strips_BHGP, length_B111)), dim=2)
     ink_BH = ink_BH11[..., 0, 0]
     summary_BHM = torch.cat(
         (
             totals(strips_BHGP, picture_BHPP, ranked_BHR, ink_BH[..., None], best_BHQ, mean_B1S[:, 0]),
             contrasts(attention_BHQK, diagonals_BHOQ, received_BHK, norm_BHQ, ink_BH, real_BS),
+            variance_by_column(received_BHK, norm_BHQ, real_BS)[..., None],
+            steady_diagonals(ink_BHGP),
+            background_contrast(background_BHPP, cells_BH1P, side_BP, length_B111[:, 0, 0, 0])[..., None],
             segment_contrasts(picture_BHPP, side_BP, first_segment_B, length_B111[:, 0, 0, 0]),
         ),
         dim=-1,
@@ -287,6 +296,71 @@ def contrasts(
         dim=-1,
     )
     return (numbers_BHM * ink_BH[..., None] + _INK_FLOOR).log()
+
+
+def variance_by_column(received_BHK: Tensor, norm_BHQ: Tensor, real_BS: Tensor) -> Tensor:
+    """Share of the variance of a map's weights that lies between its columns, ``[B, H]``, 0..1; 0 for an even map.
+
+    1 if all rows are equal: everything that is visible is columns. With L tokens, m_k the mean weight of column k and n_q
+    the L2 norm of row q, it is (sum_k m_k^2 - 1/L) / (mean_q n_q^2 - 1/L).
+
+    Args:
+        received_BHK: Mean weight of each column.
+        norm_BHQ: L2 norm of each row.
+        real_BS: Which tokens are not padding.
+    """
+    length_B1 = real_BS.sum(-1)[:, None].clamp(min=1).to(received_BHK.dtype)
+    between_BH = received_BHK.square().sum(-1) - 1 / length_B1
+    whole_BH = (norm_BHQ.square() * real_BS[:, None]).sum(-1) / length_B1 - 1 / length_B1
+    return (between_BH / whole_BH.clamp(min=_EVEN)).clamp(0, 1)
+
+
+def steady_diagonals(ink_BHGP: Tensor) -> Tensor:
+    """Log ink of each diagonal of ``OFFSETS``, ``[B, H, O]``, as the median of its bins.
+
+    Single bright cells near the diagonal, which raise its mean, make no line.
+
+    Args:
+        ink_BHGP: Strips as ink, the diagonals first.
+    """
+    sorted_BHOP = ink_BHGP[:, :, : len(OFFSETS)].sort(dim=-1).values
+    return (sorted_BHOP[..., BINS // 2 - 1 : BINS // 2 + 1].mean(-1) + _INK_FLOOR).log()
+
+
+def background(rows_BHPK: Tensor, most_BHC: Tensor, along_BSP: Tensor) -> tuple[Tensor, Tensor]:
+    """The pooled map without the columns that receive most, as mean weights; and each bin's share of other columns.
+
+    Args:
+        rows_BHPK: The map with its rows pooled into bins.
+        most_BHC: The columns that receive most.
+        along_BSP: Weights of the keys in each bin.
+    """
+    rest_BHK = torch.ones_like(rows_BHPK[:, :, 0]).scatter(-1, most_BHC, 0.0)
+    rest_BHPP = ((rows_BHPK * rest_BHK[:, :, None]).flatten(1, 2) @ along_BSP).unflatten(1, rows_BHPK.shape[1:3])
+    cells_BH1P = (rest_BHK @ along_BSP)[:, :, None]
+    # A bin of left-out columns is dark, whatever rounding leaves of it.
+    return rest_BHPP / cells_BH1P.clamp(min=_LEAST_SHARE), cells_BH1P
+
+
+def background_contrast(background_BHPP: Tensor, cells_BH1P: Tensor, side_BP: Tensor, length_B: Tensor) -> Tensor:
+    """How much brighter the background is within the segments than between them, ``[B, H]``, as the log of their ratio.
+
+    Cells near the diagonal do not count. 0 for one segment and for unknown segments.
+
+    Args:
+        background_BHPP, cells_BH1P: From :func:`background`.
+        side_BP: Segment of each bin, 1 to -1.
+        length_B: Number of real tokens.
+    """
+    place_P = torch.arange(BINS, device=background_BHPP.device)
+    far_PP = (place_P[:, None] - place_P).abs() > 1
+    same_B1PP = (side_BP[:, :, None] * side_BP[:, None] * far_PP)[:, None]
+    logs = []
+    for weight_B1PP in (same_B1PP.clamp(min=0), (-same_B1PP).clamp(min=0)):
+        weight_BHPP = weight_B1PP * cells_BH1P
+        mean_BH = (background_BHPP * weight_BHPP).sum((-2, -1)) / weight_BHPP.sum((-2, -1)).clamp(min=_LEAST_SHARE)
+        logs.append(log_ratio(mean_BH, length_B[:, None]))
+    return (logs[0] - logs[1]) * (side_BP != 0).any(-1)[:, None]
 
 
 def _segment_sides(pool_BPS: Tensor, real_BS: Tensor, first_segment_B: Tensor) -> Tensor:

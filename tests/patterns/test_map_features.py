@@ -134,6 +134,55 @@ def test_totals_equal_a_naive_loop(length: int, seed: int) -> None:
         assert np.allclose(summary_NM[head, : TOTALS_SIZE - 1].numpy(), expected, atol=1e-4)
 
 
+@given(st.integers(2, 40), st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_the_variance_by_column_is_that_of_an_analysis_of_variance(length: int, seed: int) -> None:
+    attention = random_maps((length,), 2, seed, extra=3).double()
+    summary_NM = map_features(attention, real_tokens((length,), length + 3)).summary_NM
+    for head in range(2):
+        weight = attention[0, head, :length, :length].numpy()
+        between = sum(length * (column.mean() - weight.mean()) ** 2 for column in weight.T)
+        whole = ((weight - weight.mean()) ** 2).sum()
+        assert summary_NM[head, TOTALS_SIZE + CONTRASTS_SIZE].item() == pytest.approx(between / whole, abs=1e-3)
+
+
+def test_equal_rows_differ_by_column_alone_and_even_maps_not_at_all() -> None:
+    rows = torch.arange(1.0, 11).softmax(-1).expand(10, 10)
+    cases = ((rows, 1.0), (torch.eye(10), 0.0), (torch.full((10, 10), 0.1), 0.0))
+    for map_LL, expected in cases:
+        summary_NM = map_features(map_LL[None, None], real_tokens((10,), 10)).summary_NM
+        assert summary_NM[0, TOTALS_SIZE + CONTRASTS_SIZE].item() == pytest.approx(expected, abs=1e-3)
+
+
+@given(st.integers(3, 12), st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_diagonal_and_background_equal_a_naive_loop(first: int, seed: int) -> None:
+    """A map of 16 tokens has one token in each bin."""
+    attention = random_maps((16,), 1, seed).double()
+    weight, features = attention[0, 0].numpy(), map_features(attention, real_tokens((16,), 16), torch.tensor([first]))
+    diagonals = [
+        np.median([weight[i, i + offset] if 0 <= i + offset < 16 else 0.0 for i in range(16)]) for offset in OFFSETS
+    ]
+    left_out = sorted(range(16), key=lambda k: -weight[:, k].sum())[:COLUMNS]
+    background = np.array([[0.0 if j in left_out else weight[i, j] for j in range(16)] for i in range(16)])
+    cells = [(i, j) for i in range(16) for j in range(16) if abs(i - j) > 1 and j not in left_out]
+    within, between = (
+        [weight[i, j] for i, j in cells if ((i < first) == (j < first)) == same] for same in (True, False)
+    )
+    *steady, contrast = features.summary_NM[0, TOTALS_SIZE + CONTRASTS_SIZE + 1 :][: len(OFFSETS) + 1].tolist()
+    assert steady == pytest.approx(np.log(np.array(diagonals) / weight.max() + 1e-3).tolist(), abs=1e-3)
+    means = [np.mean(part) if part else 0.0 for part in (within, between)]
+    assert contrast == pytest.approx(math.log((16 * means[0] + 0.05) / (16 * means[1] + 0.05)), abs=1e-3)
+    assert np.allclose(features.picture_NGPP[0, SCALES].numpy(), np.sqrt(background / background.max()), atol=1e-3)
+
+
+def test_one_segment_and_unknown_segments_have_no_contrast() -> None:
+    attention = random_maps((20,), 1, 0)
+    for first in (0, UNKNOWN):
+        summary_NM = map_features(attention, real_tokens((20,), 20), torch.tensor([first])).summary_NM
+        assert summary_NM[0, -SEGMENT_CONTRASTS_SIZE - 1] == 0
+
+
 def test_two_squares_are_measured_wherever_the_boundary_is() -> None:
     for first in (4, 8, 11):
         halves = torch.block_diag(

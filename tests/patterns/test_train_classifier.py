@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,19 +22,21 @@ from bertsecrets.patterns.labelling.rules import masses
 from bertsecrets.patterns.segments import UNKNOWN
 from bertsecrets.patterns.training import annotated_maps, crossvalidation, fitting, train_classifier
 from bertsecrets.patterns.training.annotated_maps import AnnotatedMaps, read_annotated_maps
-from bertsecrets.patterns.training.crossvalidation import SCHEMES, PreparedMaps, folds
+from bertsecrets.patterns.training.crossvalidation import SCHEMES, PreparedMaps, folds, schemes_of
 from bertsecrets.patterns.training.fitting import (
     FitSettings,
     LabelledFeatures,
     features_of,
     finetune,
     generated_maps,
+    mirrored,
     noisy,
     one_hot,
     partly_hidden,
     pretrain,
+    variants_of,
 )
-from bertsecrets.patterns.training.generator import generate
+from bertsecrets.patterns.training.generator import generate, measure_strengths
 from bertsecrets.patterns.training.train_classifier import TrainingSettings
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -41,13 +44,14 @@ FEW = {"generated": 100, "epochs": 1, "steps": 2, "variants": 2, "batch_size": 2
 
 
 def annotated(count: int = 90) -> tuple[list[MapRow], list[torch.Tensor], list[str]]:
-    """Generated maps of nine heads and five tasks, with their patterns as labels."""
+    """Generated maps of two models, nine heads each, and five tasks, with their patterns as labels."""
     rows, maps, patterns = [], [], []
     for place, generated in enumerate(islice(generate(np.random.default_rng(3)), count)):
         layer, head = divmod(place % 9, 3)
         length, separator = len(generated.attention_QK), generated.separator
         numbers = (layer, head, place, length, 1 if separator is None else 2, -1 if separator is None else separator)
-        rows.append(MapRow(f"map-{place}", f"task-{place % 5}", "model", "pretrained", "checkpoint", *numbers))
+        task, model = f"task-{place % 5}", "large" if place % 3 == 1 else "small"
+        rows.append(MapRow(f"map-{place}", task, model, "pretrained", "checkpoint", *numbers))
         maps.append(torch.from_numpy(generated.attention_QK).half())
         patterns.append(generated.pattern)
     return rows, maps, patterns
@@ -66,7 +70,9 @@ def test_folds_test_every_map_once_and_share_no_head_or_task(scheme: str) -> Non
         assert not (train & test).any()
         if scheme != "task":
             assert not {data.heads[i] for i in train.nonzero()[0]} & {data.heads[i] for i in test.nonzero()[0]}
-        if scheme != "head":
+        if scheme == "model":
+            assert not {rows[i].model for i in train.nonzero()[0]} & {rows[i].model for i in test.nonzero()[0]}
+        elif scheme != "head":
             assert not {data.tasks[i] for i in train.nonzero()[0]} & {data.tasks[i] for i in test.nonzero()[0]}
     assert (tested == 1).all()
 
@@ -101,6 +107,14 @@ def test_seven_of_eight_maps_in_a_batch_are_annotated(monkeypatch: pytest.Monkey
     assert {len(batch.target_NP) for batch in seen} == {96}
 
 
+def test_rare_patterns_are_drawn_by_the_root_of_their_number() -> None:
+    target_NP = torch.from_numpy(one_hot(np.array([0] * 90 + [3] * 10)))
+    batches = islice(fitting._balanced(target_NP, 100, torch.Generator().manual_seed(0)), 100)
+    rare = torch.cat(list(batches)) >= 90
+    # 10 / sqrt(10) against 90 / sqrt(90): a quarter instead of a tenth.
+    assert rare.double().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
 def test_features_keep_the_order_of_maps_and_noise_keeps_rows_normalised() -> None:
     rows, maps, _ = annotated(12)
     first_segment_N = np.array([row.first_segment for row in rows])
@@ -110,6 +124,45 @@ def test_features_keep_the_order_of_maps_and_noise_keeps_rows_normalised() -> No
             assert torch.allclose(whole[place], single[0], atol=1e-4)
     blurred = noisy(maps[0], torch.Generator().manual_seed(0))
     assert torch.allclose(blurred.sum(-1), torch.ones(len(blurred)), atol=1e-5)
+
+
+def test_maps_of_one_model_are_not_held_out_by_model() -> None:
+    rows, maps, patterns = annotated(30)
+    number_N = np.array([PATTERNS.index(pattern) for pattern in patterns])
+    assert schemes_of(AnnotatedMaps(rows, maps, number_N, one_hot(number_N))) == SCHEMES
+    same = [replace(row, model="small") for row in rows]
+    assert schemes_of(AnnotatedMaps(same, maps, number_N, one_hot(number_N))) == ("head", "task", "head_and_task")
+
+
+def test_a_mirrored_map_is_that_of_the_tokens_in_reverse_order() -> None:
+    for row, map_LL in zip(*annotated(20)[:2], strict=True):
+        length, separator = row.length, row.separator if row.segments == 2 else None
+        mirrored_LL, first_segment = mirrored(map_LL, row.first_segment)
+        for query, key in [(0, 0), (2, length - 1), (length - 1, 3)]:
+            assert mirrored_LL[query, key] == map_LL[length - 1 - query, length - 1 - key]
+        assert first_segment == (0 if separator is None else length - 1 - separator)
+        last_of_first = None if separator is None else first_segment - 1
+        before, after = (
+            measure_strengths(one_LL.double().numpy(), at)
+            for one_LL, at in ((map_LL, separator), (mirrored_LL, last_of_first))
+        )
+        # Of two equal weights in a row, the left one is taken as the largest.
+        assert astuple(replace(after, hugging=before.hugging)) == pytest.approx(astuple(before))
+
+
+def test_variants_of_a_map_are_noisy_and_half_of_them_mirrored() -> None:
+    length = 20
+    # Each token attends to the next, so that the diagonal shows the direction.
+    next_LL = torch.roll(torch.eye(length), 1, dims=1) * 0.8 + 0.2 / length
+    copies, first_N = variants_of([next_LL] * 40, np.full(40, 6), FitSettings(variants=6))
+    assert len(copies) == len(first_N) == 240
+    assert all(torch.equal(copy_LL, next_LL) for copy_LL in copies[:40])
+    assert not any(torch.equal(copy_LL, next_LL) for copy_LL in copies[40:])
+    turned_N = np.array([bool(copy_LL.diagonal(-1).sum() > copy_LL.diagonal(1).sum()) for copy_LL in copies])
+    assert not turned_N[:40].any()
+    assert turned_N[40:].mean() == pytest.approx(0.5, abs=0.12)
+    assert np.array_equal(first_N, np.where(turned_N, 14, 6))
+    assert all(torch.allclose(copy_LL.sum(-1), torch.ones(length), atol=1e-5) for copy_LL in copies)
 
 
 def test_no_fold_learns_from_its_own_test_maps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,12 +255,18 @@ def test_from_annotated_maps_to_a_classifier(tmp_path: Path, monkeypatch: pytest
     assert evaluation.patterns == {name: patterns[:-1].count(name) for name in PATTERNS}
     with (out / "predictions.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 3 * 89
+    assert len(lines) == 4 * 89
     for scheme in SCHEMES:
         mine = [line for line in lines if line["held_out"] == scheme]
         right = sum(line["found"] == line["pattern"] for line in mine) / len(mine)
         assert content["held_out"][scheme]["accuracy"] == pytest.approx(right)
         assert sum(map(sum, content["held_out"][scheme]["confusion"])) == 89
+    unmet = [line for line in lines if line["held_out"] == "model"]
+    for model, scores in content["held_out"]["model"]["models"].items():
+        right = [line["found"] == line["pattern"] for line, row in zip(unmet, rows, strict=False) if row.model == model]
+        assert scores["maps"] == len(right)
+        assert scores["accuracy"] == pytest.approx(np.mean(right))
+    assert sum(scores["maps"] for scores in content["held_out"]["model"]["models"].values()) == 89
     assert json.loads((out / "weights.json").read_text())["evaluation"]["maps"] == 89
     # Both passes give the true patterns but for the last map, which is left out: they agree with each other.
     for number in ("1", "2"):

@@ -42,6 +42,11 @@ class AnnotatedMaps:
         return [(row.model, row.layer, row.head) for row in self.rows]
 
     @property
+    def models(self) -> list[str]:
+        """The model of each map."""
+        return [row.model for row in self.rows]
+
+    @property
     def tasks(self) -> list[str]:
         """The task of each map."""
         return [row.task for row in self.rows]

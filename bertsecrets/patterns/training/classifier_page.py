@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.training.annotated_maps import AnnotatedMaps
-from bertsecrets.patterns.training.crossvalidation import SCHEMES, HeldOutAnswers, Scheme
+from bertsecrets.patterns.training.crossvalidation import HeldOutAnswers, Scheme
 from bertsecrets.patterns.training.evaluation import Evaluation, RulesComparison
 from bertsecrets.patterns.training.scoring import confusion, reliability
 from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
@@ -24,6 +24,7 @@ HELD_OUT: dict[Scheme, str] = {
     "head": "heads held out",
     "task": "tasks held out",
     "head_and_task": "heads and tasks held out",
+    "model": "models held out",
 }
 
 _CAPTIONS = {
@@ -111,7 +112,7 @@ def _tables(evaluation: Evaluation) -> list[Table]:
             str(part.macro_f1_difference),
         ]
         for name in ("all", "clear")
-        for scheme in SCHEMES
+        for scheme in evaluation.held_out
         if (part := _part(evaluation, scheme, name)) is not None
     ]
     tables = [
@@ -121,6 +122,19 @@ def _tables(evaluation: Evaluation) -> list[Table]:
             "95% intervals by a bootstrap over heads; clear maps are those with at least four of five labels equal",
         ),
     ]
+    unmet = evaluation.held_out.get("model")
+    if unmet is not None:
+        tables.append(
+            Table(
+                ["model held out", "maps", "macro-F1", "clear maps", "macro-F1 on the clear maps"],
+                [
+                    [model, f"{part.maps:,}", str(part.macro_f1), *_number_and_score(unmet.models_clear.get(model))]
+                    for model, part in unmet.models.items()
+                ],
+                "A network trained without any map of the model, as on a model that it has not met; 95% intervals by a "
+                "bootstrap over heads, over patterns with at least ten maps",
+            )
+        )
     if evaluation.passes:
         tables.append(
             Table(
@@ -137,6 +151,10 @@ def _tables(evaluation: Evaluation) -> list[Table]:
             )
         )
     return tables
+
+
+def _number_and_score(part: RulesComparison | None) -> tuple[str, str]:
+    return ("0", "–") if part is None else (f"{part.maps:,}", str(part.macro_f1))
 
 
 def _part(evaluation: Evaluation, scheme: Scheme, name: str) -> RulesComparison | None:

@@ -1,4 +1,4 @@
-"""Cross-validation of the classifier and the rules, with heads, tasks, or both held out."""
+"""Cross-validation of the classifier and the rules, with heads, tasks, both, or models held out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -19,12 +19,12 @@ from bertsecrets.patterns.training.fitting import (
     LabelledFeatures,
     features_of,
     finetune,
-    noisy,
     partly_hidden,
+    variants_of,
 )
 from bertsecrets.patterns.training.scoring import confusion, fit_temperature, macro_f1
 
-Scheme = Literal["head", "task", "head_and_task"]
+Scheme = Literal["head", "task", "head_and_task", "model"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 _HEAD_FOLDS, _COARSE_FOLDS = 6, 3
 
@@ -53,11 +53,8 @@ class PreparedMaps:
     @classmethod
     def of(cls, annotated: AnnotatedMaps, settings: FitSettings) -> "PreparedMaps":
         """Prepare all annotated maps."""
-        generator = torch.Generator().manual_seed(settings.seed)
         first_segment_N = annotated.first_segment_N
-        maps = [map_LL.float() for map_LL in annotated.maps]
-        for _ in range(settings.variants - 1):
-            maps += [noisy(map_LL, generator) for map_LL in annotated.maps]
+        maps, first_segment_of_variant_N = variants_of(annotated.maps, first_segment_N, settings)
         return cls(
             features=features_of(annotated.maps, first_segment_N),
             without_segments=features_of(annotated.maps, np.full_like(first_segment_N, UNKNOWN)),
@@ -65,7 +62,7 @@ class PreparedMaps:
             variants=LabelledFeatures.of(
                 maps,
                 np.tile(annotated.vote_NP, (settings.variants, 1)),
-                partly_hidden(np.tile(first_segment_N, settings.variants), settings),
+                partly_hidden(first_segment_of_variant_N, settings),
             ),
         )
 
@@ -87,12 +84,21 @@ class HeldOutAnswers:
     rules_N: NDArray[np.int64]
 
 
+def schemes_of(annotated: AnnotatedMaps) -> tuple[Scheme, ...]:
+    """The schemes that the maps allow: ``model`` takes maps of at least two models."""
+    several = len(set(annotated.models)) > 1
+    return tuple(scheme for scheme in SCHEMES if several or scheme != "model")
+
+
 def folds(annotated: AnnotatedMaps, scheme: Scheme, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """Pairs of masks, maps to train on and maps to test on; every map is tested once.
 
     ``head``: six folds of heads. ``task``: one task at a time. ``head_and_task``: three folds of heads times three of
-    tasks; training leaves out every map that shares its head or its task with a tested one.
+    tasks; training leaves out every map that shares its head or its task with a tested one. ``model``: one model at a time.
     """
+    if scheme == "model":
+        model_N = np.array(annotated.models)
+        return [(model_N != model, model_N == model) for model in sorted(set(annotated.models))]
     head_N = _fold_numbers(annotated.heads, _HEAD_FOLDS if scheme == "head" else _COARSE_FOLDS, seed)
     tasks = annotated.tasks
     task_N = _fold_numbers(tasks, len(set(tasks)) if scheme == "task" else _COARSE_FOLDS, seed)

@@ -1,7 +1,7 @@
 """Evaluation of the pattern classifier on held-out annotated maps: the content of ``evaluation.json``."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class SchemeScores:
     Args:
         all: On all maps.
         parts: On parts of the maps: clear and unanimous ones, the sample of all maps, and maps sampled for a pattern.
+        models, models_clear: On all maps and on the clear maps of each model.
         macro_f1_of_all_patterns: On all maps, over patterns with few maps too.
         without_segments: Macro-F1 of the network for unknown segments, on all maps (``all``) and on each part.
         f1, f1_rules: F1 by pattern.
@@ -73,6 +74,8 @@ class SchemeScores:
 
     all: RulesComparison
     parts: dict[str, RulesComparison]
+    models: dict[str, RulesComparison]
+    models_clear: dict[str, RulesComparison]
     macro_f1_of_all_patterns: float
     without_segments: dict[str, float]
     f1: dict[str, float | None]
@@ -202,11 +205,22 @@ def scheme_scores(
     without_segments_N = answers.without_segments_NP.argmax(1)
     everything_N = np.ones(len(label_N), np.bool_)
     parts = {name: chosen_N for name, chosen_N in _parts(annotated).items() if chosen_N.any()}
+    model_N = np.array(annotated.models)
+    of_model = {model: model_N == model for model in sorted(set(annotated.models))}
+    clear_N = annotated.vote_NP.max(1) >= _CLEAR
+
+    def compare(chosen: Mapping[str, Mask]) -> dict[str, RulesComparison]:
+        return {
+            name: _compare_with_rules(annotated, answers, chosen_N, resamples, seed)
+            for name, chosen_N in chosen.items()
+            if chosen_N.any()
+        }
+
     return SchemeScores(
         all=_compare_with_rules(annotated, answers, everything_N, resamples, seed),
-        parts={
-            name: _compare_with_rules(annotated, answers, chosen_N, resamples, seed) for name, chosen_N in parts.items()
-        },
+        parts=compare(parts),
+        models=compare(of_model),
+        models_clear=compare({model: chosen_N & clear_N for model, chosen_N in of_model.items()}),
         macro_f1_of_all_patterns=float(macro_f1(table_PP)),
         without_segments={
             name: float(

@@ -25,6 +25,7 @@ from bertsecrets.settings import Settings
 _TINY = 1e-7
 _AVERAGE_DECAY = 0.99
 _FINETUNING_RATE = 2 / 3
+_BRIGHT, _MIRRORED = 0.33, 0.5
 _GENERATED_ONE_IN = 8
 """When annotated maps are learned from, one map in so many is generated."""
 
@@ -38,14 +39,14 @@ class FitSettings(Settings):
         generated: Number of generated maps.
         epochs: Passes over the generated maps.
         steps: Optimiser steps on annotated maps; seven eighths of each batch are annotated, the rest generated.
-        variants: Copies of an annotated map; all but the first have noise.
+        variants: Copies of an annotated map; all but the first have noise, and half of these are mirrored.
         hidden: Share of training maps with unknown segments.
         batch_size: Maps per batch.
         learning_rate: Peak learning rate of AdamW under a one-cycle schedule; two thirds of it on annotated maps.
         seed: Seed of everything random.
     """
 
-    generated: int = Field(default=12_000, ge=1, description=_POSITIVE)
+    generated: int = Field(default=6_000, ge=1, description=_POSITIVE)
     epochs: int = Field(default=12, ge=1, description=_POSITIVE)
     steps: int = Field(default=400, ge=1, description=_POSITIVE)
     variants: int = Field(default=8, ge=1, description=_POSITIVE)
@@ -121,6 +122,22 @@ def generated_maps(
     return maps, np.array(patterns), np.array(first_segments)
 
 
+def variants_of(
+    maps: Sequence[Tensor], first_segment_N: NDArray[np.int64], settings: FitSettings
+) -> tuple[list[Tensor], NDArray[np.int64]]:
+    """``settings.variants`` copies of each map, all N unchanged, then all N with noise, and so on; their first segments."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    copies, first_segments = [map_LL.float() for map_LL in maps], first_segment_N.tolist()
+    for _ in range(settings.variants - 1):
+        for map_LL, first_segment in zip(maps, first_segment_N.tolist(), strict=True):
+            copy_LL = noisy(map_LL, generator)
+            if torch.rand((), generator=generator) < _MIRRORED:
+                copy_LL, first_segment = mirrored(copy_LL, first_segment)
+            copies.append(copy_LL)
+            first_segments.append(first_segment)
+    return copies, np.array(first_segments)
+
+
 def partly_hidden(first_segment_N: NDArray[np.int64], settings: FitSettings) -> NDArray[np.int64]:
     """First segments, a share ``settings.hidden`` of them unknown."""
     hidden_N = np.random.default_rng(settings.seed).random(len(first_segment_N)) < settings.hidden
@@ -133,11 +150,21 @@ def one_hot(pattern_N: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def noisy(map_LL: Tensor, generator: torch.Generator) -> Tensor:
-    """The map with its logits scaled by 0.85 to 1.15 and with Gaussian noise."""
-    scale, noise = torch.rand(2, generator=generator)
+    """The map with its logits scaled by 0.85 to 1.15 and with Gaussian noise; one in three has a bright cell more."""
+    scale, noise, bright = torch.rand(3, generator=generator)
     logit_LL = (map_LL.float() + _TINY).log() * (0.85 + 0.3 * scale)
-    noisy_LL: Tensor = (logit_LL + 0.3 * noise * torch.randn(map_LL.shape, generator=generator)).softmax(-1)
+    logit_LL += 0.3 * noise * torch.randn(map_LL.shape, generator=generator)
+    if bright < _BRIGHT:
+        query, key = torch.randint(len(map_LL), (2,), generator=generator)
+        # The cell takes half of its row, or more.
+        logit_LL[query, key] = logit_LL[query].logsumexp(-1) + 2 * torch.rand((), generator=generator)
+    noisy_LL: Tensor = logit_LL.softmax(-1)
     return noisy_LL
+
+
+def mirrored(map_LL: Tensor, first_segment: int) -> tuple[Tensor, int]:
+    """The map of the tokens in reverse order, which shows the same pattern, and its first segment."""
+    return map_LL.flip(0, 1), len(map_LL) - first_segment if first_segment > 0 else first_segment
 
 
 def pretrain(generated: LabelledFeatures, settings: FitSettings) -> PatternNetwork:
@@ -161,8 +188,10 @@ def finetune(
         torch.manual_seed(settings.seed)
         generator = torch.Generator().manual_seed(settings.seed + 1)
         few = max(1, settings.batch_size // _GENERATED_ONE_IN)
-        sizes = ((annotated, max(1, settings.batch_size - few)), (generated, few))
-        streams = [_shuffled(len(maps.target_NP), size, generator) for maps, size in sizes]
+        streams = (
+            _balanced(annotated.target_NP, max(1, settings.batch_size - few), generator),
+            _shuffled(len(generated.target_NP), few, generator),
+        )
         batches = (annotated[first].join(generated[second]) for first, second in zip(*streams, strict=False))
         return _fit(deepcopy(network), batches, settings.steps, settings.learning_rate * _FINETUNING_RATE)
 
@@ -185,6 +214,17 @@ def _fit(
     fitted = averaged.module
     assert isinstance(fitted, PatternNetwork)
     return fitted.eval()
+
+
+def _balanced(target_NP: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Endless batches of positions, drawn with weights of one over the root of the number of maps with the pattern.
+
+    Rare patterns of one model may be common ones of another.
+    """
+    pattern_N = target_NP.argmax(-1)
+    weight_N = pattern_N.bincount(minlength=len(PATTERNS))[pattern_N].double().rsqrt()
+    while True:
+        yield torch.multinomial(weight_N, size, replacement=True, generator=generator)
 
 
 def _shuffled(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -14,12 +14,12 @@ from bertsecrets.patterns.labelling.rules import masses
 from bertsecrets.patterns.training.annotated_maps import AnnotatedMaps, read_annotated_maps
 from bertsecrets.patterns.training.classifier_page import HELD_OUT, PAGE, write_classifier_page
 from bertsecrets.patterns.training.crossvalidation import (
-    SCHEMES,
     HeldOutAnswers,
     PreparedMaps,
     Scheme,
     cross_validate,
     folds,
+    schemes_of,
 )
 from bertsecrets.patterns.training.evaluation import Evaluation, generated_scores, pass_scores, scheme_scores
 from bertsecrets.patterns.training.fitting import (
@@ -84,9 +84,10 @@ def train_classifier(source: Path, folder: Path, settings: TrainingSettings, pro
     start = pretrain(generated, fit)
     prepared = PreparedMaps.of(annotated, fit)
     answers: dict[Scheme, HeldOutAnswers] = {}
-    total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in SCHEMES)
+    schemes = schemes_of(annotated)
+    total = sum(len(folds(annotated, scheme, fit.seed)) for scheme in schemes)
     with progress_over(total, "folds", progress, unit="fold") as advance:
-        for scheme in SCHEMES:
+        for scheme in schemes:
             answers[scheme] = cross_validate(
                 annotated, prepared, generated, generated_masses_N3, start, scheme, fit, advance
             )
@@ -132,8 +133,7 @@ def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Sch
 
 def _print(folder: Path, evaluation: Evaluation) -> None:
     console = Console()
-    for scheme in SCHEMES:
-        scores = evaluation.held_out[scheme]
+    for scheme, scores in evaluation.held_out.items():
         console.print(
             f"{HELD_OUT[scheme]}: macro-F1 {scores.all.macro_f1}, rules {scores.all.macro_f1_rules}, difference "
             f"{scores.all.macro_f1_difference}; calibration error {scores.calibration_error:.3f}",
@@ -146,4 +146,7 @@ def _print(folder: Path, evaluation: Evaluation) -> None:
                 f"{clear.macro_f1_difference}",
                 soft_wrap=True,
             )
+    unmet = evaluation.held_out.get("model")
+    for model, part in unmet.models_clear.items() if unmet is not None else ():
+        console.print(f"  {model} held out, on its {part.maps:,} clear maps: {part.macro_f1}", soft_wrap=True)
     console.print(f"\nClassifier: {folder}\nPage: {folder / PAGE}", soft_wrap=True)
