@@ -193,7 +193,7 @@ def held(names: Sequence[str], of: Sequence[str]) -> str:
     """In which of some conditions a statement holds, with the exceptions: ``in 1 of 3 (not for b, c)``."""
     missing = [name for name in of if name not in names]
     if len(missing) == len(of):
-        return "nowhere"
+        return f"not for {', '.join(of)}"
     if not missing:
         return f"in all {len(of)}" if len(of) > 1 else f"for {of[0]}"
     return f"in {len(names)} of {len(of)} (not for {', '.join(missing)})"

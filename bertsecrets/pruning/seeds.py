@@ -14,6 +14,7 @@ from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
 _LEVEL = 0.95
+_READABLE_BANDS = 5
 
 
 def compare_pruning(comparison: Comparison) -> Section | None:
@@ -114,7 +115,7 @@ def _cells(interval: Interval | None) -> list[str]:
 def curves_over_seeds(
     name: str, contents: Sequence[Mapping[str, Any]], intervals: Mapping[str, Mapping[int, Interval]]
 ) -> Figure:
-    """Mean curves over seeds of all scores, with their intervals.
+    """Mean curves over seeds of all scores, with their intervals where there are few.
 
     Args:
         name: Name of the condition, in the title.
@@ -136,6 +137,6 @@ def curves_over_seeds(
         count=first["examples"],
         level=_LEVEL,
         over="seeds",
-        bands=True,
+        bands=len(curves) <= _READABLE_BANDS,
         controls=CONTROLS,
     )

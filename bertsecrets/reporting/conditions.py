@@ -80,6 +80,11 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
         UserError: If two runs are equal in everything including their seed.
     """
     flat = [_settings(run) for run in runs]
+    for key in sorted({key for settings in flat for key in settings if key.split(".")[-1] == "seed"}):
+        # A setting that follows the run's seed tells replicates apart, not conditions.
+        if all(settings.get(key) in (None, str(run.seed)) for settings, run in zip(flat, runs, strict=True)):
+            for settings in flat:
+                settings.pop(key, None)
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
     # Controls come first: a callback that only they leave out does not distinguish conditions then.

@@ -18,4 +18,4 @@ def test_intervals_cover_the_population_and_findings_are_true(count: int, audit:
         assert found.wider[name] < 1.25
     # At most 5 %, with two standard errors of 80 sweeps.
     assert found.families <= 0.05 + 2 * (0.05 * 0.95 / 80) ** 0.5
-    assert found.different == 0
+    assert found.different <= 1e-4 * 80 * 12 * count

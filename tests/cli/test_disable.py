@@ -197,7 +197,6 @@ def test_two_processes_stop_when_one_does(trained: Path, tiny_bert: Path, tmp_pa
         assert result.returncode == 0, result.stderr
         tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
         checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
-    assert checks[0]["looks_uniform"]["evaluated"] < checks[0]["looks_uniform"]["pairs"]
     same(*tables, 1e-9)
     assert checks[0]["looks_uniform"] == checks[1]["looks_uniform"]
     counts = [{row["variant"]: row["count"] for row in table.rows()} for table in tables]

@@ -84,8 +84,9 @@ def disabled(delta_LH: ArrayLike, reach: float) -> Maker:
     return make
 
 
-def pruned(*curves: tuple[str, int, float]) -> Maker:
+def pruned(*curves: tuple[str, int, float], **settings: object) -> Maker:
     """Orders, heads kept of 10, and changes in points, each with limits of 2 points on either side."""
+    how = {"metric": "accuracy", "iterative": False, "recovery_epochs": 0, **settings}
 
     def make(folder: Path) -> None:
         made = make_run(folder, cosine_LH=LAYERS, p_constant=0.001)
@@ -100,7 +101,7 @@ def pruned(*curves: tuple[str, int, float]) -> Maker:
             }
             for order, kept, change in curves
         ]
-        run.write_json(run.extras_path("pruning"), {"model": {"total": 10, "examples": 408, "curves": rows}})
+        run.write_json(run.extras_path("pruning"), {"model": {"total": 10, "examples": 408, "curves": rows, **how}})
         run.declare(Pruning().declaration())
 
     return make
@@ -244,13 +245,13 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
     ),
     # The best of 40 is 2 errors above 0, which the best of 40 heads without any effect is as well.
     "the best of many": (
-        {"kind": "some_head", "column": "disable/head", "above": 0},
+        {"kind": "some_head", "column": "disable/uniform/head", "above": 0},
         disabled(np.r_[1.0, np.zeros(39)].reshape(4, 10), 1),
         1.0,
         UNTOLD,
     ),
     "effects in points": (
-        {"kind": "mean", "column": "disable/head", "below": -1},
+        {"kind": "mean", "column": "disable/uniform/head", "below": -1},
         disabled(np.full((4, 10), -3.0), 1),
         -3.0,
         HOLDS,
@@ -428,7 +429,7 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
     claims = [
         claim_of({"kind": "mean", "column": "entropy/bits", "above": 3}),
         claim_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "change", name="change"),
-        claim_of({"kind": "mean", "column": "disable/layer", "above": 3}, name="layers"),
+        claim_of({"kind": "mean", "column": "disable/zero/layer", "above": 3}, name="layers"),
         claim_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
     ]
     relation = claim_of({"kind": "relation", "relation": "det", "value": "gain", "above": 0}, "before")
@@ -441,10 +442,68 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
         for settings in (
             "'measure=[entropy]'",
             "'measure=[entropy]' 'compare_with=[initial]'",
-            "analysis=disable",
-            "analysis=prune",
+            "analysis=disable ablation.mode=zero",
+            "analysis=prune 'prune.scores=[exact]' prune.step=0.05",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("test", "make"),
+    [
+        ({"order": "exact", "share": 0.4}, pruned(("exact", 6, -5), iterative=True)),
+        ({"order": "exact", "share": 0.4}, pruned(("exact", 6, -5), recovery_epochs=1)),
+        ({"order": "exact", "share": 0.45}, pruned(("exact", 6, -5), ("exact", 5, -5))),
+        (
+            {"order": "exact", "minus": "reversed", "share": 0.4},
+            pruned(("drift/cosine", 6, -1), ("exact", 6, -1), ("reversed", 6, -5)),
+        ),
+    ],
+    ids=["scored after each step", "trained further", "another share", "the reverse of another order"],
+)
+def test_other_pruning_is_not_read(tmp_path: Path, test: dict[str, Any], make: Maker) -> None:
+    make(tmp_path / "run")
+    cell = only(ledger(tmp_path, claim_of({"kind": "pruning", "below": 0, **test}))[0])
+    assert (cell.finding, cell.verdict) == (None, UNTOLD)
+    assert "analysis=prune 'prune.scores=[exact" in cell.command
+
+
+def test_pruning_names_the_share_that_was_removed(tmp_path: Path) -> None:
+    pruned(("random", 6, 0), ("exact", 6, -1), ("exact", 7, -1), ("reversed", 6, -9))(tmp_path / "run")
+    test = {"kind": "pruning", "order": "exact", "minus": "reversed", "share": 0.38, "above": 0}
+    cell = only(ledger(tmp_path, claim_of(test))[0])
+    assert cell.finding.value == pytest.approx(8)
+    assert cell.finding.readings[0].detail == "6 of 10 heads kept (40 % removed); accuracy"
+
+
+def test_the_mode_of_disabling_is_that_of_the_claim(tmp_path: Path) -> None:
+    """A second analysis, with another mode and a sample, does not answer for the first."""
+    disabled(np.full((4, 10), -3.0), 1)(tmp_path / "run")
+    claims = [
+        claim_of({"kind": "mean", "column": f"disable/{mode}/head", "below": -1}, name=mode)
+        for mode in ("uniform", "zero")
+    ]
+    uniform, zero = (only(entry) for entry in ledger(tmp_path, *claims))
+    assert uniform.finding.readings[0].detail == "accuracy on val, 408 examples"
+    assert (zero.finding, zero.verdict) == (None, UNTOLD)
+    assert zero.command.endswith("analysis=disable ablation.mode=zero")
+    run = Run.open(tmp_path / "run")
+    rows = [{**row, "mode": "zero", "delta": -0.05, "count": 100} for row in run.ablation_table().rows()]
+    run.ablation_table().append(type(run.ablation_table()).from_rows(rows)).write(run.ablation_path)
+    uniform, zero = (only(entry) for entry in ledger(tmp_path, *claims))
+    assert (uniform.finding.value, zero.finding.value) == pytest.approx((-3, -5))
+    assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
+
+
+def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "run")
+    disabled(np.full((1, 10), -3.0), 1)(tmp_path / "one")
+    config = yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())
+    config |= {"checkpoint": str(made), "trained": {**TRAINED, "folder": str(made)}}
+    (tmp_path / "one" / "config.yaml").write_text(yaml.safe_dump(config))
+    cell = only(ledger(tmp_path, claim_of({"kind": "mean", "column": "disable/uniform/head", "below": -1}))[0])
+    assert (cell.finding, cell.verdict) == (None, UNTOLD)
+    assert "each head (mode uniform)" in cell.reason
 
 
 def test_a_one_sided_claim_is_not_refuted(tmp_path: Path) -> None:

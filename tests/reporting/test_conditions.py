@@ -32,6 +32,17 @@ def test_a_setting_that_follows_from_the_task_is_no_condition_of_its_own(tmp_pat
     assert varying == ["task"]
 
 
+def test_a_setting_that_follows_the_seed_is_no_condition(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        make_run(tmp_path / str(seed), seed=seed, patterns={"fit": {"seed": seed}}, ablation={"seed": 0})
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == []
+    assert [len(condition.runs) for condition in conditions] == [3]
+    make_run(tmp_path / "other", seed=1, patterns={"fit": {"seed": 1}}, ablation={"seed": 7})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["ablation.seed"]
+
+
 def test_two_settings_that_always_change_together_are_one(tmp_path: Path) -> None:
     for rate in (1e-5, 2e-5):
         make_run(tmp_path / f"rate-{rate}", optimizer={"learning_rate": rate}, schedule={"peak": rate})

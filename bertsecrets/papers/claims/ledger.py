@@ -124,6 +124,8 @@ class Readings:
         if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
             return _reading(entry["reading"])
         reading = claim.test.joint_reading(groups) if claim.test.joins else claim.test.reading(sheets[0])
+        origins = (sheet.origin(column) for sheet in sheets for column in claim.test.columns)
+        reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
         self.taken += 1
         kept[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
         with atomic_write(self._path(claim)) as temporary:

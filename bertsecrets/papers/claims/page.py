@@ -111,7 +111,8 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     counts = {
         verdict: sum(entry.verdict == verdict for entry in entries) for verdict in (HOLDS, FAILS, DEPENDS, UNTOLD)
     }
-    lacking = sum(all(cell.finding is None for cell in entry.cells) for entry in entries)
+    unread = [entry.cells for entry in entries if all(cell.finding is None for cell in entry.cells)]
+    lacking = sum(any(cell.command for cell in cells) for cells in unread)
     return [
         f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task that tells, {counts[FAILS]} hold in none, "
         f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these for want of the analysis."

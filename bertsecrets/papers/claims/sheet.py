@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.pruning.experiment import Pruning
@@ -26,8 +27,12 @@ About = Literal["tuned", "before", "change"]
 """Whether a claim is about the fine-tuned model, the model before fine-tuning, or the difference that fine-tuning made."""
 
 DISABLE, PLACE = "disable", "place"
-DISABLED = ("head", "layer", "all_but_one")
-"""Columns ``disable/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
+DISABLED = tuple(
+    f"{mode}/{kind}"
+    for mode in get_args(AblationSettings.model_fields["mode"].annotation)
+    for kind in ("head", "layer", "all_but_one")
+)
+"""Columns ``disable/<mode>/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
 LAYER = f"{PLACE}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
@@ -40,8 +45,6 @@ _NOT_COMPARED = frozenset({Clusters.name})
 """Measures that ``compare_with`` leaves out: of the model before fine-tuning they take an analysis of their own."""
 
 _ANALYSES = {
-    f"{DISABLE}/all_but_one": "analysis=disable_all_but_one",
-    DISABLE: "analysis=disable",
     Pruning.name: "analysis=prune",
     "sinks": "analysis=sinks",
     "direct_effect": "analysis=direct_effect",
@@ -51,11 +54,18 @@ _ANALYSES = {
 
 @dataclass(frozen=True)
 class Grid:
-    """A column: values and standard errors ``[layers, heads]``, and the largest number of examples of a head."""
+    """A column.
+
+    Args:
+        value_LH, stderr_LH: Values and standard errors ``[layers, heads]``.
+        count: The largest number of examples of a head.
+        origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
+    """
 
     value_LH: Array
     stderr_LH: Array
     count: int
+    origin: str = ""
 
 
 class LackingError(Exception):
@@ -140,26 +150,53 @@ class Sheet:
                     digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()
 
-    def _disabled(self, kind: str) -> Grid:
+    def origin(self, column: str) -> str:
+        """What distinguishes the numbers of a column from others of its name: of disabled heads, metric and sample."""
+        return self.grid(column).origin if column.startswith(f"{DISABLE}/") else ""
+
+    def _disabled(self, name: str) -> Grid:
+        mode, _, kind = name.partition("/")
         for run in self.runs:
             if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
                 continue
-            rows = [row for row in Run.open(run.folder).ablation_table().rows() if row["kind"] == kind]
+            rows = Run.open(run.folder).ablation_table().rows()
+            rows = [row for row in rows if (row["mode"], row["kind"]) == (mode, kind)]
             rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
             if not rows:
                 continue
             first = max(rows, key=lambda row: int(row["step"]))
-            size = (run.size[0], 1) if kind == "layer" else run.size
+            # A sweep of the first layers alone knows no others.
+            layers, heads = max(other.size for other in self.runs if other.size is not None)
+            size = (layers, 1 if kind == "layer" else heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
+            rows = [
+                row for row in rows if all(row[key] == first[key] for key in ("step", "evaluation", "metric", "stage"))
+            ]
             for row in rows:
-                if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
-                    place = row["layer"], row["head"] or 0
-                    reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
-                    # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
-                    value_LH[place] = 100 * row["delta"]
-                    stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
-            return Grid(value_LH, stderr_LH, int(first["count"]))
-        raise LackingError(f"the effects of disabling ({kind})", settings_for(f"{DISABLE}/{kind}", "tuned"))
+                place = row["layer"], row["head"] or 0
+                reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
+                # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
+                value_LH[place] = 100 * row["delta"]
+                stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
+            # A sweep of some layers says nothing of the model.
+            if np.isfinite(value_LH).all():
+                return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
+        raise LackingError(
+            f"the effects of disabling each {_KINDS[kind]} (mode {mode})", settings_for(f"{DISABLE}/{name}", "tuned")
+        )
+
+
+_KINDS = {"head": "head", "layer": "layer", "all_but_one": "layer but one head"}
+
+
+def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
+    """Metric, evaluation set and sample of a sweep, e.g. ``accuracy on val, 408 of 872 examples``."""
+    name, counts = rows[0]["evaluation"], sorted({int(row["count"]) for row in rows})
+    of = (run.scores["sets"].get(name) or {}).get("count")
+    numbers = f"{counts[0]:,} to {counts[-1]:,}" if len(counts) > 1 else f"{counts[0]:,}"
+    whole = "" if of is None or counts == [of] else f" of {of:,}"
+    stopped = " (stopped early)" if len(counts) > 1 else ""
+    return f"{rows[0]['metric']} on {name}, {numbers}{whole} examples{stopped}"
 
 
 _STATES = {"tuned": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}
@@ -168,9 +205,11 @@ _STATES = {"tuned": "", "before": " before fine-tuning", "change": " before and 
 def settings_for(column: str, about: About) -> str:
     """The settings of ``analyze.py`` that take a column."""
     column = column.removeprefix(BEFORE)
-    measure = column.partition("/")[0]
-    known = _ANALYSES.get(column) or _ANALYSES.get(measure)
-    settings = known or f"'measure=[{measure}]'"
+    measure, _, name = column.partition("/")
+    if measure == DISABLE:
+        mode, _, kind = name.partition("/")
+        return f"analysis={'disable_all_but_one' if kind == 'all_but_one' else 'disable'} ablation.mode={mode}"
+    settings = _ANALYSES.get(measure) or f"'measure=[{measure}]'"
     return settings if about == "tuned" else f"{settings} 'compare_with=[initial]'"
 
 

@@ -27,20 +27,20 @@ def pruning_curves(
     count: int,
     level: float,
     over: str = "examples",
-    bands: bool = False,
+    bands: bool | None = None,
     controls: Collection[str] = (),
 ) -> Figure:
     """Change of the score against the number of heads kept, a line for each order of removal.
 
     Args:
-        curves: Name of a score -> its orders; the first score's first order is drawn with its interval.
+        curves: Name of a score -> its orders.
         margin: The loss that matters, drawn as a line; None for none.
         marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
         title: What the figure shows.
         count: Number of examples.
         level: Level of the interval.
         over: What the intervals are over.
-        bands: Whether every line is drawn with its interval.
+        bands: Whether every line is drawn with its interval, or none; None for the first one alone.
         controls: Names of scores that are drawn in grey.
     """
     with house_style():
@@ -52,7 +52,7 @@ def pruning_curves(
                 kept_V, change_V, low_V, high_V = (
                     np.asarray(values, np.float64) for values in (kept, change, low, high)
                 )
-                if bands or (place == 0 and number == 0):
+                if bands or (bands is None and place == 0 and number == 0):
                     axes.fill_between(kept_V, 100 * low_V, 100 * high_V, color=colour, alpha=0.2, linewidth=0)
                 axes.plot(
                     kept_V,
@@ -64,7 +64,7 @@ def pruning_curves(
                     label=None if number else name if len(orders) == 1 else f"{name} ({len(orders)} orders)",
                 )
         axes.axhline(0, color="black", linewidth=0.6)
-        notes = [f"band{'s' * bands}: {level:.0%} interval over {over}"]
+        notes = [] if bands is False else [f"band{'s' * bool(bands)}: {level:.0%} interval over {over}"]
         if margin is not None:
             axes.axhline(-100 * margin, color="black", linewidth=0.8, linestyle="--")
             notes.append("dashed: the loss that matters")
