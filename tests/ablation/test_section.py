@@ -72,7 +72,7 @@ def test_words_carry_the_numbers() -> None:
     )
     assert "the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1)" in words
     assert "Heads: 2 look like an improvement, of which 1 significant" in words
-    assert "With 408 examples a loss of about 2.9 points or more is found with 80 % power.\n" in words
+    assert "With 408 examples a loss of about 2.9 points or more is found with 80 % power." in words
     assert lead[0] in words
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
 
