@@ -624,7 +624,9 @@ def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypat
     assert len(read) == 6
     kept = tmp_path / "page" / "claims"
     content = json.loads((kept / "made_up.json").read_text())
-    (kept / "made_up.json").write_text(json.dumps({key: {"fingerprint": ""} for key in content}))
+    (kept / "made_up.json").write_text(
+        json.dumps({key: {"fingerprint": of["fingerprint"]} for key, of in content.items()})
+    )
     (kept / "second.json").write_text("{half")
     Run.open(made).add(Run.open(tmp_path / "run2").table().select(column="sep_total"))
     ledger(tmp_path, *claims)

@@ -125,9 +125,10 @@ class Readings:
         fingerprint = _fingerprint(claim.test, sheets)
         kept = self._kept(claim)
         entry = kept.get(key)
-        known = _reading(entry.get("reading")) if isinstance(entry, dict) else None
-        if known is not None and entry["fingerprint"] == fingerprint:
-            return known
+        if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
+            known = _reading(entry.get("reading"))
+            if known is not None:
+                return known
         reading = claim.test.joint_reading(groups) if claim.test.joins else claim.test.reading(sheets[0])
         origins = (sheet.origin(column) for sheet in sheets for column in claim.test.columns)
         reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
@@ -249,15 +250,15 @@ def _cell(claim: Claim, subject: Subject, readings: Readings) -> Cell:
     if claim.test.joins and present:
         numbers = [readings.of(claim, [[sheet] for sheet in present])]
     if lacking:
-        sheet, error = lacking[0]
+        sheet, reason = lacking[0]
         checkpoint = subject.checkpoint if claim.about == "before" else sheet.folder
-        named = "" if error.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
-        bare = replace(bare, command=f"python analyze.py {named}{error.settings}")
+        named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
+        bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
         if not present:
-            return replace(bare, reason=f"No run has {error.what}.")
+            return replace(bare, reason=f"No run has {reason.what}.")
         names = ", ".join(sheet.name for sheet, _ in lacking)
         bare = replace(
-            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {error.what}, left out: {names}."
+            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
         )
     return replace(bare, finding=claim.test.judge(numbers))
 
