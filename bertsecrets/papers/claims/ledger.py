@@ -5,8 +5,10 @@ import inspect
 import json
 import math
 import shlex
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +42,16 @@ class Subject:
     Args:
         name: Name on the page.
         model, task: Names of the model and the task.
-        sheets: One for each seed.
-        learned: Whether the model has learned its task; None where that was not tested or does not matter.
-        checkpoint: What a command names to analyse it.
+        sheets: One for each seed that is shown to have learned the task, or of the model before fine-tuning.
+        unlearned: Names of the other seeds.
+        checkpoint: What a command names to analyse the first.
     """
 
     name: str
     model: str
     task: str
     sheets: tuple[Sheet, ...]
-    learned: bool | None
+    unlearned: tuple[str, ...]
     checkpoint: str
 
 
@@ -65,6 +67,7 @@ class Cell:
         verdict: :data:`HOLDS`, :data:`FAILS` or :data:`UNTOLD`.
         reason: Why it cannot be told, as a sentence; empty where it can.
         command: What to run where an analysis is lacking; empty for nothing.
+        left_out: Which seeds or tasks lack the analysis where others have it, as a sentence; empty for none.
     """
 
     subject: str
@@ -75,6 +78,7 @@ class Cell:
     verdict: str
     reason: str = ""
     command: str = ""
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,9 @@ class Readings:
         kept = self._kept(claim)
         entry = kept.get(key)
         if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
-            return _reading(entry["reading"])
+            known = _reading(entry.get("reading"))
+            if known is not None:
+                return known
         reading = claim.test.joint_reading(groups) if claim.test.joins else claim.test.reading(sheets[0])
         origins = (sheet.origin(column) for sheet in sheets for column in claim.test.columns)
         reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
@@ -186,8 +192,10 @@ def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
         sheets = tuple(
             Sheet(f"seed {model.runs[0].seed}", str(model.folder), (*model.runs, *initial), about)
             for model in tuned.models
+            if model.learned
         )
-        found.append(Subject(tuned.name, name, tuned.task, sheets, tuned.learned, tuned.models[0].folder))
+        unlearned = tuple(f"seed {model.runs[0].seed}" for model in tuned.models if not model.learned)
+        found.append(Subject(tuned.name, name, tuned.task, sheets, unlearned, tuned.models[0].folder))
     return found
 
 
@@ -203,7 +211,7 @@ def _before(runs: Sequence[FinishedRun]) -> list[Subject]:
         trained = [run for run in group if run.source != BEFORE_TRAINING]
         checkpoint = TunedModel(tuple(trained)).folder if trained else BEFORE_TRAINING
         several = len({name for name, _ in groups}) > 1
-        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), None, checkpoint))
+        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), (), checkpoint))
     return sorted(found, key=lambda subject: subject.name)
 
 
@@ -225,40 +233,57 @@ def _cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> list[C
 
 def _cell(claim: Claim, subject: Subject, readings: Readings) -> Cell:
     bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
-    if subject.learned is False:
+    if not subject.sheets:
         return replace(bare, reason=NOT_LEARNED)
     numbers: list[Reading] = []
-    lacking: LackingError | None = None
-    groups = [[[sheet] for sheet in subject.sheets]] if claim.test.joins else [[[sheet]] for sheet in subject.sheets]
-    for group in groups:
+    present: list[Sheet] = []
+    lacking: list[tuple[Sheet, LackingError]] = []
+    for sheet in subject.sheets:
         try:
-            numbers.append(readings.of(claim, group))
+            if claim.test.joins:
+                _check_columns(claim, sheet)
+            else:
+                numbers.append(readings.of(claim, [[sheet]]))
+            present.append(sheet)
         except LackingError as error:
-            lacking = lacking or error
-    if not numbers:
-        assert lacking is not None
-        named = "" if lacking.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(subject.checkpoint)} "
-        command = f"python analyze.py {named}{lacking.settings}"
-        return replace(bare, reason=f"No run has {lacking.what}.", command=command)
+            lacking.append((sheet, error))
+    if claim.test.joins and present:
+        numbers = [readings.of(claim, [[sheet] for sheet in present])]
+    if lacking:
+        sheet, reason = lacking[0]
+        checkpoint = subject.checkpoint if claim.about == "before" else sheet.folder
+        named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
+        bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
+        if not present:
+            return replace(bare, reason=f"No run has {reason.what}.")
+        names = ", ".join(sheet.name for sheet, _ in lacking)
+        bare = replace(
+            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
+        )
     return replace(bare, finding=claim.test.judge(numbers))
+
+
+def _check_columns(claim: Claim, sheet: Sheet) -> None:
+    for column in claim.test.columns:
+        sheet.grid(column)
 
 
 def _joint_cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> list[Cell]:
     """One cell for each model, over its tasks."""
     cells = []
     for model in sorted({subject.model for subject in found}):
-        groups, commands, tasks = [], [], []
+        groups, commands, tasks, left_out = [], [], [], []
         for subject in found:
-            if subject.model != model or subject.learned is False:
+            if subject.model != model:
                 continue
             present = []
             for sheet in subject.sheets:
                 try:
-                    for column in claim.test.columns:
-                        sheet.grid(column)
+                    _check_columns(claim, sheet)
                     present.append(sheet)
                 except LackingError as error:
                     commands.append(f"python analyze.py checkpoint={sheet.folder} {error.settings}")
+                    left_out.append(f"{subject.task} {sheet.name}")
             if present and subject.task not in tasks:
                 groups.append(present)
                 tasks.append(subject.task)
@@ -267,7 +292,10 @@ def _joint_cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> 
             reason = f"Fewer than two tasks that the model has learned have {claim.test.columns[0]}."
             cells.append(replace(bare, reason=reason, command=commands[0] if commands else ""))
         else:
-            cells.append(replace(bare, finding=claim.test.judge([readings.of(claim, groups)])))
+            without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
+            command = commands[0] if commands else ""
+            finding = claim.test.judge([readings.of(claim, groups)])
+            cells.append(replace(bare, finding=finding, left_out=without, command=command))
     return cells
 
 
@@ -295,7 +323,8 @@ def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
         )
         return replace(cell, reason=f"{why} (corrected p {p_value(p)}).")
     if claim.test.holds(finding.value):
-        return replace(cell, verdict=HOLDS)
+        doubt = claim.test.doubt(finding)
+        return replace(cell, reason=doubt) if doubt else replace(cell, verdict=HOLDS)
     return replace(cell, reason=claim.one_sided) if claim.one_sided else replace(cell, verdict=FAILS)
 
 
@@ -306,7 +335,7 @@ def single_verdicts(claim: Claim, cell: Cell) -> list[str]:
     alone = [claim.test.judge([reading]) for reading in cell.finding.readings]
     return [
         UNTOLD
-        if not one.p_value <= LEVEL
+        if not one.p_value <= LEVEL or (claim.test.holds(one.value) and claim.test.doubt(one))
         else HOLDS
         if claim.test.holds(one.value)
         else UNTOLD
@@ -340,7 +369,7 @@ def depends_on(entry: Entry) -> list[str]:
         if HOLDS in verdicts and FAILS in verdicts:
             sentences.append(
                 f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show that it "
-                f"holds, {verdicts.count(FAILS)} that it does not."
+                f"holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
             )
     return sentences
 
@@ -352,11 +381,20 @@ def _value(cell: Cell) -> str:
 
 def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
     digest = hashlib.sha256(test.model_dump_json().encode())
-    for module in (test_module, sheet_module, inspect.getmodule(type(test))):
-        digest.update(inspect.getsource(module).encode() if module is not None else b"")
+    digest.update(_code(type(test)).encode())
     for sheet in sheets:
         digest.update(sheet.fingerprint.encode())
     return digest.hexdigest()
+
+
+@cache
+def _code(kind: type[Test]) -> str:
+    """The source of a kind of test, and of every module of the package that it takes something from."""
+    own = sys.modules[kind.__module__]
+    names = {getattr(value, "__module__", None) or "" for value in vars(own).values()}
+    used = {name for name in names if name.startswith("bertsecrets.")}
+    modules = {own.__name__, test_module.__name__, sheet_module.__name__, *used}
+    return "\n".join(inspect.getsource(sys.modules[name]) for name in sorted(modules))
 
 
 def _plain(reading: Reading) -> dict[str, Any]:
@@ -366,6 +404,11 @@ def _plain(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _reading(content: dict[str, Any]) -> Reading:
-    value, stderr = (math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr"))
-    return Reading(value, stderr, int(content["count"]), str(content["detail"]))
+def _reading(content: object) -> Reading | None:
+    """A kept reading; None if it is not one."""
+    if not isinstance(content, dict) or set(content) != {field.name for field in fields(Reading)}:
+        return None
+    value, stderr, reliability = (
+        math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
+    )
+    return Reading(value, stderr, int(content["count"]), str(content["detail"]), reliability)

@@ -16,6 +16,7 @@ from bertsecrets.papers.claims.ledger import (
     UNTOLD,
     Cell,
     Entry,
+    Subject,
     depends_on,
     run_ledger,
     subjects,
@@ -67,7 +68,7 @@ class ClaimsPage:
         tuned = subjects(runs, "tuned")
         notes = [
             *counts_in_words(entries),
-            *_unlearned_in_words([subject.name for subject in tuned if subject.learned is False]),
+            *_unlearned_in_words(tuned),
             *versions_in_words(runs),
             *left_out(unfinished),
         ]
@@ -81,7 +82,8 @@ class ClaimsPage:
                 ("models", ", ".join(sorted({subject.model for subject in tuned})) or MISSING),
                 (
                     "fine-tuned",
-                    "; ".join(f"{s.name} ({len(s.sheets)} seed{'s' * (len(s.sheets) > 1)})" for s in tuned) or MISSING,
+                    "; ".join(f"{s.name} ({', '.join(sheet.name for sheet in s.sheets)})" for s in tuned if s.sheets)
+                    or MISSING,
                 ),
             ],
             notes=notes,
@@ -174,7 +176,8 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
-def _unlearned_in_words(names: Sequence[str]) -> list[str]:
+def _unlearned_in_words(tuned: Sequence[Subject]) -> list[str]:
+    names = [f"{subject.name} ({', '.join(subject.unlearned)})" for subject in tuned if subject.unlearned]
     if not names:
         return []
     return [
@@ -228,6 +231,9 @@ def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
 def _section(entry: Entry) -> Section:
     claim = entry.claim
     one_sided = f" {claim.one_sided}" if claim.one_sided else ""
+    tolerance = (
+        f" The interval allows for an error of measurement of {claim.test.tolerance:g}." if claim.test.tolerance else ""
+    )
     rows = [_row(cell) for cell in entry.cells]
     header = [
         "model and task",
@@ -242,7 +248,7 @@ def _section(entry: Entry) -> Section:
         claim.claim,
         paragraphs=[
             f"{claim.source}, on {claim.scope}: {claim.published}",
-            f"Here: the {claim.test.number}{_STATES[claim.about]}. The claim holds where it is {claim.test.condition}.{one_sided}",
+            f"Here: the {claim.test.number}{_STATES[claim.about]}. The claim holds where it is {claim.test.condition}.{tolerance}{one_sided}",
             *depends_on(entry),
         ],
         tables=[Table(header, rows, f"{claim.name}, by model and task")],
@@ -270,7 +276,7 @@ def _row(cell: Cell) -> list[str]:
         interval_in_words(finding.value, finding.low, finding.high),
         p_value(cell.p_value),
         cell.verdict,
-        "; ".join([*details, *([cell.reason] if cell.reason else [])]),
+        "; ".join([*details, *filter(None, (cell.reason, cell.left_out))]),
     ]
 
 
@@ -280,9 +286,11 @@ _READING = Section(
         "A claim is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
         "side the number lies; else it cannot be told. P-values are corrected over all claims, models and tasks of the page (false discovery rate "
         "of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds the interval is over seeds and examples (multi-bootstrap, "
-        "Sellam et al. 2022), which two seeds leave wide; with one it is over examples and holds for that model only.",
+        "Sellam et al. 2022), which two seeds leave wide; with one it is over examples and holds for that model only. That of a rank "
+        "correlation is over heads (and seeds); that of an agreement between seeds or tasks over heads alone.",
         "The joint error of many heads is taken as if all their errors went one way; the best of all heads has the simultaneous interval of all. "
-        "Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
+        "Noise lowers a rank correlation, so that one below a threshold holds only where the numbers are reliable enough to show a "
+        "higher one. Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
         "constant answer is not read. Models fine-tuned under a control are left out. Layers and heads count from 0.",
     ],
 )

@@ -261,6 +261,7 @@ def depth(layers: int, which: str) -> Sequence[int]:
         "lower_third": range(third),
         "middle": range(third, max(third + 1, layers - third)),
         "upper_third": range(layers - third, layers),
+        "all_but_last": range(max(1, layers - 1)),
         "all_but_first_two": range(min(2, layers - 1), layers),
         # Layers 6 to 10 of 12 in the paper's numbering.
         "five_of_twelve": range(round(5 * layers / 12), max(round(5 * layers / 12) + 1, round(10 * layers / 12))),
@@ -280,6 +281,7 @@ Layers = Literal[
     "lower_third",
     "middle",
     "upper_third",
+    "all_but_last",
     "all_but_first_two",
     "five_of_twelve",
 ]
@@ -298,6 +300,7 @@ LAYERS_IN_WORDS: dict[Layers, str] = {
     "lower_third": "the lower third of the layers",
     "middle": "the middle third of the layers",
     "upper_third": "the upper third of the layers",
+    "all_but_last": "all layers but the last",
     "all_but_first_two": "all layers but the first two",
     "five_of_twelve": "layers 5 to 9 of 12, or as deep",
 }

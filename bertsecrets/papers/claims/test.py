@@ -5,14 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 from scipy import stats
 from typing_extensions import Self
 
-from bertsecrets.papers.claims.sheet import Array, Sheet
+from bertsecrets.papers.claims.sheet import Array, Grid, Sheet
 from bertsecrets.results.formatting import number
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.replicates import multi_bootstrap
@@ -34,12 +34,14 @@ class Reading:
         stderr: Its standard error over examples, or over heads where the test says so; NaN where unknown.
         count: Number of examples behind it.
         detail: What else there is to say of it, e.g. which head it is; empty for nothing.
+        reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
     """
 
     value: float
     stderr: float
     count: int
     detail: str = ""
+    reliability: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,21 @@ class Test(Settings, ABC):
         kind: Name of the test: that of its file.
         above, below: The claim holds if the number is above, or below, this; exactly one of them is given.
         unit: What the number is, after it in a sentence, e.g. ``of the attention``.
+        tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
     """
 
     __test__ = False
-    limits: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """The least and the greatest that the number can be: its interval is cut off there."""
 
     kind: str = Field(description="the name of a kind of test")
     above: Threshold = None
     below: Threshold = None
     unit: str = Field(default="", description="a text")
+    tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest that the number can be: its interval is cut off there."""
+        return -math.inf, math.inf
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Self:
@@ -138,8 +145,18 @@ class Test(Settings, ABC):
     def judge(self, readings: Sequence[Reading]) -> Finding:
         """The mean over models with its interval and p-value: over seeds and examples where there are several."""
         finding = self._over_models(readings)
+        delta = finding.value - self.threshold
+        if self.tolerance and math.isfinite(finding.p_value):
+            toward = -math.copysign(min(self.tolerance, abs(delta)), delta)
+            nearer = self._over_models([replace(reading, value=reading.value + toward) for reading in readings])
+            p = 1.0 if abs(delta) <= self.tolerance else nearer.p_value
+            finding = replace(finding, low=finding.low - self.tolerance, high=finding.high + self.tolerance, p_value=p)
         low, high = (min(max(end, self.limits[0]), self.limits[1]) for end in (finding.low, finding.high))
         return replace(finding, low=low, high=high)
+
+    def doubt(self, finding: Finding) -> str:
+        """Why a number on the claimed side does not show that the claim holds, as a sentence; empty if it does."""
+        return ""
 
     def _over_models(self, readings: Sequence[Reading]) -> Finding:
         known = [reading for reading in readings if math.isfinite(reading.value)]
@@ -156,6 +173,39 @@ class Test(Settings, ABC):
         effect = multi_bootstrap(value_S[:, None], resampled_SRV, margin=0.0, level=0.95, generator=generator)
         mean, low, high = (float(each[0]) + self.threshold for each in (effect.delta, effect.low, effect.high))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
+
+
+class RankTest(Test):
+    """A test of a rank correlation over heads."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+    def doubt(self, finding: Finding) -> str:
+        """Noise lowers a correlation by the reliability of the numbers (Spearman 1904): one of noise alone is near 0."""
+        if self.below is None:
+            return ""
+        reliability = float(np.min([reading.reliability for reading in finding.readings]))
+        if reliability > self.below and finding.high / reliability < self.below:
+            return ""
+        known = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
+        return (
+            f"Noise lowers a rank correlation: the reliability of these numbers {known}, so that a true correlation above "
+            "the threshold is not ruled out."
+        )
+
+
+def reliability(grid: Grid) -> float:
+    """Share of the variance over heads that is not noise, 0 to 1; NaN where unknown.
+
+    >>> reliability(Grid(np.array([[1.0, 3.0]]), np.array([[0.5, 0.5]]), 9))
+    0.875
+    """
+    known_LH = np.isfinite(grid.value_LH)
+    value_N, stderr_N = grid.value_LH[known_LH], grid.stderr_LH[known_LH]
+    spread = float(value_N.var(ddof=1)) if len(value_N) > 1 else 0.0
+    return max(0.0, 1 - float(np.mean(stderr_N**2)) / spread) if spread else math.nan
 
 
 def _of_one(delta: float, stderr: float, threshold: float, readings: tuple[Reading, ...]) -> Finding:

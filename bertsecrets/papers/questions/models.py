@@ -40,6 +40,12 @@ class TunedModel:
         return next((run for run in self.runs if run.source is None), None)
 
     @property
+    def learned(self) -> bool | None:
+        """Whether it is shown to beat the constant answer; None where that was not tested."""
+        p = next(iter(self.runs[0].scores["sets"].values())).get("p_constant")
+        return None if p is None else float(p) <= LEVEL
+
+    @property
     def folder(self) -> str:
         """What a command names to analyse it."""
         if self.training is not None:
@@ -115,9 +121,8 @@ class Tuned:
     @property
     def learned(self) -> bool | None:
         """Whether most seeds are shown to beat the constant answer; None where that was not tested."""
-        tests = [next(iter(model.runs[0].scores["sets"].values())).get("p_constant") for model in self.models]
-        known = [float(p) for p in tests if p is not None]
-        return sum(p <= LEVEL for p in known) > len(known) / 2 if known else None
+        known = [model.learned for model in self.models if model.learned is not None]
+        return sum(known) > len(known) / 2 if known else None
 
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
         """An experiment's views that have some columns, one for each seed that has them."""

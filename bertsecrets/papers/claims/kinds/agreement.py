@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from bertsecrets.papers.claims.sheet import Array, Sheet
-from bertsecrets.papers.claims.test import Reading, Test
+from bertsecrets.papers.claims.test import RankTest, Reading, reliability
 from bertsecrets.statistics.ranks import spearman
 
 _RESAMPLES = 400
 
 
-class Agreement(Test):
+class Agreement(RankTest):
     """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their seeds).
 
     Its standard error is that of a bootstrap over heads.
@@ -24,7 +24,6 @@ class Agreement(Test):
         between: ``seeds`` or ``tasks``.
     """
 
-    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     column: str = Field(description="a column, <measure>/<column>")
     between: Literal["seeds", "tasks"] = Field(description="seeds or tasks")
 
@@ -56,7 +55,9 @@ class Agreement(Test):
             _mean_correlation(value_GN[:, generator.integers(value_GN.shape[1], size=value_GN.shape[1])])
             for _ in range(_RESAMPLES)
         ]
-        return Reading(_mean_correlation(value_GN), float(np.nanstd(drawn, ddof=1)), count, detail)
+        # The mean over the seeds of a task is at least as reliable as the least reliable of them.
+        least = float(np.min([reliability(grid) for grids in grids_G for grid in grids]))
+        return Reading(_mean_correlation(value_GN), float(np.nanstd(drawn, ddof=1)), count, detail, least)
 
 
 def _mean_correlation(value_GN: Array) -> float:

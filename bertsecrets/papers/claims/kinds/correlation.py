@@ -1,16 +1,16 @@
 """The rank correlation of two columns over heads."""
 
+import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from pydantic import Field
 
 from bertsecrets.papers.claims.sheet import Sheet
-from bertsecrets.papers.claims.test import REACH, Reading, Test
+from bertsecrets.papers.claims.test import REACH, RankTest, Reading, reliability
 from bertsecrets.statistics.ranks import rank_correlation
 
 
-class Correlation(Test):
+class Correlation(RankTest):
     """Spearman's rank correlation of two columns over heads; its standard error is over heads.
 
     Args:
@@ -18,10 +18,13 @@ class Correlation(Test):
         absolute: Whether its size counts, and not its sign.
     """
 
-    limits: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     column: str = Field(description="a column, <measure>/<column>")
     other: str = Field(description="a column, <measure>/<column>")
     absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.absolute else super().limits
 
     @property
     def columns(self) -> Sequence[str]:
@@ -37,4 +40,6 @@ class Correlation(Test):
         correlation = rank_correlation(first.value_LH, second.value_LH)
         value = abs(correlation.rho) if self.absolute else correlation.rho
         stderr = (correlation.high - correlation.low) / (2 * REACH)
-        return Reading(value, stderr, max(first.count, second.count), f"{correlation.count} heads")
+        attenuation = math.sqrt(reliability(first) * reliability(second))
+        count = max(first.count, second.count)
+        return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)

@@ -1,5 +1,6 @@
 """The mean of a column over heads."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +34,10 @@ class Mean(Test):
     layers: Layers = Field(default="all", description="a name of layers")
     where: Where | None = None
     absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return (0.0, math.inf) if self.absolute else super().limits
 
     @property
     def columns(self) -> Sequence[str]:

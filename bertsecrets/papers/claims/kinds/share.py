@@ -1,7 +1,8 @@
 """The share of heads, or of layers, in which a column is above or below a number."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,7 +15,8 @@ from bertsecrets.papers.claims.test import REACH, Reading, Test, listed, summed
 class Share(Test):
     """Share of the heads in which a column lies over, or under, a number.
 
-    The standard error is that of the share when the numbers of all heads err one way.
+    The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one head, or
+    layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads (Bonferroni).
 
     Args:
         column: The column, or columns that are added up.
@@ -23,7 +25,6 @@ class Share(Test):
         per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers; null for heads.
     """
 
-    limits: ClassVar[tuple[float, float]] = (0.0, 1.0)
     column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     over: float | int | None = Field(default=None, description="a number, or null")
     under: float | int | None = Field(default=None, description="a number, or null")
@@ -35,6 +36,10 @@ class Share(Test):
         if (self.over is None) == (self.under is None):
             raise ValueError("one number")
         return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return 0.0, 1.0
 
     @property
     def columns(self) -> Sequence[str]:
@@ -53,10 +58,12 @@ class Share(Test):
         value_LH, stderr_LH, count = summed(sheet, self.columns)
         rows = list(depth(len(value_LH), self.layers))
         value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
-        shares = [self._share(value_LH + reach * stderr_LH) for reach in (0.0, -REACH, REACH)]
+        reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
+        shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
         if not np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
             return Reading(shares[0], np.nan, count)
-        return Reading(shares[0], max(abs(share - shares[0]) for share in shares[1:]) / REACH, count)
+        one = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
+        return Reading(shares[0], max(one, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
 
     def _share(self, value_LH: Array) -> float:
         if self.per_layer is not None:
