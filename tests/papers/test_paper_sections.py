@@ -38,9 +38,9 @@ def by_layer(*means: float) -> ArrayLike:
 @pytest.mark.parametrize(
     ("drifts", "holds", "said"),
     [
-        ({"rte": (0.5, 0.9, 0.8, 0.7)}, False, "are the last two, significantly: nowhere."),
+        ({"rte": (0.5, 0.9, 0.8, 0.7)}, False, "are the last two, significantly: not for rte."),
         ({"rte": (0.9, 0.8, 0.6, 0.5)}, True, "are the last two, significantly: for rte."),
-        ({"qqp": (0.9, 0.5, 0.4, 0.8)}, None, "are the last two, significantly: nowhere."),
+        ({"qqp": (0.9, 0.5, 0.4, 0.8)}, None, "are the last two, significantly: not for qqp."),
         (
             {"qqp": (0.9, 0.5, 0.4, 0.8), "rte": (0.9, 0.8, 0.6, 0.5)},
             True,
@@ -66,7 +66,7 @@ def test_only_the_papers_own_exception_is_one(
 def test_a_first_layer_hardly_changes_as_little_as_the_papers(tmp_path: Path, first: float, holds: bool) -> None:
     claim = chapter_of(drift, tmp_path, {"cosine_LH": by_layer(first, 0.8, 0.7)}).claims[1]
     assert claim.holds is holds
-    assert "its mean is 0.93 or more: " + ("for mrpc." if holds else "nowhere.") in claim.here
+    assert "its mean is 0.93 or more: " + ("for mrpc." if holds else "not for mrpc.") in claim.here
 
 
 def test_a_score_that_is_undefined_is_no_defeat(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_initialisations_are_compared_by_tests(tmp_path: Path) -> None:
         ({"a": True}, True, True, True, "for a"),
         ({"a": True, "b": None}, None, None, True, "for a; cannot be told for b"),
         ({"a": True, "b": True, "c": None}, None, True, True, "in all 2; cannot be told for c"),
-        ({"a": False, "b": None}, False, False, None, "nowhere; cannot be told for b"),
+        ({"a": False, "b": None}, False, False, None, "not for a; cannot be told for b"),
         ({"a": None}, None, None, None, "cannot be told for a"),
     ],
 )
