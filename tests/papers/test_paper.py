@@ -64,7 +64,10 @@ def test_claims_and_published_numbers_stand_beside_what_was_put_in(sweep: Path) 
     assert "81.5 (75.1 to 87.9)" in text
     assert "The mean score is higher, significantly: in all 2." in text
     assert "The two layers with the lowest mean are the last two, significantly: in 1 of 2 (not for rte)." in text
-    assert "Layer 0 changes least, significantly: in 1 of 2 (not for rte); its mean is 0.93 or more: not for mrpc, rte." in text
+    assert (
+        "Layer 0 changes least, significantly: in 1 of 2 (not for rte); its mean is 0.93 or more: not for mrpc, rte."
+        in text
+    )
     # In the figure MRPC's first layer has 0.97 and its last 0.41.
     assert ".97 .93 .89 .78 .79 .87 .84 .76 .64 .67 .37 .41" in text
     assert ".90 .50 .40" in text
