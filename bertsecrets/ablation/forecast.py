@@ -101,7 +101,7 @@ class Forecast:
         return Decision(kind, sample, self.arithmetic)
 
     def seconds(self, decision: Decision) -> float:
-        """The predicted time of a sweep of all examples in the chosen way."""
+        """Predicted seconds of a sweep of all examples, exact or screened as decided."""
         return self.exact if decision.kind == "exact" or self.screened is None else self.screened
 
     def smallest(self, examples: int) -> float:

@@ -222,11 +222,11 @@ class _Share:
         error_BV: Tensor = error_X.unflatten(0, self.done_BV.shape).to(torch.float64)
         return error_BV
 
-    def near_BV(self, reach_V: Tensor) -> Tensor:
-        """Which pairs evaluated in bf16 are within their variant's reach of another prediction."""
+    def near_BV(self, reach: Tensor) -> Tensor:
+        """Which pairs evaluated in bf16 are within ``reach``, a number, of another prediction."""
         first_BV, second_BV = self.rough_BVC.topk(2, dim=-1).values.unbind(-1)
         # A margin that is not a number is not shown to be out of reach.
-        return self.bf16_BV & ~(first_BV - second_BV >= reach_V)
+        return self.bf16_BV & ~(first_BV - second_BV >= reach)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put exact logits in place of estimates."""
@@ -381,7 +381,7 @@ class _Sweep:
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
-        self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=engine.device)
+        self.near = torch.tensor(-torch.inf, device=engine.device)
         self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
 
     def take_pilot(self) -> None:
@@ -412,7 +412,7 @@ class _Sweep:
         if self.bf16 is not None:
             squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
             error = (squares_V.sum() / count_V.sum()).sqrt()
-            self.near_V = (self.screening.bf16_reach * error).float().expand_as(self.near_V)
+            self.near = (self.screening.bf16_reach * error).float()
         self.reach_V = self._reach_V(pilots)[0]
 
     def take_batches(self) -> None:
@@ -449,7 +449,7 @@ class _Sweep:
 
     def sure_BV(self, share: _Share) -> Tensor:
         """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
-        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
+        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near)
         return active_BV | share.forced_BV
 
     def _both_BV(self, index_B: Tensor) -> Tensor:

@@ -315,17 +315,25 @@ def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
         return replace(cell, reason=f"The number is undefined in these runs{which}.")
     if not math.isfinite(p_raw):
         return replace(cell, reason="The uncertainty of the number is unknown.")
+    verdict, reason = _verdict(claim, finding, p)
     if p > LEVEL:
         why = (
             "The interval includes the threshold"
             if finding.low <= claim.test.threshold <= finding.high
             else "Not significant after correction"
         )
-        return replace(cell, reason=f"{why} (corrected p {p_value(p)}).")
+        reason = f"{why} (corrected p {p_value(p)})."
+    return replace(cell, verdict=verdict, reason=reason)
+
+
+def _verdict(claim: Claim, finding: Finding, p: float) -> tuple[str, str]:
+    """What a number with a p-value says of a claim, and why it does not tell where it is significant."""
+    if not p <= LEVEL:
+        return UNTOLD, ""
     if claim.test.holds(finding.value):
         doubt = claim.test.doubt(finding)
-        return replace(cell, reason=doubt) if doubt else replace(cell, verdict=HOLDS)
-    return replace(cell, reason=claim.one_sided) if claim.one_sided else replace(cell, verdict=FAILS)
+        return (UNTOLD, doubt) if doubt else (HOLDS, "")
+    return (UNTOLD, claim.one_sided) if claim.one_sided else (FAILS, "")
 
 
 def single_verdicts(claim: Claim, cell: Cell) -> list[str]:
@@ -333,16 +341,7 @@ def single_verdicts(claim: Claim, cell: Cell) -> list[str]:
     if cell.finding is None or len(cell.finding.readings) < 2:
         return []
     alone = [claim.test.judge([reading]) for reading in cell.finding.readings]
-    return [
-        UNTOLD
-        if not one.p_value <= LEVEL or (claim.test.holds(one.value) and claim.test.doubt(one))
-        else HOLDS
-        if claim.test.holds(one.value)
-        else UNTOLD
-        if claim.one_sided
-        else FAILS
-        for one in alone
-    ]
+    return [_verdict(claim, one, one.p_value)[0] for one in alone]
 
 
 def depends_on(entry: Entry) -> list[str]:
@@ -351,18 +350,11 @@ def depends_on(entry: Entry) -> list[str]:
     yes, no = entry.where(HOLDS), entry.where(FAILS)
     for name, of in (("task", "model"), ("model", "task")):
         for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
-            parts = [
-                f"{verdict} for {', '.join(f'{getattr(cell, name)} ({_value(cell)})' for cell in cells if getattr(cell, of) == common)}"
-                for verdict, cells in ((HOLDS, yes), (FAILS, no))
-            ]
-            sentences.append(f"It depends on the {name} ({common}): it {' and '.join(parts)}.")
+            held, failed = ([cell for cell in cells if getattr(cell, of) == common] for cells in (yes, no))
+            sentences.append(f"It depends on the {name} ({common}): {_contrast(held, failed, name)}.")
     if yes and no and not sentences:
-        parts = [
-            f"{verdict} for {', '.join(f'{cell.subject} ({_value(cell)})' for cell in cells)}"
-            for verdict, cells in ((HOLDS, yes), (FAILS, no))
-        ]
         sentences.append(
-            f"It depends on the model or the task, which cannot be told apart here: it {' and '.join(parts)}."
+            f"It depends on the model or the task; these runs do not show which: {_contrast(yes, no, 'subject')}."
         )
     for cell in entry.cells:
         verdicts = single_verdicts(entry.claim, cell)
@@ -372,6 +364,12 @@ def depends_on(entry: Entry) -> list[str]:
                 f"holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
             )
     return sentences
+
+
+def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
+    """Where a claim holds and where it does not, the cells called by one of their fields, with their numbers."""
+    holds, fails = (", ".join(f"{getattr(cell, name)} ({_value(cell)})" for cell in cells) for cells in (yes, no))
+    return f"it {HOLDS} for {holds} and {FAILS} for {fails}"
 
 
 def _value(cell: Cell) -> str:

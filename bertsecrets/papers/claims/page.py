@@ -73,7 +73,7 @@ class ClaimsPage:
             *left_out(unfinished),
         ]
         sections = [_section(entry) for entry in entries]
-        # The overview and the table by model come first: their own sections have the numbers 1 and 2.
+        # Sections 1 and 2 are the overview and the table by model.
         links = [f"#section-{place + 3}" for place in range(len(entries))]
         report = Report(
             title="Published claims about heads, tested on your models",
@@ -289,8 +289,8 @@ _READING = Section(
         "Sellam et al. 2022), which two seeds leave wide; with one it is over examples and holds for that model only. That of a rank "
         "correlation is over heads (and seeds); that of an agreement between seeds or tasks over heads alone.",
         "The joint error of many heads is taken as if all their errors went one way; the best of all heads has the simultaneous interval of all. "
-        "Noise lowers a rank correlation, so that one below a threshold holds only where the numbers are reliable enough to show a "
-        "higher one. Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
+        "Noise lowers rank correlations: a claim that one is below a threshold holds only if the numbers are reliable enough to have "
+        "shown a higher one. Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
         "constant answer is not read. Models fine-tuned under a control are left out. Layers and heads count from 0.",
     ],
 )

@@ -103,6 +103,16 @@ class Sheet:
         Raises:
             LackingError: If no run has it.
         """
+        if column not in self._grids:
+            self._grids[column] = self._read(column)
+        return self._grids[column]
+
+    @cached_property
+    def _grids(self) -> dict[str, Grid]:
+        """The columns read so far: many claims are about the same."""
+        return {}
+
+    def _read(self, column: str) -> Grid:
         about: About = "before" if column.startswith(BEFORE) else self.about
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:

@@ -166,7 +166,7 @@ class QuestionRuns:
         return [control for control, different in self._controls_by_difference(tuned) if not different]
 
     def not_comparable(self, tuned: Tuned) -> list[tuple[Tuned, list[str]]]:
-        """The other controls with the same task and model, and what else they differ in."""
+        """Other controls of the same task and model, with the settings in which they differ."""
         return [(control, different) for control, different in self._controls_by_difference(tuned) if different]
 
     def _controls_by_difference(self, tuned: Tuned) -> list[tuple[Tuned, list[str]]]:

@@ -15,7 +15,7 @@ class Correlation(RankTest):
 
     Args:
         column, other: The columns.
-        absolute: Whether its size counts, and not its sign.
+        absolute: Whether to take its absolute value.
     """
 
     column: str = Field(description="a column, <measure>/<column>")

@@ -26,7 +26,7 @@ class Mean(Test):
         minus: Columns to take away.
         layers: The layers whose heads count.
         where: Which of these heads count; null for all.
-        absolute: Whether the size of the mean counts, and not its sign.
+        absolute: Whether to take the absolute value of the mean.
     """
 
     column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
