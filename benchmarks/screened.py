@@ -14,6 +14,7 @@ whole layer. Cells that are there already are not run again.
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ from torch import nn
 from bertsecrets.ablation.arithmetic import BF16, FP32
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.partial_passes import return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.screening import Screening, screened_sweep
@@ -65,6 +67,7 @@ class Cost:
 
 
 def measured(work: Callable[[], _Result]) -> tuple[_Result, Cost]:
+    return_freed_memory()  # Of what was measured before.
     Path("/proc/self/clear_refs").write_text("5")  # Sets the largest resident set to the present one.
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
@@ -244,6 +247,7 @@ def main() -> None:
     parser.add_argument("--only-exact", action="store_true", help="run the exact sweeps alone; needs --exact")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # As the command line does.
     if chosen.only_exact and chosen.exact is None:
         parser.error("--only-exact needs --exact <folder>")
     results = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {}

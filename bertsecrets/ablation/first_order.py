@@ -1,4 +1,4 @@
-"""The effect of every variant on every logit to first order: one forward pass, one backward pass for each logit but one."""
+"""The effect of every variant on every logit to first order: one forward and one backward pass for each logit but one."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from bertsecrets.ablation.engine import Engine
-from bertsecrets.ablation.partial_passes import CleanLayer, clean_pass, recording, repeat_rows, wide
+from bertsecrets.ablation.partial_passes import CleanLayer, clean_pass, repeat_rows, return_freed_memory, wide
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
 from bertsecrets.models.encoder import evaluating
 
 _LESS_THAN_A_PASS = 4
-"""A pass for slopes alone has so many times fewer tokens than one of the engine, as it keeps the activations of all layers."""
+"""A pass for slopes has so many times fewer tokens than one of the engine, as it keeps the activations of all layers."""
 
 
 class FirstOrder(NamedTuple):
@@ -47,33 +47,31 @@ def first_order_changes(
     Args:
         engine: The engine; its plan's mode is one of :data:`bertsecrets.ablation.pairs.MODES_OF_PAIRS`.
         inputs: Keyword arguments of the model with ``attention_mask``, on its device.
-        context: Context manager for the forward pass, e.g. the trainer's autocast.
-        rough: Context manager, e.g. autocast to bf16, of passes of their own for the slopes, on a few rows at a time, whose
-            activations take less memory. None for the slopes of the pass that gives logits and layers.
+        context: Context manager of the unedited pass, e.g. the trainer's autocast.
+        rough: Context manager of the passes for the slopes, e.g. autocast to bf16; None for ``context``. These passes take a
+            few rows at a time, as they keep the activations of all layers.
     """
     inputs = {name: value.clone() for name, value in inputs.items()}
-    if rough is None:
-        return _first_order(engine, inputs, context)
-    with torch.no_grad(), evaluating(engine.encoder.model), context():
-        clean_BC, layers = clean_pass(engine.encoder, inputs)
     rows, length = inputs["attention_mask"].shape
     size = max(1, engine.max_tokens // _LESS_THAN_A_PASS // length)
     changes = []
     for first in range(0, rows, size):
         part = {name: repeat_rows(value, rows, first, first + size, 1) for name, value in inputs.items()}
-        changes.append(_first_order(engine, part, rough).change_BVC)
+        changes.append(_changes_BVC(engine, part, rough or context))
+        return_freed_memory()
+    with torch.no_grad(), evaluating(engine.encoder.model), context():
+        clean_BC, layers = clean_pass(engine.encoder, inputs)
     return FirstOrder(wide(clean_BC), torch.cat(changes).to(wide(clean_BC)), layers)
 
 
-def _first_order(
+def _changes_BVC(
     engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]]
-) -> FirstOrder:
+) -> Tensor:
     encoder, mode = engine.encoder, engine.plan.mode
     real_BS = inputs["attention_mask"].bool()
     slopes: list[Tensor] = []
     network = encoder.model
     with evaluating(network):
-        logits_BC = torch.empty(0)
         for column in range(1, int(network.config.num_labels or 2)):
             slope_LBH = torch.zeros(encoder.num_layers, len(real_BS), encoder.num_heads, device=engine.device)
 
@@ -95,14 +93,11 @@ def _first_order(
             def difference(logits_BC: Tensor, column: int = column) -> Tensor:
                 return (logits_BC[:, column] - logits_BC[:, 0]).sum()
 
-            with recording(encoder, real_BS) as recorded:
-                logits_BC = output_gradients(network, inputs, difference, observe, context)
+            output_gradients(network, inputs, difference, observe, context)
             slopes.append(slope_LBH)
     edited_VLH = torch.zeros(len(engine.edits_VL), encoder.num_layers, encoder.num_heads, device=engine.device)
     for variant, edits in enumerate(engine.edits_VL):
         for layer, heads in enumerate(edits):
             edited_VLH[variant, layer, list(heads)] = 1.0
     changes = [torch.einsum("lbh,vlh->bv", slope_LBH, edited_VLH) for slope_LBH in slopes]
-    clean_BC = wide(logits_BC)
-    change_BVC = torch.stack([torch.zeros_like(changes[0]), *changes], -1).to(clean_BC.dtype)
-    return FirstOrder(clean_BC, change_BVC, recorded.layers())
+    return torch.stack([torch.zeros_like(changes[0]), *changes], -1)

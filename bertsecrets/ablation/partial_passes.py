@@ -1,6 +1,8 @@
 """Parts of a forward pass that variants share: the unedited pass, and attention of the first token only."""
 
+import ctypes
 import inspect
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -137,6 +139,16 @@ def wide(logits_BC: Tensor) -> Tensor:
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error means that memory ran out, on any device."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system where glibc keeps it.
+
+    Activations of a backward pass are freed in another order than they came in. glibc cannot use the gaps for the next batch, of another
+    length, so that the process would grow with every batch.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def first_token_output(

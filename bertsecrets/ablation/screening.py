@@ -4,7 +4,7 @@ With bf16 there are three tiers: pairs that are estimated to first order, pairs 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
-from bertsecrets.ablation.partial_passes import CleanLayer
+from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
@@ -33,10 +33,13 @@ SWEEP = "sweep"
 """``<SWEEP>_<mode>`` is the key of a record among a run's checks."""
 
 REACH = 10.0
-"""A pair is active if its estimated margin is below so many root mean squares of its variant's errors."""
+"""A pair is active if its estimated margin is below so many times the error that is expected of it."""
 
 PILOT = 16
 """Examples on which every variant is evaluated first."""
+
+_LEAST_SENSITIVITY = 1e-4
+"""Of an example whose slopes are all zero."""
 
 BF16_REACH = 20.0
 """A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many root mean squares of bf16's errors."""
@@ -188,6 +191,7 @@ class _Share:
         self.logits_BVC = self.estimate_BVC.clone()
         self.class_B = clean_BC.argmax(-1)
         self.margin_BV = margins(self.estimate_BVC, self.class_B)
+        self.scale_B1 = torch.ones_like(self.margin_BV[:, :1], dtype=torch.float64)
         variants = len(plan.variants)
         # Drawn for each example by itself: any batches and any number of processes give the same audit.
         draws_BV = np.stack(
@@ -201,13 +205,28 @@ class _Share:
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
         self.forced_BV = torch.zeros_like(self.drawn_BV)
 
+    def changes_BV(self) -> Tensor:
+        """Estimated margin minus that of the unedited model; float64."""
+        clean_B1 = margins(self.clean_BC[:, None], self.class_B)
+        return (self.margin_BV - clean_B1).to(torch.float64)
+
+    def set_scale(self, usual_V: Tensor) -> None:
+        """Set the size of the example's errors relative to others', by its slopes: see :func:`screened_sweep`.
+
+        Args:
+            usual_V: Root mean square of each variant's estimated changes.
+        """
+        ratio_BV = torch.where(usual_V > 0, self.changes_BV() / usual_V, 0.0)
+        sensitivity_B1 = ratio_BV.square().mean(1, keepdim=True).sqrt()
+        self.scale_B1 = sensitivity_B1.clamp(min=_LEAST_SENSITIVITY).sqrt()
+
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
-        """Margin minus estimated margin, of evaluated pairs; float64.
+        """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
 
         Of pairs outside of ``sure_BV`` the margin in bf16 counts, evaluated again or not: audits do not move the rule.
         """
         logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
-        return (margins(logits_BVC, self.class_B) - self.margin_BV).to(torch.float64)
+        return (margins(logits_BVC, self.class_B) - self.margin_BV).to(torch.float64) / self.scale_B1
 
     def missed_BV(self) -> Tensor:
         """Which pairs evaluated exactly have another predicted class than by their estimate, or than in bf16."""
@@ -315,9 +334,11 @@ def screened_sweep(
 ) -> tuple[Outcomes, ScreeningRecord]:
     """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
 
-    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the root
-    mean square of the errors (exact minus estimated margin) of the variant's evaluated pairs. These are all pairs of ``pilot``
-    random examples, then the active ones, until no more become active. Of the inactive pairs a random share is *audited*; a
+    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
+    that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
+    (exact minus estimated margin) divided by its example's scale. Evaluated are all pairs of ``pilot`` random examples, then the
+    active ones, until no more become active. The scale is the square root of the example's sensitivity, which is the root mean
+    square over variants of the estimated change of its margin, divided by that change's root mean square in the pilot. Of the inactive pairs a random share is *audited*; a
     variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
     class of the unedited model.
 
@@ -338,7 +359,8 @@ def screened_sweep(
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
-    sweep = _Sweep(engine, [batch.to(engine.device) for batch in batches], screening, context, parts, progress)
+    smaller = [part for batch in batches for part in _parts(batch.to(engine.device), engine.max_tokens)]
+    sweep = _Sweep(engine, smaller, screening, context, parts, progress)
     sweep.take_pilot()
     sweep.take_batches()
     sweep.take_active()
@@ -359,6 +381,13 @@ def screened_sweep(
             share.rough_BVC,
         )
     return collected.outcomes(), record
+
+
+def _parts(batch: Batch, max_tokens: int) -> Iterator[Batch]:
+    """The examples of a batch in parts of at most so many tokens: all layers of a part's unedited pass are kept for its pairs."""
+    rows, length = batch.attention_mask_BS.shape
+    for row_R in torch.arange(rows).tensor_split(-(-rows * length // max(max_tokens, length))):
+        yield batch.rows(row_R)
 
 
 class _Sweep:
@@ -409,6 +438,11 @@ class _Sweep:
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
             self.pilots.append(share)
         pilots = [share for share in self.pilots if share is not None]
+        squares_V, count_V = self._totals(pilots, lambda share: (share.changes_BV(), share.counted_BV))
+        # Rounded: sums over other numbers of processes differ in the last bits.
+        self.usual_V = (squares_V / count_V).sqrt().float().to(torch.float64)
+        for share in pilots:
+            share.set_scale(self.usual_V)
         if self.bf16 is not None:
             squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
             error = (squares_V.sum() / count_V.sum()).sqrt()
@@ -422,6 +456,7 @@ class _Sweep:
         """
         for batch, pilot in zip(self.batches, self.pilots, strict=True):
             share, layers = self._begin(batch)
+            share.set_scale(self.usual_V)
             rows_B = torch.isin(batch.index_B, self.pilot)
             share.counted_BV |= rows_B[:, None]
             if pilot is not None:
@@ -463,16 +498,15 @@ class _Sweep:
         return both_BV.to(self.engine.device)
 
     def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
-        """The margin below which each variant's pairs are active, and the number of pairs whose errors it comes from."""
+        """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors it comes from."""
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
         )
-        # Rounded: sums over other numbers of processes differ in the last bits.
         return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
 
     def _count(self, share: _Share) -> None:
         # A margin that is not a number is not shown to be out of reach.
-        share.counted_BV |= ~(share.margin_BV >= self.reach_V)
+        share.counted_BV |= ~(share.margin_BV >= (self.reach_V * share.scale_B1).float())
 
     def take_audit(self) -> ScreeningRecord:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
@@ -564,6 +598,7 @@ class _Sweep:
             )
         self.advance(0 if self.bf16 is None else int((wanted_BV & ~share.bf16_BV).sum()))
         share.fill(wanted_BV, logits_PC)
+        return_freed_memory()
         self._save(share)
 
     def _save(self, share: _Share) -> None:

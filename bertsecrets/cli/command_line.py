@@ -55,6 +55,8 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
     """
     # Without this Hydra prints a shortened traceback and exits by itself.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # oneDNN keeps code for 1,024 shapes of products otherwise: several hundred megabytes where batches differ in length.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     # A log file on a full disk must not fill the terminal with tracebacks.
     logging.raiseExceptions = False
     parent = end_with_parent()
