@@ -2,12 +2,13 @@
 
     python benchmarks/screened.py <run folder>... --exact <folder> --only-exact     # the exact sweeps, beforehand
     python benchmarks/screened.py <run folder>... --exact <folder> [--modes uniform zero mean] [--naive 6] [--out <file>]
+        [--precisions bf16-mixed]
 
 Each run folder is that of a finished training. Its whole development set is swept on the same length-bucketed batches in one
 process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
-pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time of each batch are
-kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on every eighth
-batch alone and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
+pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time
+of each batch are kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on
+every ``--every`` th batch alone and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
 wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and every
 whole layer. Cells that are there already are not run again.
 """
@@ -16,7 +17,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from bertsecrets.ablation.arithmetic import BF16, FP32
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.partial_passes import return_freed_memory
@@ -46,9 +47,6 @@ from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.results.config_copy import plain
 
 RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
-EVERY = 8
-"""With kept exact sweeps, the exact engine is timed again on every such batch."""
-
 PRECISIONS = (FP32, BF16)
 
 _Result = TypeVar("_Result")
@@ -128,10 +126,10 @@ class Exact:
             self.path.write_text(json.dumps([asdict(cost) for cost in self.costs], indent=1) + "\n", "utf-8")
         return self._sweep(self.subject.batches, self.parts)
 
-    def timed_again(self) -> Cost:
-        """The cost of the whole sweep by the time that every eighth batch takes now and the kept times of all."""
-        _, cost = measured(lambda: self._sweep(self.subject.batches[::EVERY], None))
-        return cost.times(sum(kept.wall for kept in self.costs) / sum(kept.wall for kept in self.costs[::EVERY]))
+    def timed_again(self, every: int) -> Cost:
+        """The cost of the whole sweep by the time that some of the batches take now and the kept times of all."""
+        _, cost = measured(lambda: self._sweep(self.subject.batches[::every], None))
+        return cost.times(sum(kept.wall for kept in self.costs) / sum(kept.wall for kept in self.costs[::every]))
 
     def _sweep(self, batches: list[Batch], parts: Parts | None) -> Outcomes:
         subject = self.subject
@@ -171,12 +169,14 @@ def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 
-def cell(subject: Subject, variants: int, kept: Path | None) -> dict[str, Any]:
+def cell(
+    subject: Subject, variants: int, kept: Path | None, precisions: Sequence[Precision], every: int
+) -> dict[str, Any]:
     """One run and mode: times, and where the screened sweeps differ from the exact one."""
     evaluation, loop = naive(subject, variants)
     costs = {"evaluation": evaluation, "naive": loop}
     screened = {}
-    for precision in PRECISIONS:
+    for precision in precisions:
         screened[precision], costs[precision] = measured(
             lambda precision=precision: screened_sweep(
                 subject.model,
@@ -193,7 +193,7 @@ def cell(subject: Subject, variants: int, kept: Path | None) -> dict[str, Any]:
         )
     else:
         kept_sweep = Exact(subject, kept)
-        exact, costs["exact"] = kept_sweep.run(), kept_sweep.timed_again()
+        exact, costs["exact"] = kept_sweep.run(), kept_sweep.timed_again(every)
     judged = verdicts(exact, subject.task)
     return {
         "examples": len(exact.label_N),
@@ -244,6 +244,8 @@ def main() -> None:
     parser.add_argument("--naive", type=int, default=6)
     parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
     parser.add_argument("--exact", type=Path, help="folder that keeps the exact sweeps")
+    parser.add_argument("--every", type=int, default=8, help="of kept exact sweeps, time every such batch again")
+    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
     parser.add_argument("--only-exact", action="store_true", help="run the exact sweeps alone; needs --exact")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
@@ -259,7 +261,13 @@ def main() -> None:
                 exact.run()
                 print(f"{name}: {sum(cost.wall for cost in exact.costs):.0f} s exactly", flush=True)
             elif name not in results:
-                results[name] = cell(Subject.read(folder, mode, chosen.examples), chosen.naive, chosen.exact)
+                results[name] = cell(
+                    Subject.read(folder, mode, chosen.examples),
+                    chosen.naive,
+                    chosen.exact,
+                    chosen.precisions,
+                    chosen.every,
+                )
                 chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     if not chosen.only_exact:
         print(table(results))
