@@ -86,19 +86,22 @@ def ranked(models: Mapping[str, Model], kept: int) -> list[str]:
     """All scores, by the mean over tasks of the mean change over seeds; controls last."""
     tasks = by_task(models)
     names = list(dict.fromkeys(row["score"] for model in models.values() for row in model["curves"]))
-    means = {
-        name: np.nanmean([np.nanmean([change(model, name, kept) for model in own]) for own in tasks.values()])
-        for name in names
-    }
-    return sorted(names, key=lambda name: (name in CONTROLS, -means[name]))
+    means = {name: np.mean([mean_change(own, name, kept) for own in tasks.values()]) for name in names}
+    return sorted(names, key=lambda name: (name in CONTROLS, bool(np.isnan(means[name])), -means[name]))
+
+
+def mean_change(models: Sequence[Model], score: str, kept: int) -> float:
+    """Mean change over the models on which the score was run, in points; NaN if there are none."""
+    values = [value for value in (change(model, score, kept) for model in models) if not np.isnan(value)]
+    return float(np.mean(values)) if values else np.nan
 
 
 def signed(value: float) -> str:
-    return f"{value:.1f}".replace("-", "−").replace("−0.0", "0.0")
+    return "–" if np.isnan(value) else f"{value:.1f}".replace("-", "−").replace("−0.0", "0.0")
 
 
 def table(models: Mapping[str, Model], kept: int) -> str:
-    """Markdown: a row for each score, for each task the change in each seed, and the worst upper limit of all."""
+    """Markdown: a row for each score, for each task the change in each seed, and in how many runs a loss is shown."""
     tasks = by_task(models)
     headers = [f"{task} ({own[0]['examples']} examples)" for task, own in tasks.items()]
     lines = [f"| score | {' | '.join(headers)} | mean | loss shown in |", "| --- |" + " ---: |" * (len(tasks) + 2)]
@@ -106,8 +109,8 @@ def table(models: Mapping[str, Model], kept: int) -> str:
         cells, means, shown, runs = [], [], 0, 0
         for own in tasks.values():
             values = [change(model, score, kept) for model in own]
-            cells.append(", ".join("–" if np.isnan(value) else signed(value) for value in values))
-            means.append(np.nanmean(values))
+            cells.append(", ".join(map(signed, values)))
+            means.append(mean_change(own, score, kept))
             had = [model for model, value in zip(own, values, strict=True) if not np.isnan(value)]
             shown += sum(limits(model, score, kept)[1] < 0 for model in had)
             runs += len(had)
@@ -134,7 +137,7 @@ def curves_figure(models: Mapping[str, Model]) -> Figure:
                     axes.plot(steps, [line[kept] for kept in steps], color=QUIET, linewidth=0.7, alpha=0.6)
             axes.plot([], [], color=QUIET, linewidth=0.7, label="random, every order")
             for place, score in enumerate(SHOWN):
-                means = [np.nanmean([change(model, score, kept) for model in own]) for kept in steps]
+                means = [mean_change(own, score, kept) for kept in steps]
                 axes.plot(steps, means, "o-", color=ACCENTS[place % len(ACCENTS)], markersize=3, label=score)
             axes.axhline(0, color="black", linewidth=0.6)
             axes.invert_xaxis()
