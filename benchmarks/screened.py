@@ -8,14 +8,13 @@ Each run folder is that of a finished training. Its whole development set is swe
 process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
 pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time
 of each batch are kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on
-every ``--every`` th batch alone and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
+one batch in ``--every`` and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
 wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and every
 whole layer. Cells that are there already are not run again.
 """
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -37,6 +36,7 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.build import make_data
+from bertsecrets.cli.command_line import limit_kept_products
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--only-exact", action="store_true", help="run the exact sweeps alone; needs --exact")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # As the command line does.
+    limit_kept_products()
     if chosen.only_exact and chosen.exact is None:
         parser.error("--only-exact needs --exact <folder>")
     results = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {}
@@ -260,7 +260,7 @@ def main() -> None:
                 exact = Exact(Subject.read(folder, mode, chosen.examples), chosen.exact)
                 exact.run()
                 print(f"{name}: {sum(cost.wall for cost in exact.costs):.0f} s exactly", flush=True)
-            elif name not in results:
+            elif not set(chosen.precisions) <= results.get(name, {"costs": {}})["costs"].keys():
                 results[name] = cell(
                     Subject.read(folder, mode, chosen.examples),
                     chosen.naive,

@@ -40,8 +40,8 @@ _ACTIVE = 0.25
 _AGAIN = 0.2
 """With bf16 about so large a share of these is evaluated in fp32: pilot, audit, and near a change of prediction."""
 
-_PASSES = 4.0
-"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and later rounds' unedited passes."""
+_PASSES = 5.5
+"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of all rounds."""
 
 
 @dataclass(frozen=True)

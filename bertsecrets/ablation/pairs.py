@@ -1,6 +1,6 @@
 """Exact logits of chosen pairs of a variant and an example, for variants that edit one layer each."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ from bertsecrets.ablation.partial_passes import (
     first_of,
     first_token_output,
     is_out_of_memory,
+    parts_within,
     pick_rows,
+    return_freed_memory,
     wide,
 )
 from bertsecrets.ablation.plan import Plan
@@ -98,16 +100,14 @@ class Pairs:
             layer_P = torch.tensor(self.layer_V, device=row_P.device)[variant_P]
             for layer, clean in enumerate(layers):
                 places = (layer_P == layer).nonzero()[:, 0]
-                for part in self._parts(places, real_BS.shape[1]):
+                for part_R in parts_within(len(places), real_BS.shape[1], self.engine.max_tokens):
+                    part = places[part_R.to(places.device)]
                     logits_PC[part] = self._run(layers, layer, clean, real_BS, row_P[part], variant_P[part])
                     if progress is not None:
                         progress(len(part))
+                if row_P.device.type == "cpu":
+                    return_freed_memory()
             return logits_PC
-
-    def _parts(self, places: Tensor, length: int) -> Iterator[Tensor]:
-        """Parts of equal size within the limit on tokens."""
-        if len(places):
-            yield from places.tensor_split(-(-len(places) * length // max(self.engine.max_tokens, length)))
 
     def _run(
         self, layers: list[CleanLayer], layer: int, clean: CleanLayer, real_BS: Tensor, row_R: Tensor, variant_R: Tensor

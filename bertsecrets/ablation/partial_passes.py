@@ -2,10 +2,10 @@
 
 import ctypes
 import inspect
-import platform
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,47 +33,22 @@ class CleanLayer:
     arguments: dict[str, Any]
 
 
-@dataclass
-class Recording:
-    """What :func:`recording` has seen of a pass, one entry for each layer."""
-
-    hidden: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    arguments: list[dict[str, Any]] = field(default_factory=list)
-
-    def layers(self) -> list[CleanLayer]:
-        """What variants reuse of each layer."""
-        parts = zip(self.hidden, self.outputs, self.values, self.arguments, strict=True)
-        return [CleanLayer(*layer) for layer in parts]
-
-
 def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
     """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer."""
-    with recording(encoder, inputs["attention_mask"].bool()) as recorded:
-        logits_BC: Tensor = encoder.model(**inputs).logits
-    return logits_BC, recorded.layers()
-
-
-@contextmanager
-def recording(encoder: Encoder, real_BS: Tensor) -> Iterator[Recording]:
-    """Record what variants reuse of the model's next pass, without its gradients.
-
-    Args:
-        encoder: The encoder; its family has an adapter.
-        real_BS: Which tokens of the pass are real, bool.
-    """
     family = encoder.family
     assert family is not None
-    recorded = Recording()
+    real_BS = inputs["attention_mask"].bool()
+    hidden: list[Tensor] = []
+    arguments: list[dict[str, Any]] = []
+    outputs: list[Tensor] = []
+    values: list[Tensor] = []
     signature = inspect.signature(type(encoder.layers[0]).forward)
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         bound = signature.bind(module, *args, **kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
-        recorded.hidden.append(named.pop("hidden_states").detach())
-        named = {**named, **bound.arguments.get("kwargs", {})}
-        recorded.arguments.append({name: _detached(value) for name, value in named.items()})
+        hidden.append(named.pop("hidden_states"))
+        arguments.append({**named, **bound.arguments.get("kwargs", {})})
 
     with ExitStack() as stack:
         stack.enter_context(eager_execution())
@@ -84,24 +59,17 @@ def recording(encoder: Encoder, real_BS: Tensor) -> Iterator[Recording]:
             assert site.value is not None
 
             def project(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-                recorded.outputs.append(args[0].detach())
+                outputs.append(args[0])
 
             def value(_: nn.Module, args: Any, projected_BSD: Tensor, site: Any = site) -> None:
-                value_BSHd = family.values(site, projected_BSD.detach(), encoder.num_heads)
-                recorded.values.append(mean_over_real(value_BSHd, real_BS))
+                value_BSHd = family.values(site, projected_BSD, encoder.num_heads)
+                values.append(mean_over_real(value_BSHd, real_BS))
 
             stack.callback(site.projection.register_forward_pre_hook(project).remove)
             stack.callback(site.value.register_forward_hook(value).remove)
-        yield recorded
-
-
-def _detached(value: Any) -> Any:
-    """A layer's argument without gradients, which would keep the whole pass in memory."""
-    if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, (tuple, list)):
-        return type(value)(_detached(part) for part in value)
-    return value
+        logits_BC: Tensor = encoder.model(**inputs).logits
+    layers = zip(hidden, outputs, values, arguments, strict=True)
+    return logits_BC, [CleanLayer(*parts) for parts in layers]
 
 
 def first_of(output: Any) -> Tensor:
@@ -141,14 +109,24 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def return_freed_memory() -> None:
-    """Give freed memory back to the system where glibc keeps it.
+def parts_within(rows: int, length: int, max_tokens: int) -> Iterator[Tensor]:
+    """Indices of rows in parts of nearly equal size and at most so many tokens, or of a single row."""
+    size = max(1, max_tokens // length)
+    if rows:
+        yield from torch.arange(rows).tensor_split(-(-rows // size))
 
-    Activations of a backward pass are freed in another order than they came in. glibc cannot use the gaps for the next batch, of another
-    length, so that the process would grow with every batch.
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def return_freed_memory() -> None:
+    """Give the process's freed memory back to the system, where glibc would keep it.
+
+    Batches differ in length, and what a backward pass frees has gaps: glibc can fill few of them with the next batch, so that the
+    process would grow with each.
     """
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 def first_token_output(

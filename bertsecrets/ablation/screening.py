@@ -20,7 +20,7 @@ from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
-from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
+from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
@@ -39,10 +39,13 @@ PILOT = 16
 """Examples on which every variant is evaluated first."""
 
 _LEAST_SENSITIVITY = 1e-4
-"""Of an example whose slopes are all zero."""
+"""Lower limit, for examples without slopes."""
+
+_LEAST_CHANGE = 1e-3
+"""A variant's usual change counts as at least this share of the variants' root mean square."""
 
 BF16_REACH = 20.0
-"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many root mean squares of bf16's errors."""
+"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of bf16."""
 
 _BOTH = 0.25
 """Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
@@ -146,6 +149,27 @@ def missed_bound(missed: int, audit: float, left: int) -> int:
     return min(left, int(nbinom.ppf(LEVEL, missed + 1, audit)))
 
 
+def usual_changes(square_V: Tensor) -> Tensor:
+    """The usual size of each variant's estimated changes, from the mean of their squares in the pilot."""
+    # Of a variant without effect only rounding is left, which must not make examples look sensitive.
+    return square_V.clamp(min=float(_LEAST_CHANGE**2 * square_V.nanmean())).sqrt()
+
+
+def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
+    """How large errors of an example are relative to those of others, ``[B, 1]``: the square root of its sensitivity.
+
+    Args:
+        change_BV: Estimated changes of the margins; float64.
+        usual_V: From :func:`usual_changes`.
+    """
+    square_BV = (change_BV / usual_V).square()
+    # A slope that is not a number says nothing of the example's other pairs.
+    known_BV = square_BV.isfinite()
+    number_B1 = known_BV.sum(1, keepdim=True).clamp(min=1)
+    sensitivity_B1 = (torch.where(known_BV, square_BV, 0.0).sum(1, keepdim=True) / number_B1).sqrt()
+    return sensitivity_B1.clamp(min=_LEAST_SENSITIVITY).sqrt()
+
+
 def screened_in_words(record: Mapping[str, Any]) -> str:
     """What a screened sweep evaluated and what it may have missed, from a record as a mapping; a few sentences."""
     evaluated, pairs, bound = record["evaluated"], record["pairs"], record["bound"]
@@ -214,11 +238,9 @@ class _Share:
         """Set the size of the example's errors relative to others', by its slopes: see :func:`screened_sweep`.
 
         Args:
-            usual_V: Root mean square of each variant's estimated changes.
+                usual_V: Root mean square of each variant's estimated changes in the pilot.
         """
-        ratio_BV = torch.where(usual_V > 0, self.changes_BV() / usual_V, 0.0)
-        sensitivity_B1 = ratio_BV.square().mean(1, keepdim=True).sqrt()
-        self.scale_B1 = sensitivity_B1.clamp(min=_LEAST_SENSITIVITY).sqrt()
+        self.scale_B1 = error_scales(self.changes_BV(), usual_V)
 
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
         """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
@@ -234,18 +256,21 @@ class _Share:
         return self.done_BV & (self.logits_BVC.argmax(-1) != class_BV)
 
     def bf16_errors_BV(self) -> Tensor:
-        """Margin in fp32 minus margin in bf16 of the class predicted in bf16, of pairs evaluated in both; float64."""
+        """Margin in fp32 minus margin in bf16 of the class predicted in bf16, relative to the example's scale; float64.
+
+        Of pairs evaluated in both.
+        """
         class_X = self.rough_BVC.argmax(-1).flatten()
         exact_XVC, rough_XVC = (logits_BVC.flatten(0, 1)[:, None] for logits_BVC in (self.logits_BVC, self.rough_BVC))
         error_X = (margins(exact_XVC, class_X) - margins(rough_XVC, class_X))[:, 0]
         error_BV: Tensor = error_X.unflatten(0, self.done_BV.shape).to(torch.float64)
-        return error_BV
+        return error_BV / self.scale_B1
 
     def near_BV(self, reach: Tensor) -> Tensor:
-        """Which pairs evaluated in bf16 are within ``reach``, a number, of another prediction."""
+        """Which pairs evaluated in bf16 are within ``reach`` times their example's scale of another prediction."""
         first_BV, second_BV = self.rough_BVC.topk(2, dim=-1).values.unbind(-1)
         # A margin that is not a number is not shown to be out of reach.
-        return self.bf16_BV & ~(first_BV - second_BV >= reach)
+        return self.bf16_BV & ~(first_BV - second_BV >= reach * self.scale_B1)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put exact logits in place of estimates."""
@@ -336,16 +361,16 @@ def screened_sweep(
 
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
     that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
-    (exact minus estimated margin) divided by its example's scale. Evaluated are all pairs of ``pilot`` random examples, then the
-    active ones, until no more become active. The scale is the square root of the example's sensitivity, which is the root mean
-    square over variants of the estimated change of its margin, divided by that change's root mean square in the pilot. Of the inactive pairs a random share is *audited*; a
+    (exact minus estimated margin) divided by its example's scale. The sweep evaluates all pairs of ``pilot`` random examples, then
+    the active ones, until no more become active. An example's scale is the square root of its sensitivity: the root mean square,
+    over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in the pilot. Of the inactive pairs a random share is *audited*; a
     variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
     class of the unedited model.
 
     With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
-    evaluated in bf16, from the layers of the unedited pass, and again
-    in fp32 if their margin in bf16, that of the class predicted in bf16, is below ``bf16_reach`` times the root mean square of
-    bf16's errors. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
+    evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that of the class predicted
+    in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times the root mean square of bf16's errors,
+    each divided by its example's scale. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
     fp32 at the same rate; one with another prediction in fp32 is a miss like any other.
 
     Args:
@@ -385,8 +410,7 @@ def screened_sweep(
 
 def _parts(batch: Batch, max_tokens: int) -> Iterator[Batch]:
     """The examples of a batch in parts of at most so many tokens: all layers of a part's unedited pass are kept for its pairs."""
-    rows, length = batch.attention_mask_BS.shape
-    for row_R in torch.arange(rows).tensor_split(-(-rows * length // max(max_tokens, length))):
+    for row_R in parts_within(batch.size, batch.attention_mask_BS.shape[1], max_tokens):
         yield batch.rows(row_R)
 
 
@@ -407,6 +431,8 @@ class _Sweep:
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context, self.parts, self.progress = context, parts, progress
+        # Files of their own: a batch of pilot examples alone goes on to pairs that the pilot does not know.
+        self.pilot_parts = None if parts is None else Parts(parts.folder, f"{parts.fingerprint} pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
@@ -428,7 +454,7 @@ class _Sweep:
             if not len(rows):
                 self.pilots.append(None)
                 continue
-            share, layers = self._begin(batch.rows(rows))
+            share, layers = self._begin(batch.rows(rows), self.pilot_parts)
             share.counted_BV[:] = True
             if self.bf16 is not None:
                 share.forced_BV |= self._both_BV(share.batch.index_B)
@@ -436,16 +462,18 @@ class _Sweep:
                 self.advance(share.done_BV.numel())
             else:
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
+                self._save(share, self.pilot_parts)
             self.pilots.append(share)
         pilots = [share for share in self.pilots if share is not None]
         squares_V, count_V = self._totals(pilots, lambda share: (share.changes_BV(), share.counted_BV))
         # Rounded: sums over other numbers of processes differ in the last bits.
-        self.usual_V = (squares_V / count_V).sqrt().float().to(torch.float64)
+        self.usual_V = usual_changes(squares_V / count_V).float().to(torch.float64)
         for share in pilots:
             share.set_scale(self.usual_V)
         if self.bf16 is not None:
             squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
             error = (squares_V.sum() / count_V.sum()).sqrt()
+            # Rounded: sums over other numbers of processes differ in the last bits.
             self.near = (self.screening.bf16_reach * error).float()
         self.reach_V = self._reach_V(pilots)[0]
 
@@ -455,7 +483,7 @@ class _Sweep:
         The pairs that the audit drew are evaluated beside them.
         """
         for batch, pilot in zip(self.batches, self.pilots, strict=True):
-            share, layers = self._begin(batch)
+            share, layers = self._begin(batch, self.parts)
             share.set_scale(self.usual_V)
             rows_B = torch.isin(batch.index_B, self.pilot)
             share.counted_BV |= rows_B[:, None]
@@ -468,6 +496,7 @@ class _Sweep:
                 if pilot is not None:
                     share.take(pilot, rows_B)
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
+                self._save(share, self.parts)
             self.shares.append(share)
 
     def take_active(self) -> None:
@@ -502,11 +531,12 @@ class _Sweep:
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
         )
+        # Rounded: sums over other numbers of processes differ in the last bits.
         return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
 
     def _count(self, share: _Share) -> None:
         # A margin that is not a number is not shown to be out of reach.
-        share.counted_BV |= ~(share.margin_BV >= (self.reach_V * share.scale_B1).float())
+        share.counted_BV |= ~(share.margin_BV >= self.reach_V * share.scale_B1)
 
     def take_audit(self) -> ScreeningRecord:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
@@ -557,16 +587,19 @@ class _Sweep:
             totals.update(*of(share))
         return totals.compute()
 
-    def _begin(self, batch: Batch) -> tuple[_Share, list[CleanLayer] | None]:
+    def _begin(self, batch: Batch, parts: Parts | None) -> tuple[_Share, list[CleanLayer] | None]:
         """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without layers."""
-        saved = None if self.parts is None else self.parts.load(batch)
+        saved = None if parts is None else parts.load(batch)
         if saved is not None:
             tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
             share = _Share(batch, self.engine.plan, self.screening, tensors["clean"], tensors["change"])
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
             share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        clean_BC, change_BVC, layers = first_order_changes(self.engine, batch.inputs(), self.context, self.bf16)
+        # First, so that the layers of the unedited pass are not in memory beside the activations of the backward passes.
+        change_BVC = first_order_changes(self.engine, batch.inputs(), self.bf16 or self.context)
+        with self.context():
+            clean_BC, layers = self.pairs.begin(batch.inputs())
         return _Share(batch, self.engine.plan, self.screening, clean_BC, change_BVC), layers
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
@@ -582,6 +615,7 @@ class _Sweep:
             with self.context():
                 clean_BC, layers = self.pairs.begin(share.batch.rows(rows).inputs())
             self._evaluate_above(share, rows, clean_BC, layers)
+            self._save(share, self.parts)
 
     def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
         """Evaluate what is missing of some examples, on an unedited pass of these."""
@@ -598,12 +632,10 @@ class _Sweep:
             )
         self.advance(0 if self.bf16 is None else int((wanted_BV & ~share.bf16_BV).sum()))
         share.fill(wanted_BV, logits_PC)
-        return_freed_memory()
-        self._save(share)
 
-    def _save(self, share: _Share) -> None:
-        if self.parts is not None:
-            self.parts.save(share.batch, share.tensors())
+    def _save(self, share: _Share, parts: Parts | None) -> None:
+        if parts is not None:
+            parts.save(share.batch, share.tensors())
 
     def advance(self, pairs: int) -> None:
         """Report pairs as finished; those evaluated twice count once."""

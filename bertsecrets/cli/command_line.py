@@ -55,14 +55,24 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
     """
     # Without this Hydra prints a shortened traceback and exits by itself.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    # oneDNN keeps code for 1,024 shapes of products otherwise: several hundred megabytes where batches differ in length.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    if config_name == "analyze":
+        limit_kept_products()
     # A log file on a full disk must not fill the terminal with tracebacks.
     logging.raiseExceptions = False
     parent = end_with_parent()
     # The first process of a run decides for the others.
     with signals.handled(forward_to=None if is_first_process() else parent):
         _run_command(task, config_dir, config_name)
+
+
+def limit_kept_products() -> None:
+    """Let oneDNN keep its code for fewer shapes of matrix products, unless the environment says how many.
+
+    It keeps 1,024 by default. A sweep has other shapes in every batch and layer, and in bf16 their code takes some 300 MB in all. It has
+    to be called before the first product.
+    """
+    if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & os.environ.keys():
+        os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "64"
 
 
 def _run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:

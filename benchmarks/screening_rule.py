@@ -1,0 +1,113 @@
+"""What the rule of a screened sweep makes of pairs that are all known: shares evaluated and predictions missed, in fp32 and bf16.
+
+    python benchmarks/screening_rule.py <run folder>... [--mode uniform] [--examples 96]
+
+Every pair of an example and a head or whole layer is evaluated in fp32 and in bf16, from the same unedited pass in fp32. The rule
+is then simulated with several random pilots, with the errors of examples taken to be of one size and with scales. The error in
+bf16 of a pair is its margin in fp32 minus that in bf16, of the class predicted in bf16, divided by its example's scale.
+"""
+
+import argparse
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from screened import Subject
+from torch import Tensor
+
+from bertsecrets.ablation.arithmetic import in_bf16
+from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.first_order import first_order_changes
+from bertsecrets.ablation.outcomes import margins
+from bertsecrets.ablation.pairs import Pairs
+from bertsecrets.ablation.screening import PILOT, REACH, error_scales, usual_changes
+
+FACTORS = (3, 5, 10, 20)
+PILOTS = 5
+
+
+def both(subject: Subject) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
+    """Logits of all pairs to first order, in fp32 and in bf16, those of the unedited model, and the variants' layers."""
+    engine = Engine(subject.model, subject.plan, constants_LHd=subject.replacements.constants_LHd)
+    pairs = Pairs(engine)
+    logits = []
+    for batch in subject.batches:
+        change_BVC = first_order_changes(engine, batch.inputs())
+        clean_BC, layers = pairs.begin(batch.inputs())
+        real_BS = batch.attention_mask_BS.bool()
+        every_BV = torch.ones(change_BVC.shape[:2], dtype=torch.bool)
+        exact_PC = pairs.run_above(clean_BC, layers, real_BS, every_BV)
+        with in_bf16(nullcontext, "cpu")():
+            half_PC = pairs.run_above(clean_BC, layers, real_BS, every_BV)
+        shaped = [logits_PC.unflatten(0, every_BV.shape) for logits_PC in (exact_PC, half_PC)]
+        logits.append((clean_BC[:, None] + change_BVC, *shaped, clean_BC))
+    first_NVC, exact_NVC, half_NVC, clean_NC = (torch.cat(tensors) for tensors in zip(*logits, strict=True))
+    return first_NVC, exact_NVC, half_NVC, clean_NC, pairs.layer_V
+
+
+def active(margin_NV: Tensor, error_NV: Tensor, scale_N1: Tensor, pilot: Tensor) -> Tensor:
+    """The pairs that a screened sweep without audit evaluates."""
+    counted_NV = torch.zeros_like(margin_NV, dtype=torch.bool)
+    counted_NV[pilot] = True
+    while True:
+        square_NV = torch.where(counted_NV, (error_NV / scale_N1).square(), 0.0)
+        reach_V = REACH * (square_NV.sum(0) / counted_NV.sum(0)).sqrt()
+        more_NV = counted_NV | (margin_NV < reach_V * scale_N1)
+        if torch.equal(more_NV, counted_NV):
+            return counted_NV
+        counted_NV = more_NV
+
+
+def report(subject: Subject) -> None:
+    first_NVC, exact_NVC, half_NVC, clean_NC, layer_V = both(subject)
+    class_N = clean_NC.argmax(-1)
+    margin_NV = margins(first_NVC, class_N).double()
+    error_NV = margins(exact_NVC, class_N).double() - margin_NV
+    change_NV = margin_NV - margins(clean_NC[:, None], class_N).double()
+    changed_NV = exact_NVC.argmax(-1) != class_N[:, None]
+    print(f"{subject.name}: {margin_NV.numel():,} pairs, {int(changed_NV.sum()):,} change a prediction")
+    found = {"one size": [], "scales": []}
+    for seed in range(PILOTS):
+        pilot = torch.randperm(len(class_N), generator=torch.Generator().manual_seed(seed))[:PILOT]
+        scale_N1 = error_scales(change_NV, usual_changes(change_NV[pilot].square().mean(0)))
+        for name, scales in (("one size", torch.ones_like(scale_N1)), ("scales", scale_N1)):
+            active_NV = active(margin_NV, error_NV, scales, pilot)
+            found[name].append((float(active_NV.double().mean()), int((changed_NV & ~active_NV).sum())))
+    for name, rows in found.items():
+        shares, missed = zip(*rows, strict=True)
+        print(f"  {name}: {sum(shares) / PILOTS:.1%} active, missed with each pilot: {', '.join(map(str, missed))}")
+    class_X = half_NVC.argmax(-1).flatten()
+    exact_X, half_X = (
+        margins(logits.flatten(0, 1)[:, None], class_X)[:, 0].double() for logits in (exact_NVC, half_NVC)
+    )
+    error_NV = (exact_X - half_X).unflatten(0, half_NVC.shape[:2]) / scale_N1
+    half_NV = half_X.unflatten(0, half_NVC.shape[:2]) / scale_N1
+    rms = error_NV.square().mean().sqrt()
+    by_layer = [
+        float(error_NV[:, [at == layer for at in layer_V]].square().mean().sqrt() / rms)
+        for layer in sorted(set(layer_V))
+    ]
+    print(f"  bf16: root mean square of the errors {rms:.4f}; largest {error_NV.abs().max() / rms:.1f} times")
+    print(f"  by layer of the edit, relative: {', '.join(f'{ratio:.2f}' for ratio in by_layer)}")
+    other_NV = exact_NVC.argmax(-1) != half_NVC.argmax(-1)
+    print(f"  predictions that bf16 changes: {int(other_NV.sum())}")
+    for factor in FACTORS:
+        near_NV = active_NV & (half_NV < factor * rms)
+        kept = int((active_NV & ~near_NV & other_NV).sum())
+        print(
+            f"  factor {factor}: {near_NV.sum() / active_NV.sum():.1%} of the active pairs again; changed predictions left: {kept}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--mode", default="uniform")
+    parser.add_argument("--examples", type=int, default=96, help="a random sample of the development set")
+    chosen = parser.parse_args()
+    for folder in chosen.runs:
+        report(Subject.read(folder, chosen.mode, chosen.examples))
+
+
+if __name__ == "__main__":
+    main()
