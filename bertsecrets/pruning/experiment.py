@@ -16,6 +16,9 @@ from bertsecrets.results.views import Comparison, MeasureView
 
 KEPT, PLACE = "kept", "removed_at"
 
+_OUT_OF_REACH = 100_000
+"""More examples than these are not worth a number."""
+
 
 class Pruning(Experiment):
     """Heads removed in the order of a score: the curve, its controls, and the smallest model with a guarantee."""
@@ -134,6 +137,8 @@ def _needed(chosen: Mapping[str, Any]) -> str:
         return "; the observed loss is the margin or more, so more examples would not help if it stays so"
     if chosen["needed"] is None:
         return ""
+    if chosen["needed"] > _OUT_OF_REACH:
+        return f"; the observed loss is so close to the margin that it would take more than {_OUT_OF_REACH:,} examples to show it"
     return f"; about {chosen['needed']:,} examples would show it with 80 % power if loss and variance stay as observed"
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from bertsecrets.errors import UserError
+from bertsecrets.pruning.experiment import guarantee_in_words
 from bertsecrets.pruning.guarantee import examples_needed, guarantee
 from bertsecrets.pruning.sets import SetResults
 
@@ -91,3 +92,30 @@ def test_other_metrics_are_tested_too(metric: str) -> None:
 def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> None:
     with pytest.raises(UserError, match=message):
         guarantee(results([0.1], 0.1, 50, 0), "accuracy", margin, confidence)
+
+
+@pytest.mark.parametrize(
+    ("needed", "hopeless", "expected"),
+    [
+        (5825, False, "; about 5,825 examples would show it with 80 % power"),
+        (
+            4_714_200,
+            False,
+            "; the observed loss is so close to the margin that it would take more than 100,000 examples",
+        ),
+        (None, True, "more examples would not help"),
+        (None, False, "a loss above 1.9 ruled out."),
+    ],
+)
+def test_how_many_examples_it_would_take_in_words(needed: int | None, hopeless: bool, expected: str) -> None:
+    chosen = {"score": "exact", "kept": 65, "asked": False, "holds": False, "change": -0.005, "bound": 0.019}
+    content = {
+        "chosen": chosen | {"needed": needed, "hopeless": hopeless},
+        "total": 72,
+        "metric": "accuracy",
+        "margin": 0.01,
+        "confidence": 0.95,
+        "examples": 408,
+        "curves": [],
+    }
+    assert expected in guarantee_in_words(content)
