@@ -306,7 +306,7 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
     run, lines = swept(tmp_path / "long", limit=600)
-    assert re.match(r"Not disabling heads: 15 variants take about 65 min; run python analyze\.py checkpoint=", lines[0])
+    assert re.match(r"Not disabling heads: 15 variants take about 66 min; run python analyze\.py checkpoint=", lines[0])
     assert not run.ablation_path.exists()
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1e-4])
     run, lines = swept(tmp_path / "short", limit=600)
