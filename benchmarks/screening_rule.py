@@ -83,7 +83,9 @@ def report(subject: Subject) -> None:
     error_NV = (exact_X - half_X).unflatten(0, half_NVC.shape[:2]) / scale_N1
     half_NV = half_X.unflatten(0, half_NVC.shape[:2]) / scale_N1
     rms = error_NV.square().mean().sqrt()
-    rms_V = bf16_errors(error_NV.square().sum(0), torch.full((len(layer_V),), float(len(error_NV))), layer_V)
+    rms_V = bf16_errors(
+        error_NV.square().sum(0), torch.full((len(layer_V),), len(error_NV), dtype=torch.float64), layer_V
+    )
     by_layer = dict(zip(layer_V, (rms_V / rms).tolist(), strict=True))
     print(f"  bf16: root mean square of the errors {rms:.4f}; largest {error_NV.abs().max() / rms:.1f} times")
     print(f"  by layer of the edit, relative: {', '.join(f'{by_layer[layer]:.2f}' for layer in sorted(by_layer))}")
