@@ -7,7 +7,7 @@ MiniLM: seven tasks (at most 9,000 training examples, which is all of MRPC, RTE,
 random weights, three seeds. all-mpnet-base-v2: MRPC, RTE and CoLA, two seeds pre-trained and one random, and SST-2 once. Three
 epochs each. A run that is finished is not run again and an interrupted one goes on, so that the command can be repeated until
 all are done; those of seed 1 come first. Words are annotated by a small pipeline that is trained on the treebank first. At the end
-``<out>/page`` follows the paper.
+``<out>/page-minilm`` and ``<out>/page-mpnet`` follow the paper; ``dark_secrets_tables.py`` prints the tables of both.
 """
 
 import argparse
@@ -106,12 +106,13 @@ def main() -> None:
         subprocess.run(command, check=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda job: run(job, options), chosen))
-    finished = [options.out / job.name for job in chosen if (options.out / job.name / "finished.json").is_file()]
+    finished = [job for job in chosen if (options.out / job.name / "finished.json").is_file()]
     print(f"{len(finished)} of {len(chosen)} runs are finished", flush=True)
-    if finished:
-        compare = f"compare=[{','.join(map(str, finished))}]"
-        command = [sys.executable, "analyze.py", compare, "paper=true", f"hydra.run.dir={options.out / 'page'}"]
-        subprocess.run(command, cwd=ROOT, check=True)
+    # Pages compare head by head, so that each size of model has its own.
+    for model in dict.fromkeys(job.model for job in finished):
+        folders = ",".join(str(options.out / job.name) for job in finished if job.model == model)
+        page = f"hydra.run.dir={options.out / f'page-{model}'}"
+        subprocess.run([sys.executable, "analyze.py", f"compare=[{folders}]", "paper=true", page], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":
