@@ -8,6 +8,10 @@ random weights, three seeds. all-mpnet-base-v2: MRPC, RTE and CoLA, two seeds pr
 epochs each. A run that is finished is not run again and an interrupted one goes on, so that the command can be repeated until
 all are done; those of seed 1 come first. Words are annotated by a small pipeline that is trained on the treebank first. At the end
 ``<out>/page-minilm`` and ``<out>/page-mpnet`` follow the paper; ``dark_secrets_tables.py`` prints the tables of both.
+
+    python benchmarks/dark_secrets.py ... --only minilm --tasks mrpc rte --seeds 4 5 6 7 8 9 10 --inits pretrained
+
+makes the further seeds of ``benchmarks/seed_study.py``, which have only what it reads: drift, patterns and disabling.
 """
 
 import argparse
@@ -21,6 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ("mrpc", "rte", "stsb", "cola", "sst2", "qqp", "mnli")
 BASE_TASKS = ("mrpc", "rte", "cola")
+INITS = ("pretrained", "random_normal")
+SEEDS = (1, 2, 3)
+"""Seeds of the page."""
 EVALUATED = 1000
 """Development examples of a measure and of disabling, as in the paper."""
 
@@ -39,18 +46,19 @@ class Job:
         return f"{self.model}-{self.task}-{self.init}-{self.seed}"
 
 
-def jobs() -> list[Job]:
-    """All of them, seed 1 of each model first."""
-    minilm = [
-        Job("minilm", task, init, seed)
-        for seed in (1, 2, 3)
-        for init in ("pretrained", "random_normal")
-        for task in TASKS
-    ]
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """The chosen ones, seed 1 of each model first."""
+    minilm = [Job("minilm", task, init, seed) for seed in options.seeds for init in INITS for task in TASKS]
     base = [Job("mpnet", task, "pretrained", seed) for seed in (1, 2) for task in BASE_TASKS]
     base += [Job("mpnet", task, "random_normal", 1) for task in BASE_TASKS]
     base.insert(len(BASE_TASKS), Job("mpnet", "sst2", "pretrained", 1))
-    return sorted(minilm + base, key=lambda job: (job.seed, job.init))
+    chosen = [
+        job
+        for job in minilm + base
+        if options.only in (None, job.model)
+        and (job.task in options.tasks and job.seed in options.seeds and job.init in options.inits)
+    ]
+    return sorted(chosen, key=lambda job: (job.seed, job.init))
 
 
 def arguments(job: Job, options: argparse.Namespace) -> Iterator[str]:
@@ -64,12 +72,18 @@ def arguments(job: Job, options: argparse.Namespace) -> Iterator[str]:
         yield from ("model=folder", f"model.path={options.base}", "model.name=mpnet")
     else:
         yield "model=minilm"
-    yield from ("callbacks=dark_secrets", "annotation=spacy", f"annotation.pipeline={options.out / 'annotator'}")
-    yield f"framenet.root={options.framenet}"
-    yield from (
-        f"measure.{name}.max_examples={EVALUATED}"
-        for name in ("drift", "patterns", "offsets", "features", "token_to_token")
-    )
+    measures = ["drift", "patterns"]
+    if job.seed in SEEDS:
+        measures += ["offsets", "features", "token_to_token"]
+        yield from ("callbacks=dark_secrets", "annotation=spacy", f"annotation.pipeline={options.out / 'annotator'}")
+        yield f"framenet.root={options.framenet}"
+    else:
+        yield from (
+            f"measure=[{','.join(measures)}]",
+            "measure.patterns.every_n_validations=null",
+            "ablation.sweep=exact",
+        )
+    yield from (f"measure.{name}.max_examples={EVALUATED}" for name in measures)
     yield from (f"ablation.max_examples={EVALUATED}", "measure.drift.every_n_validations=null")
     yield from (
         "data.limit_train=9000",
@@ -98,8 +112,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--precision", default="32-true", help="bf16-mixed where the processor is fast in it")
     parser.add_argument("--only", choices=["minilm", "mpnet"])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--inits", nargs="+", choices=INITS, default=INITS)
     options = parser.parse_args()
-    chosen = [job for job in jobs() if options.only in (None, job.model)]
+    chosen = jobs(options)
     if not (options.out / "annotator").is_dir():
         script = ROOT / "benchmarks" / "annotator.py"
         command = [sys.executable, script, "--treebank", options.treebank, "--out", options.out / "annotator"]
@@ -109,10 +126,12 @@ def main() -> None:
     finished = [job for job in chosen if (options.out / job.name / "finished.json").is_file()]
     print(f"{len(finished)} of {len(chosen)} runs are finished", flush=True)
     # Pages compare head by head, so that each size of model has its own.
-    for model in dict.fromkeys(job.model for job in finished):
-        folders = ",".join(str(options.out / job.name) for job in finished if job.model == model)
-        page = f"hydra.run.dir={options.out / f'page-{model}'}"
-        subprocess.run([sys.executable, "analyze.py", f"compare=[{folders}]", "paper=true", page], cwd=ROOT, check=True)
+    for model in ("minilm", "mpnet"):
+        own = [str(options.out / job.name) for job in finished if job.model == model and job.seed in SEEDS]
+        if own:
+            page = f"hydra.run.dir={options.out / f'page-{model}'}"
+            command = [sys.executable, "analyze.py", f"compare=[{','.join(own)}]", "paper=true", page]
+            subprocess.run(command, cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,8 @@ def read(folder: Path) -> Record:
     runs: dict[tuple[str, str, int, str], FinishedRun] = {}
     for path in sorted(folder.glob("*/finished.json")):
         run = read_run(path.parent)
-        if "ablation" in run.experiments:
+        # The further seeds of seed_study.py have no features.
+        if {"ablation", "features"} <= run.experiments.keys():
             runs[run.config["model"]["name"], run.config["task"]["name"], run.seed, run.init] = run
     records, sweeps = [], defaultdict(list)
     for (model, task, seed, init), run in sorted(runs.items()):
