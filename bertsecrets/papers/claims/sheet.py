@@ -42,14 +42,14 @@ ANY_MODEL = "checkpoint=initial"
 """The setting of an analysis that needs no run of the task."""
 
 _NOT_COMPARED = frozenset({Clusters.name})
-"""Measures that ``compare_with`` leaves out: of the model before fine-tuning they take an analysis of their own."""
+"""Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
 
 _ANALYSES = {
     Pruning.name: "analysis=prune",
     "sinks": "analysis=sinks",
     "direct_effect": "analysis=direct_effect",
 }
-"""Settings that take what is no measure."""
+"""Settings of the analyses that are not measures."""
 
 
 @dataclass(frozen=True)
