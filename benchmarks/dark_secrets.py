@@ -7,7 +7,7 @@ MiniLM: seven tasks (at most 9,000 training examples, which is all of MRPC, RTE,
 random weights, three seeds. all-mpnet-base-v2: MRPC, RTE and CoLA, two seeds pre-trained and one random, and SST-2 once. Three
 epochs each. A run that is finished is not run again and an interrupted one goes on, so that the command can be repeated until
 all are done; those of seed 1 come first. Words are annotated by a small pipeline that is trained on the treebank first. At the end
-``<out>/page`` follows the paper.
+``<out>/page-minilm`` and ``<out>/page-mpnet`` follow the paper; ``dark_secrets_tables.py`` prints the tables of both.
 
     python benchmarks/dark_secrets.py ... --only minilm --tasks mrpc rte --seeds 4 5 6 7 8 9 10 --inits pretrained
 
@@ -125,11 +125,13 @@ def main() -> None:
         list(pool.map(lambda job: run(job, options), chosen))
     finished = [job for job in chosen if (options.out / job.name / "finished.json").is_file()]
     print(f"{len(finished)} of {len(chosen)} runs are finished", flush=True)
-    of_page = [str(options.out / job.name) for job in finished if job.seed in SEEDS]
-    if of_page:
-        compare = f"compare=[{','.join(of_page)}]"
-        command = [sys.executable, "analyze.py", compare, "paper=true", f"hydra.run.dir={options.out / 'page'}"]
-        subprocess.run(command, cwd=ROOT, check=True)
+    # Pages compare head by head, so that each size of model has its own.
+    for model in ("minilm", "mpnet"):
+        own = [str(options.out / job.name) for job in finished if job.model == model and job.seed in SEEDS]
+        if own:
+            page = f"hydra.run.dir={options.out / f'page-{model}'}"
+            command = [sys.executable, "analyze.py", f"compare=[{','.join(own)}]", "paper=true", page]
+            subprocess.run(command, cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Cost:
 
 
 def measured(work: Callable[[], _Result]) -> tuple[_Result, Cost]:
-    return_freed_memory()  # Of what was measured before.
+    return_freed_memory(torch.device("cpu"))  # Of what was measured before.
     Path("/proc/self/clear_refs").write_text("5")  # Sets the largest resident set to the present one.
     wall, processor = time.perf_counter(), time.process_time()
     result = work()

@@ -26,8 +26,8 @@ def first_order_changes(
     """Estimated changes of every variant's logits, ``[B, V, C]``, float32.
 
     With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens of
-    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences of logits matter: the
-    change of the first logit is 0, and those of the others are relative to it.
+    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences between logits matter, so
+    each logit's change is given relative to that of the first, which is 0.
 
     The passes take a few rows at a time, as they keep the activations of all layers.
 
@@ -49,8 +49,7 @@ def first_order_changes(
         slopes = _slopes_LBH(engine, part, context)
         parts = [torch.einsum("lbh,vlh->bv", slope_LBH, edited_VLH) for slope_LBH in slopes]
         changes.append(torch.stack([torch.zeros_like(parts[0]), *parts], -1))
-        if engine.device.type == "cpu":
-            return_freed_memory()
+        return_freed_memory(engine.device)
     return torch.cat(changes)
 
 

@@ -119,13 +119,16 @@ def parts_within(rows: int, length: int, max_tokens: int) -> Iterator[Tensor]:
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-def return_freed_memory() -> None:
-    """Give the process's freed memory back to the system, where glibc would keep it.
+def return_freed_memory(device: torch.device) -> None:
+    """Return freed memory of passes on the CPU to the system, where glibc would keep it.
 
     Batches differ in length, and what a backward pass frees has gaps: glibc can fill few of them with the next batch, so that the
     process would grow with each.
+
+    Args:
+        device: The device of the passes; nothing happens on any other than the CPU.
     """
-    if _malloc_trim is not None:
+    if _malloc_trim is not None and device.type == "cpu":
         _malloc_trim(0)
 
 

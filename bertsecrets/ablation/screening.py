@@ -6,7 +6,7 @@ With bf16 there are three tiers: pairs that are estimated to first order, pairs 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,10 @@ class ScreeningRecord:
     missed_bf16: int = 0
     speedup: float | None = None
     reason: str | None = None
+
+
+COUNTS = tuple(field.name for field in fields(ScreeningRecord) if field.type is int and field.name != "bound")
+"""What adds up over the parts of a sweep."""
 
 
 def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
@@ -238,7 +242,7 @@ class _Share:
         """Set the size of the example's errors relative to others', by its slopes: see :func:`screened_sweep`.
 
         Args:
-                usual_V: Root mean square of each variant's estimated changes in the pilot.
+            usual_V: Root mean square of each variant's estimated changes in the pilot.
         """
         self.scale_B1 = error_scales(self.changes_BV(), usual_V)
 
@@ -361,17 +365,18 @@ def screened_sweep(
 
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
     that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
-    (exact minus estimated margin) divided by its example's scale. The sweep evaluates all pairs of ``pilot`` random examples, then
-    the active ones, until no more become active. An example's scale is the square root of its sensitivity: the root mean square,
-    over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in the pilot. Of the inactive pairs a random share is *audited*; a
-    variant with an audited pair whose prediction changed is evaluated whole. The estimate of an inactive pair predicts the
-    class of the unedited model.
+    (exact minus estimated margin) divided by its example's scale. The sweep evaluates all pairs of ``pilot`` random examples,
+    then the active ones, until no more become active. An example's scale is the square root of its sensitivity: the root mean
+    square, over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in
+    the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
+    evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
 
     With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
-    evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that of the class predicted
-    in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times the root mean square of bf16's errors,
-    each divided by its example's scale. These are measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in
-    fp32 at the same rate; one with another prediction in fp32 is a miss like any other.
+    evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that of the class
+    predicted in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times the root mean square
+    of bf16's errors, each divided by its example's scale. These are measured on a random part of the pilot's pairs, evaluated
+    in both. Pairs left in bf16 are audited in fp32 at the same rate; one with another prediction in fp32 is a miss like any
+    other.
 
     Args:
         model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`. The plan
@@ -384,7 +389,7 @@ def screened_sweep(
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
-    smaller = [part for batch in batches for part in _parts(batch.to(engine.device), engine.max_tokens)]
+    smaller = [part for batch in batches for part in _split(batch.to(engine.device), engine.max_tokens)]
     sweep = _Sweep(engine, smaller, screening, context, parts, progress)
     sweep.take_pilot()
     sweep.take_batches()
@@ -408,8 +413,8 @@ def screened_sweep(
     return collected.outcomes(), record
 
 
-def _parts(batch: Batch, max_tokens: int) -> Iterator[Batch]:
-    """The examples of a batch in parts of at most so many tokens: all layers of a part's unedited pass are kept for its pairs."""
+def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
+    """Split a batch into parts of at most so many tokens: all layers of a part's unedited pass are kept for its pairs."""
     for row_R in parts_within(batch.size, batch.attention_mask_BS.shape[1], max_tokens):
         yield batch.rows(row_R)
 
@@ -466,14 +471,12 @@ class _Sweep:
             self.pilots.append(share)
         pilots = [share for share in self.pilots if share is not None]
         squares_V, count_V = self._totals(pilots, lambda share: (share.changes_BV(), share.counted_BV))
-        # Rounded: sums over other numbers of processes differ in the last bits.
         self.usual_V = usual_changes(squares_V / count_V).float().to(torch.float64)
         for share in pilots:
             share.set_scale(self.usual_V)
         if self.bf16 is not None:
             squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
             error = (squares_V.sum() / count_V.sum()).sqrt()
-            # Rounded: sums over other numbers of processes differ in the last bits.
             self.near = (self.screening.bf16_reach * error).float()
         self.reach_V = self._reach_V(pilots)[0]
 
@@ -531,7 +534,6 @@ class _Sweep:
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
         )
-        # Rounded: sums over other numbers of processes differ in the last bits.
         return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
 
     def _count(self, share: _Share) -> None:
@@ -582,6 +584,10 @@ class _Sweep:
         )
 
     def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Sums of squares and numbers of pairs of all processes, by variant; float64.
+
+        Sums over other numbers of processes differ in the last bits: what pairs are chosen by is rounded to float32.
+        """
         totals = _Totals(len(self.engine.plan.variants)).to(self.engine.device)
         for share in shares:
             totals.update(*of(share))

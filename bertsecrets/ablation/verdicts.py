@@ -254,6 +254,9 @@ def paired_tests(
 _P_OF_LOSS: dict[tuple[int, int, int, float], float] = {}
 """P-values by numbers of lost, won and all examples and the margin: many variants share theirs, and each takes milliseconds."""
 
+_MOST_KEPT = 100_000
+"""The cache is emptied when it holds more, so that thousands of sweeps in one process do not fill the memory."""
+
 
 def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int, margin: float) -> Array:
     """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``."""
@@ -263,7 +266,10 @@ def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int
         lost_M, won_M = np.array([key[0] for key in missing]), np.array([key[1] for key in missing])
         p_M = exceeds(paired_proportions(lost_M, won_M, count), (won_M - lost_M) / count, -margin)
         _P_OF_LOSS.update(zip(missing, p_M.tolist(), strict=True))
-    return np.array([_P_OF_LOSS[key] for key in keys])
+    p_V = np.array([_P_OF_LOSS[key] for key in keys])
+    if len(_P_OF_LOSS) > _MOST_KEPT:
+        _P_OF_LOSS.clear()
+    return p_V
 
 
 def judge_together(parts: Sequence[Effects], *, margin: float, level: float, false_discovery_rate: float) -> Verdicts:

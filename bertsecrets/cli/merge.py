@@ -14,7 +14,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.screening import SWEEP, missed_bound
+from bertsecrets.ablation.screening import COUNTS, SWEEP, missed_bound
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -120,19 +120,7 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
                 f"'{parts[0].run.folder}' and '{part.run.folder}' were screened in {precisions[0]} and {precision}, so they are "
                 "not parts of one sweep; run one of them again with ablation.precision."
             )
-    counts = (
-        "pairs",
-        "evaluated",
-        "inactive",
-        "audited",
-        "missed",
-        "whole",
-        "bf16",
-        "again",
-        "audited_bf16",
-        "missed_bf16",
-    )
-    total = {name: sum(record.get(name, 0) for record in records) for name in counts}
+    total = {name: sum(record.get(name, 0) for record in records) for name in COUNTS}
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)

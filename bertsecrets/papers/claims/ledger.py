@@ -42,9 +42,9 @@ class Subject:
     Args:
         name: Name on the page.
         model, task: Names of the model and the task.
-        sheets: One for each seed that is shown to have learned the task, or of the model before fine-tuning.
+        sheets: One sheet for each seed that is shown to have learned the task, or one for the model before fine-tuning.
         unlearned: Names of the other seeds.
-        checkpoint: What a command names to analyse the first.
+        checkpoint: The checkpoint that a command names to analyse the first model.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Cell:
         finding: The numbers; None if they are lacking or not read.
         p_value: Of the number being equal to the threshold, corrected over the ledger; NaN where unknown.
         verdict: :data:`HOLDS`, :data:`FAILS` or :data:`UNTOLD`.
-        reason: Why it cannot be told, as a sentence; empty where it can.
-        command: What to run where an analysis is lacking; empty for nothing.
-        left_out: Which seeds or tasks lack the analysis where others have it, as a sentence; empty for none.
+        reason: A sentence on why it cannot be told; empty if it can.
+        command: The command that takes a lacking analysis; empty if none is lacking.
+        left_out: A sentence that names the seeds or tasks without an analysis that others have; empty if none.
     """
 
     subject: str
@@ -175,7 +175,7 @@ def run_ledger(claims: Sequence[Claim], runs: Sequence[FinishedRun], folder: Pat
 
 
 def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
-    """The subjects of claims about one state of the models; models fine-tuned under a control are none."""
+    """The subjects of claims about one state of the models, without models fine-tuned under a control."""
     if about == "before":
         return _before(runs)
     found = []
@@ -299,7 +299,7 @@ def _joint_cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> 
     return cells
 
 
-NOT_LEARNED = "The model is not shown to have learned its task, so that its heads are not read."
+NOT_LEARNED = "The model is not shown to have learned its task, so its heads are not tested."
 
 
 def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
@@ -327,7 +327,7 @@ def _judged(claim: Claim, cell: Cell, p: float) -> Cell:
 
 
 def _verdict(claim: Claim, finding: Finding, p: float) -> tuple[str, str]:
-    """What a number with a p-value says of a claim, and why it does not tell where it is significant."""
+    """The verdict that a number and its p-value give, and, where it is untold although significant, the reason."""
     if not p <= LEVEL:
         return UNTOLD, ""
     if claim.test.holds(finding.value):
@@ -367,7 +367,7 @@ def depends_on(entry: Entry) -> list[str]:
 
 
 def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
-    """Where a claim holds and where it does not, the cells called by one of their fields, with their numbers."""
+    """Where a claim holds and where it does not, with the numbers; cells are named by the field ``name``."""
     holds, fails = (", ".join(f"{getattr(cell, name)} ({_value(cell)})" for cell in cells) for cells in (yes, no))
     return f"it {HOLDS} for {holds} and {FAILS} for {fails}"
 

@@ -2,11 +2,11 @@
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +42,14 @@ ANY_MODEL = "checkpoint=initial"
 """The setting of an analysis that needs no run of the task."""
 
 _NOT_COMPARED = frozenset({Clusters.name})
-"""Measures that ``compare_with`` leaves out: of the model before fine-tuning they take an analysis of their own."""
+"""Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
 
 _ANALYSES = {
     Pruning.name: "analysis=prune",
     "sinks": "analysis=sinks",
     "direct_effect": "analysis=direct_effect",
 }
-"""Settings that take what is no measure."""
+"""Settings of the analyses that are not measures."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Sheet:
             if not rows:
                 continue
             first = max(rows, key=lambda row: int(row["step"]))
-            # A sweep of the first layers alone knows no others.
+            # A sweep of the first layers alone does not know how many there are.
             layers, heads = max(other.size for other in self.runs if other.size is not None)
             size = (layers, 1 if kind == "layer" else heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
@@ -188,7 +188,7 @@ class Sheet:
                 # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
                 value_LH[place] = 100 * row["delta"]
                 stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
-            # A sweep of some layers says nothing of the model.
+            # A sweep of some layers alone does not describe the whole model.
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
         raise LackingError(
@@ -252,66 +252,55 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
     return None
 
 
-def depth(layers: int, which: str) -> Sequence[int]:
-    """The layers, from 0, that a name of :data:`Layers` stands for in a model with so many.
+@dataclass(frozen=True)
+class Place:
+    """Layers by their place, whatever the number of layers.
 
-    >>> [list(depth(6, which)) for which in ("last_two", "upper_half", "middle", "ends")]
+    >>> [list(PLACES[name].rows(6)) for name in ("last_two", "upper_half", "middle", "ends")]
     [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
+
+    Args:
+        words: What they are called on a page.
+        rows: Number of layers of a model -> those of the place, from 0.
     """
-    third = max(1, layers // 3)
-    named: dict[str, Sequence[int]] = {
-        "all": range(layers),
-        "first": range(1),
-        "last": range(layers - 1, layers),
-        "ends": (0, layers - 1),
-        "first_two": range(min(2, layers)),
-        "last_two": range(max(0, layers - 2), layers),
-        "lower_half": range((layers + 1) // 2),
-        "upper_half": range(layers // 2, layers),
-        "lower_third": range(third),
-        "middle": range(third, max(third + 1, layers - third)),
-        "upper_third": range(layers - third, layers),
-        "all_but_last": range(max(1, layers - 1)),
-        "all_but_first_two": range(min(2, layers - 1), layers),
-        # Layers 6 to 10 of 12 in the paper's numbering.
-        "five_of_twelve": range(round(5 * layers / 12), max(round(5 * layers / 12) + 1, round(10 * layers / 12))),
-    }
-    return named[which]
+
+    words: str
+    rows: Callable[[int], Sequence[int]]
 
 
-Layers = Literal[
-    "all",
-    "first",
-    "last",
-    "ends",
-    "first_two",
-    "last_two",
-    "lower_half",
-    "upper_half",
-    "lower_third",
-    "middle",
-    "upper_third",
-    "all_but_last",
-    "all_but_first_two",
-    "five_of_twelve",
-]
-"""Layers by their place, whatever the number of layers."""
+def _third(layers: int) -> int:
+    return max(1, layers // 3)
 
 
-LAYERS_IN_WORDS: dict[Layers, str] = {
-    "all": "all layers",
-    "first": "the first layer",
-    "last": "the last layer",
-    "ends": "the first and the last layer",
-    "first_two": "the first two layers",
-    "last_two": "the last two layers",
-    "lower_half": "the lower half of the layers",
-    "upper_half": "the upper half of the layers",
-    "lower_third": "the lower third of the layers",
-    "middle": "the middle third of the layers",
-    "upper_third": "the upper third of the layers",
-    "all_but_last": "all layers but the last",
-    "all_but_first_two": "all layers but the first two",
-    "five_of_twelve": "layers 5 to 9 of 12, or as deep",
+def _five_of_twelve(layers: int) -> Sequence[int]:
+    # Layers 6 to 10 of 12 in the paper's numbering.
+    first = round(5 * layers / 12)
+    return range(first, max(first + 1, round(10 * layers / 12)))
+
+
+PLACES: dict[str, Place] = {
+    "all": Place("all layers", lambda layers: range(layers)),
+    "first": Place("the first layer", lambda layers: range(1)),
+    "last": Place("the last layer", lambda layers: range(layers - 1, layers)),
+    "ends": Place("the first and the last layer", lambda layers: (0, layers - 1)),
+    "first_two": Place("the first two layers", lambda layers: range(min(2, layers))),
+    "last_two": Place("the last two layers", lambda layers: range(max(0, layers - 2), layers)),
+    "lower_half": Place("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
+    "upper_half": Place("the upper half of the layers", lambda layers: range(layers // 2, layers)),
+    "lower_third": Place("the lower third of the layers", lambda layers: range(_third(layers))),
+    "middle": Place(
+        "the middle third of the layers",
+        lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),
+    ),
+    "upper_third": Place("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
+    "all_but_last": Place("all layers but the last", lambda layers: range(max(1, layers - 1))),
+    "all_but_first_two": Place("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
+    "five_of_twelve": Place("layers 5 to 9 of 12, or as deep", _five_of_twelve),
 }
-"""What a name of layers stands for."""
+"""The layers that a claim can name."""
+
+if TYPE_CHECKING:
+    Layers: TypeAlias = str
+else:
+    # A type checker cannot read a computed literal.
+    Layers = Literal[tuple(PLACES)]

@@ -33,7 +33,7 @@ class Reading:
         value: The number; NaN where it is undefined.
         stderr: Its standard error over examples, or over heads where the test says so; NaN where unknown.
         count: Number of examples behind it.
-        detail: What else there is to say of it, e.g. which head it is; empty for nothing.
+        detail: A detail of the number, e.g. which head it is; empty for none.
         reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
     """
 
@@ -66,12 +66,12 @@ class Test(Settings, ABC):
     """How a claim is tested: its number, and the threshold that it lies above or below.
 
     A subclass reads one model's number. Where the errors of heads are not known to be independent, their joint standard error
-    is taken as if all went the way that moves the number most.
+    assumes that all of them move the number in the same direction.
 
     Args:
         kind: Name of the test: that of its file.
         above, below: The claim holds if the number is above, or below, this; exactly one of them is given.
-        unit: What the number is, after it in a sentence, e.g. ``of the attention``.
+        unit: Words that follow the number in a sentence, e.g. ``of the attention``.
         tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
     """
 
@@ -127,7 +127,7 @@ class Test(Settings, ABC):
 
     @property
     def joins(self) -> str:
-        """What is read together: empty for one model at a time, ``seeds`` of a task or ``tasks`` of a model."""
+        """What a reading joins: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a time."""
         return ""
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
@@ -155,7 +155,7 @@ class Test(Settings, ABC):
         return replace(finding, low=low, high=high)
 
     def doubt(self, finding: Finding) -> str:
-        """Why a number on the claimed side does not show that the claim holds, as a sentence; empty if it does."""
+        """A sentence on why the claim may not hold although the number is on the claimed side; empty for no doubt."""
         return ""
 
     def _over_models(self, readings: Sequence[Reading]) -> Finding:
@@ -183,7 +183,7 @@ class RankTest(Test):
         return -1.0, 1.0
 
     def doubt(self, finding: Finding) -> str:
-        """Noise lowers a correlation by the reliability of the numbers (Spearman 1904): one of noise alone is near 0."""
+        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about 0."""
         if self.below is None:
             return ""
         reliability = float(np.min([reading.reliability for reading in finding.readings]))

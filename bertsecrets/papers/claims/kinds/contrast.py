@@ -1,16 +1,16 @@
-"""The mean of a column over some layers, less its mean over others."""
+"""The mean of a column over some layers minus its mean over others."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 
 
 class Contrast(Test):
-    """Mean over the heads of some layers, less that over the heads of others.
+    """Mean over the heads of some layers minus that over the heads of others.
 
     Args:
         column: The column, or columns that are added up.
@@ -28,10 +28,10 @@ class Contrast(Test):
     @property
     def number(self) -> str:
         what = " + ".join(self.columns)
-        return f"mean of {what} over {LAYERS_IN_WORDS[self.layers]}, less that over {LAYERS_IN_WORDS[self.other]}"
+        return f"mean of {what} over {PLACES[self.layers].words} minus that over {PLACES[self.other].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        first, second = (list(depth(len(value_LH), name)) for name in (self.layers, self.other))
+        first, second = (list(PLACES[name].rows(len(value_LH))) for name in (self.layers, self.other))
         value = float(np.nanmean(value_LH[first]) - np.nanmean(value_LH[second]))
         return Reading(value, float(np.nanmean(stderr_LH[first]) + np.nanmean(stderr_LH[second])), count)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 
 
@@ -29,14 +29,14 @@ class ExtremeLayers(Test):
 
     @property
     def number(self) -> str:
-        what, which = " + ".join(self.columns), LAYERS_IN_WORDS[self.layers]
+        what, which = " + ".join(self.columns), PLACES[self.layers].words
         return f"gap of the mean of {what} between {which} and the nearest other layer, positive if {self.extreme}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
         sign = 1.0 if self.extreme == "highest" else -1.0
         mean_L, error_L = sign * np.nanmean(value_LH, axis=1), np.nanmean(stderr_LH, axis=1)
-        own = list(depth(len(mean_L), self.layers))
+        own = list(PLACES[self.layers].rows(len(mean_L)))
         rest = [layer for layer in range(len(mean_L)) if layer not in own]
         inner, outer = min(own, key=lambda layer: mean_L[layer]), max(rest, key=lambda layer: mean_L[layer])
         detail = f"{self.extreme} layer: {int(np.argmax(mean_L))}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
 from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 from bertsecrets.settings import Settings
 
@@ -19,7 +19,7 @@ class Where(Settings):
 
 
 class Mean(Test):
-    """Mean over heads of a column, or of several columns together, less another.
+    """Mean over heads of a column, or of several columns together, minus another.
 
     Args:
         column: The column, or columns that are added up.
@@ -47,7 +47,7 @@ class Mean(Test):
     @property
     def number(self) -> str:
         what = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
-        places = f" of {LAYERS_IN_WORDS[self.layers]}"
+        places = f" of {PLACES[self.layers].words}"
         chosen = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
         return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{places}{chosen}"
 
@@ -56,7 +56,7 @@ class Mean(Test):
         for column in listed(self.minus):
             other = sheet.grid(column)
             value_LH, stderr_LH = value_LH - other.value_LH, stderr_LH + other.stderr_LH
-        rows = list(depth(len(value_LH), self.layers))
+        rows = list(PLACES[self.layers].rows(len(value_LH)))
         chosen_LH = np.zeros(value_LH.shape, bool)
         chosen_LH[rows] = True
         if self.where is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from bertsecrets.papers.claims.sheet import LAYERS_IN_WORDS, Array, Layers, Sheet, depth
+from bertsecrets.papers.claims.sheet import PLACES, Array, Layers, Sheet
 from bertsecrets.papers.claims.test import REACH, Reading, Test, listed, summed
 
 
@@ -49,14 +49,14 @@ class Share(Test):
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
         what = " + ".join(self.columns)
-        places = LAYERS_IN_WORDS[self.layers]
+        places = PLACES[self.layers].words
         if self.per_layer is not None:
             return f"share of {places} whose {self.per_layer} {what} is {side}"
         return f"share of the heads of {places} with {what} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        rows = list(depth(len(value_LH), self.layers))
+        rows = list(PLACES[self.layers].rows(len(value_LH)))
         value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
         reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
         shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]

@@ -1,0 +1,591 @@
+"""The tables of ``docs/dark_secrets.md``, from the runs of ``dark_secrets.py`` that are finished.
+
+    python benchmarks/dark_secrets_tables.py <folder>     # read the runs, store their numbers, print the tables
+    python benchmarks/dark_secrets_tables.py              # print the tables of the stored numbers
+
+In the tables, what one seed shows has its 95 % interval over examples; over several seeds there is the mean with the lowest and the
+highest seed. An average over heads has the interval that it would have if the errors of all heads went one way.
+"""
+
+import argparse
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, read_sweep
+from bertsecrets.ablation.significance import bootstrap_changes
+from bertsecrets.ablation.verdicts import NEEDED, VERDICTS
+from bertsecrets.measures.frame_relations.record import RelationRecord
+from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
+from bertsecrets.measures.linguistic.columns import above_zero, pair_label
+from bertsecrets.measures.linguistic.features import UNIFORM
+from bertsecrets.measures.linguistic.token_to_token import BEYOND, BEYOND_WORD, CLS_TO, MEAN, RANDOM
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.papers.chapter import by_layer
+from bertsecrets.papers.kovaleva2019 import published
+from bertsecrets.patterns.measure import Patterns
+from bertsecrets.reporting.runs import FinishedRun, read_run
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
+from bertsecrets.results.run import INITIAL, difference_stage
+from bertsecrets.results.scores import RunScores
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+
+RESULTS = Path(__file__).parent / "results" / "dark_secrets.json"
+TASKS = {
+    "mrpc": "MRPC",
+    "rte": "RTE",
+    "stsb": "STS-B",
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+}
+MODELS = {"minilm": "MiniLM", "mpnet": "all-mpnet-base-v2"}
+SPECIAL = ("cls", "sep")
+WORDS = ("nouns", "verbs", "pronouns", "subjects", "objects", "negation")
+PATTERNS = tuple(column.name for column in Patterns.columns)
+PAPER_PATTERNS = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
+PAIRS = (
+    "verb_to_subject",
+    "subject_to_verb",
+    "noun_to_pronoun",
+    "pronoun_to_noun",
+    "verb_to_object",
+    "object_to_verb",
+)
+RESAMPLES = 2000
+
+Record = dict[str, Any]
+Numbers = list[float]
+"""A value with the limits of its 95 % interval."""
+
+
+def of_heads(grid: tuple[Array, Array, Any], layer: int | None = None) -> Numbers:
+    """The mean over the heads of a measure, or of one of its layers, with its widest interval over examples."""
+    value_LH, stderr_LH = (part if layer is None else part[layer] for part in grid[:2])
+    mean, reach = float(np.nanmean(value_LH)), 1.96 * float(np.nanmean(stderr_LH))
+    return [mean, mean - reach, mean + reach]
+
+
+def of_layers(grid: tuple[Array, Array, Any]) -> list[Numbers]:
+    return [of_heads(grid, layer) for layer in range(len(grid[0]))]
+
+
+def percentiles(value: float, resampled_R: Array) -> Numbers:
+    return [value, *np.nanpercentile(resampled_R, [2.5, 97.5]).tolist()]
+
+
+def score(metric: str, label_N: Array, prediction_VN: Array) -> list[Numbers]:
+    """The score of each prediction, then that of the first less each other one, with bootstrap intervals over examples."""
+    count = len(label_N)
+    draw_RN = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
+    weight_RN = np.concatenate([np.ones((1, count)), draw_RN])
+    score_RV = weighted_scores(metric, label_N, prediction_VN, weight_RN)
+    columns_RV = np.concatenate([score_RV, score_RV[:, :1] - score_RV[:, 1:]], axis=1)
+    return [percentiles(column_R[0], column_R[1:]) for column_R in columns_RV.T]
+
+
+def patterns(view: MeasureView) -> Record:
+    change = view.at(difference_stage(view.stage, INITIAL))
+    assert change is not None
+    return {name: {"after": of_heads(view.grid(name)), "change": of_heads(change.grid(name))} for name in PATTERNS}
+
+
+def relations(view: MeasureView) -> Record:
+    """FrameNet links in the model before fine-tuning, which is the same for every task."""
+    initial = view.at(INITIAL)
+    assert initial is not None
+    grids, record = relation_grids(initial), RelationRecord.read(initial.extras)
+    assert record is not None
+    return {
+        "source": record.source,
+        "sentences": int(grids.count.max()),
+        "mean": float(np.nanmean(grids.value["weight"])),
+        "highest": [[head, float(grids.value["weight"][head]), grids.verdict(head)] for head in grids.heads[:3]],
+        "relation": [head for head in grids.heads if grids.verdict(head) == RELATION],
+        "heads": len(grids.heads),
+    }
+
+
+def drift(view: MeasureView) -> Record:
+    grid = view.grid("cosine")
+    layer, head = (int(place) for place in np.unravel_index(np.nanargmin(grid[0]), grid[0].shape))
+    return {"layers": of_layers(grid), "most": [[layer, head], float(grid[0][layer, head])]}
+
+
+def features(view: MeasureView) -> Record:
+    result: Record = {}
+    for name, change in view.compared[INITIAL].items():
+        if name not in (*WORDS, *SPECIAL):
+            continue
+        rise_LH = np.where(change.differs_LH, change.delta_LH, -1.0)
+        place = highest(rise_LH)
+        result[name] = {
+            "before": float(np.nanmean(change.other_LH)),
+            "after": float(np.nanmean(change.own_LH)),
+            "uniform": float(np.nanmean(view.value(name + UNIFORM))),
+            "up": int((change.differs_LH & (change.delta_LH > 0)).sum()),
+            "down": int((change.differs_LH & (change.delta_LH < 0)).sum()),
+            "rise": [place, float(change.other_LH[place]), float(change.own_LH[place])] if rise_LH[place] > 0 else None,
+        }
+        if name in SPECIAL:
+            result[name]["layers"] = of_layers(view.grid(name))
+    return result
+
+
+def token_to_token(view: MeasureView) -> Record:
+    names = [column.name for column in view.columns]
+    pairs = [name for name in PAIRS if view.has(name) and view.count(name)]
+    by_position, by_word = (above_zero(view, [pair + end for pair in pairs]) for end in (BEYOND, BEYOND_WORD))
+    result: Record = {"first": {}, "pairs": {}}
+    for name in names:
+        if name.startswith(CLS_TO) and not name.endswith((RANDOM, "_cls", "_sep_total")) and view.count(name):
+            result["first"][name.removeprefix(CLS_TO)] = of_heads(view.grid(name), -1)
+    for pair, position_LH, word_LH in zip(pairs, by_position, by_word, strict=True):
+        place = highest(view.value(pair))
+        beyond, reach = view.value(pair + BEYOND)[place], 1.96 * view.stderr(pair + BEYOND)[place]
+        result["pairs"][pair] = {
+            "head": place,
+            "weight": float(view.value(pair)[place]),
+            "mean": float(view.value(pair + MEAN)[place]),
+            "beyond": [float(beyond), float(beyond - reach), float(beyond + reach)],
+            "heads": int((position_LH & word_LH).sum()),
+            "of": int(position_LH.size),
+        }
+    return result
+
+
+def counts(verdicts: Sequence[str]) -> str:
+    return " / ".join(str(verdicts.count(name)) for name in VERDICTS)
+
+
+def disabled(sweep: Sweep) -> Record:
+    """What disabling each head, or each layer, does to the score."""
+    rows = sweep.rows
+    ends = {"worst": min(rows, key=lambda row: row["delta"]), "best": max(rows, key=lambda row: row["delta"])}
+    resampled_RV = bootstrap_changes(
+        rows[0]["metric"],
+        sweep.label_N,
+        sweep.clean_N,
+        sweep.prediction_VN,
+        RESAMPLES,
+        np.random.default_rng(0),
+    )
+    return {
+        "metric": rows[0]["metric"],
+        "score": rows[0]["baseline"],
+        "delta": [row["delta"] for row in rows],
+        "mean": percentiles(float(np.mean([row["delta"] for row in rows])), resampled_RV.mean(1)),
+        "verdicts": counts([row["verdict"] for row in rows]),
+        "needed": [[row["layer"], row["head"]] for row in rows if row["verdict"] == NEEDED],
+        "gains": sum(row["significant"] and row["delta"] > 0 for row in rows),
+        **{
+            end: [[row["layer"], row["head"]], [row[name] for name in ("delta", "low", "high")], row["significant"]]
+            for end, row in ends.items()
+        },
+    }
+
+
+def over_seeds(sweeps: Sequence[Sweep]) -> str | None:
+    """Counts of the verdicts over seeds; None with one seed."""
+    return counts(judge_over_seeds(sweeps).verdict) if len(sweeps) > 1 else None
+
+
+def sweep_of(run: FinishedRun, kind: str) -> Sweep:
+    sweep = read_sweep(run.experiments["ablation"][1], kind)
+    assert sweep is not None
+    return sweep
+
+
+def scores(run: FinishedRun, random: FinishedRun | None) -> Record:
+    """The scores of a run and of the one with its seed that began with random weights, and their difference.
+
+    Taken from the predictions of the sweeps, which are on all examples of the development sets that the runs read.
+    """
+    recorded = RunScores.read(run.folder / "scores.json")
+    first = next(iter(recorded.sets.values()))
+    own, other = sweep_of(run, "layer"), None if random is None else sweep_of(random, "layer")
+    predictions = [own.clean_N]
+    if other is not None:
+        assert np.array_equal(own.index_N, other.index_N)
+        predictions.append(other.clean_N)
+    result: Record = {"count": first.count, "learned": recorded.learned, "p_constant": first.p_constant}
+    if random is not None:
+        result["random_learned"] = RunScores.read(random.folder / "scores.json").learned
+    for metric, constant in first.constant.items():
+        numbers = score(metric, own.label_N, np.stack(predictions))
+        names = ("pretrained", "random", "difference") if other is not None else ("pretrained",)
+        result.setdefault("metrics", {})[metric] = {"constant": constant, **dict(zip(names, numbers, strict=False))}
+    return result
+
+
+def read(folder: Path) -> Record:
+    """The numbers of the finished runs in a folder, one record for each model, task and seed from pre-trained weights."""
+    runs: dict[tuple[str, str, int, str], FinishedRun] = {}
+    for path in sorted(folder.glob("*/finished.json")):
+        run = read_run(path.parent)
+        # The further seeds of seed_study.py have no features.
+        if {"ablation", "features"} <= run.experiments.keys():
+            runs[run.config["model"]["name"], run.config["task"]["name"], run.seed, run.init] = run
+    records, sweeps = [], defaultdict(list)
+    for (model, task, seed, init), run in sorted(runs.items()):
+        if init == RANDOM_INIT:
+            continue
+        view = {measure: view for measure, (_, view) in run.experiments.items()}
+        kinds = {kind: sweep_of(run, kind) for kind in ("head", "layer")}
+        for kind, sweep in kinds.items():
+            sweeps[f"{model}/{task}/{kind}"].append(sweep)
+        records.append(
+            {
+                "model": model,
+                "task": task,
+                "seed": seed,
+                "scores": scores(run, runs.get((model, task, seed, RANDOM_INIT))),
+                "patterns": patterns(view["patterns"]),
+                "relations": relations(view["frame_relations"]),
+                "drift": drift(view["drift"]),
+                "features": features(view["features"]),
+                "tokens": token_to_token(view["token_to_token"]),
+                **{kind: disabled(sweep) for kind, sweep in kinds.items()},
+            }
+        )
+    return {"runs": records, "over_seeds": {name: over_seeds(several) for name, several in sweeps.items()}}
+
+
+def plain(value: Any) -> Any:
+    """The same for JSON: numbers rounded, undefined ones null."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 5) if math.isfinite(value) else None
+    return value
+
+
+def undefined(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def mean(values: Sequence[float | None]) -> float:
+    return sum(map(undefined, values)) / len(values)
+
+
+def numbers(seeds: Sequence[Sequence[float | None]], digits: int = 3, scale: float = 1, *, signed: bool = False) -> str:
+    """One seed's number with its interval; the mean of several with the lowest and the highest."""
+    values = [undefined(one[0]) for one in seeds]
+    limits = [mean(values), min(values), max(values)] if len(seeds) > 1 else [undefined(one) for one in seeds[0]]
+    value, low, high = (number(scale * limit, digits, signed=signed) for limit in limits)
+    return f"{value} ({low} to {high})"
+
+
+def by_seed(cells: Sequence[Any]) -> str:
+    """What each seed has; once if all have the same."""
+    return ", ".join(map(str, cells if len(set(map(str, cells))) > 1 else cells[:1]))
+
+
+def points(values: Sequence[float], digits: int = 1) -> list[str]:
+    return [number(100 * value, digits, signed=True) for value in values]
+
+
+def by_layers(seeds: Sequence[Sequence[Numbers]]) -> list[str]:
+    """The mean over seeds of each layer, and half the widest interval of a layer: over examples, or the range over seeds."""
+    value_SLN = np.array(seeds, float)
+    ends_LN = value_SLN[0, :, 1:]
+    if len(seeds) > 1:
+        ends_LN = np.stack([value_SLN[..., 0].min(0), value_SLN[..., 0].max(0)], -1)
+    return [by_layer(value_SLN[..., 0].mean(0)), number(float(np.ptp(ends_LN, axis=1).max() / 2), 3)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of a model and task.
+
+    Args:
+        model, task: Their names.
+        runs: Their records, at least one.
+        over_seeds: Counts of the verdicts over seeds of ``head`` and ``layer``; None for one seed.
+    """
+
+    model: str
+    task: str
+    runs: list[Record]
+    over_seeds: Mapping[str, str | None]
+
+    @property
+    def label(self) -> str:
+        return f"{TASKS[self.task]}, {MODELS[self.model]}{dagger(run['scores']['learned'] for run in self.runs)}"
+
+    def __getitem__(self, name: str) -> list[Record]:
+        return [run[name] for run in self.runs]
+
+
+def dagger(learned: Iterable[bool | None]) -> str:
+    """A mark unless every seed is shown to beat the constant answer."""
+    return "" if all(learned) else " †"
+
+
+def groups(results: Record) -> list[Group]:
+    records = defaultdict(list)
+    for run in sorted(results["runs"], key=lambda run: run["seed"]):
+        records[list(TASKS).index(run["task"]), run["model"]].append(run)
+    return [
+        Group(
+            model,
+            task,
+            runs,
+            {kind: results["over_seeds"][f"{model}/{task}/{kind}"] for kind in ("head", "layer")},
+        )
+        for (_, model), runs in sorted(records.items())
+        for task in [runs[0]["task"]]
+    ]
+
+
+Rows = list[list[str]]
+
+
+def score_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", "metric", "examples", "pre-trained", "random weights", "difference", "constant answer", "paper"]]
+    for group in tasks:
+        for metric in group["scores"][0]["metrics"]:
+            seeds = [one["metrics"][metric] for one in group["scores"]]
+            both = [one for one in seeds if "random" in one]
+            learned = [one["random_learned"] for one in group["scores"] if "random_learned" in one]
+            known = published.SCORES.get(group.task, {}).get(metric)
+            rows.append(
+                [
+                    group.label,
+                    metric,
+                    f"{group['scores'][0]['count']:,}",
+                    numbers([one["pretrained"] for one in seeds], 1, 100),
+                    numbers([one["random"] for one in both], 1, 100) + dagger(learned) if both else MISSING,
+                    numbers([one["difference"] for one in both], 1, 100, signed=True) if both else MISSING,
+                    number(100 * undefined(seeds[0]["constant"]), 1),
+                    MISSING if known is None else f"{known[2]}, {known[1]}",
+                ]
+            )
+    return rows
+
+
+def pattern_table(tasks: Sequence[Group], *, change: bool) -> Rows:
+    rows = [["task", *(name.replace("_", " + ") for name in PATTERNS)]]
+    for group in tasks:
+        shares = [[run[name]["change" if change else "after"] for run in group["patterns"]] for name in PATTERNS]
+        rows.append([group.label, *(numbers(share, 1, 100, signed=change) for share in shares)])
+        paper = dict(zip(PAPER_PATTERNS, published.PATTERNS.get(group.task, ()), strict=False))
+        if paper and not change:
+            rows.append([f"{TASKS[group.task]}, paper", *(str(paper.get(name, MISSING)) for name in PATTERNS)])
+    return rows
+
+
+def relation_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["model", "source", "sentences", "highest heads", "mean of all", "heads that follow the relation"]]
+    rows[0].append("of these needed, by task")
+    for model in dict.fromkeys(group.model for group in tasks):
+        own = [group for group in tasks if group.model == model]
+        found = own[0]["relations"][0]
+        needed = []
+        for group in own:
+            for run in group["head"]:
+                count = sum(head in run["needed"] for head in found["relation"])
+                needed.append(f"{TASKS[group.task]} {count}")
+        highest_heads = "; ".join(
+            f"{head_label(*head)}: {number(weight)} ({verdict})" for head, weight, verdict in found["highest"]
+        )
+        following = f"{len(found['relation'])} of {found['heads']}: {heads_label(map(tuple, found['relation']))}"
+        cells = [
+            MODELS[model],
+            found["source"],
+            f"{found['sentences']:,}",
+            highest_heads,
+            number(found["mean"]),
+            following,
+        ]
+        rows.append([*cells, ", ".join(needed)])
+    return rows
+
+
+def drift_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", "mean by layer", "±, at most", "most changed head", "paper"]]
+    for group in tasks:
+        most = [f"{head_label(*head)}: {number(value, 2)}" for head, value in (run["most"] for run in group["drift"])]
+        layers = by_layers([run["layers"] for run in group["drift"]])
+        rows.append([group.label, *layers, by_seed(most), by_layer(published.DRIFT.get(group.task, ())) or MISSING])
+    return rows
+
+
+def special_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["token", "task", "mean by layer", "±, at most", "all layers, before → after", "uniform", "heads up, down"]]
+    rows[0].append("paper")
+    for token, theirs in (("cls", published.FIRST), ("sep", published.SEPARATOR)):
+        for group in tasks:
+            seeds = [run[token] for run in group["features"]]
+            rows.append(
+                [
+                    f"[{token.upper()}]",
+                    group.label,
+                    *by_layers([one["layers"] for one in seeds]),
+                    " → ".join(number(mean([one[end] for one in seeds])) for end in ("before", "after")),
+                    number(mean([one["uniform"] for one in seeds])),
+                    ", ".join(number(mean([one[way] for one in seeds]), 0) for way in ("up", "down")),
+                    by_layer(theirs.get(group.task, ())) or MISSING,
+                ]
+            )
+    return rows
+
+
+def word_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", *WORDS, "largest rise of a head"]]
+    for group in tasks:
+        cells = []
+        for word in WORDS:
+            seeds = [run[word] for run in group["features"] if word in run]
+            values = (
+                [number(mean([one[name] for one in seeds])) for name in ("before", "after", "uniform")] if seeds else []
+            )
+            moved = [number(mean([one[name] for one in seeds]), 0) for name in ("up", "down")] if seeds else []
+            cells.append(f"{values[0]} → {values[1]} [{values[2]}]; {', '.join(moved)}" if seeds else MISSING)
+        rises = []
+        for run in group["features"]:
+            risen = {word: run[word]["rise"] for word in WORDS if word in run and run[word]["rise"]}
+            word = max(risen, key=lambda word: risen[word][2] - risen[word][1], default=None)
+            head, before, after = risen[word] if word else (None, None, None)
+            rises.append(f"{word}, {head_label(*head)}: {number(before)} → {number(after)}" if head else "none")
+        rows.append([group.label, *cells, by_seed(rises)])
+    return rows
+
+
+def first_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", "[CLS] in the last layer attends to"]]
+    for group in tasks:
+        kinds = {kind: [run["first"][kind] for run in group["tokens"]] for kind in group["tokens"][0]["first"]}
+        order = sorted(kinds, key=lambda kind: -mean([one[0] for one in kinds[kind]]))
+        cells = [f"{'[SEP]' if kind == 'sep' else kind} {numbers(kinds[kind])}" for kind in order[:3]]
+        place = order.index("sep") + 1
+        rows.append(
+            [group.label, "; ".join(cells) + f"; [SEP] is number {place}: {numbers(kinds['sep'])}" * (place > 3)]
+        )
+    return rows
+
+
+def pair_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", *(pair_label(pair) for pair in PAIRS)]]
+    for group in tasks:
+        cells = []
+        for pair in PAIRS:
+            seeds = [run["pairs"][pair] for run in group["tokens"] if pair in run["pairs"]]
+            if seeds:
+                weight, middle = (number(mean([one[name] for one in seeds]), 2) for name in ("weight", "mean"))
+                beyond = numbers([one["beyond"] for one in seeds], 2, signed=True)
+                heads = by_seed([one["heads"] for one in seeds])
+                cells.append(f"{weight}; {middle}, {beyond}; {heads}")
+            else:
+                cells.append(MISSING)
+        rows.append([group.label, *cells])
+    return rows
+
+
+def verdict_cells(group: Group, kind: str) -> list[str]:
+    """Counts of the verdicts of each seed, and over seeds."""
+    return [by_seed([run["verdicts"] for run in group[kind]]), group.over_seeds[kind] or MISSING]
+
+
+def extreme(runs: Sequence[Record], end: str) -> str:
+    """The head of each seed with the largest loss or gain, starred if significant."""
+    heads = [run[end] for run in runs]
+    return by_seed(
+        [f"{head_label(*head)}: {numbers([change], 1, 100, signed=True)}{'*' * sure}" for head, change, sure in heads]
+    )
+
+
+def head_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", "metric", "score", "lowest and highest, one head disabled", "mean change, points"]]
+    rows[0] += [
+        " / ".join(VERDICTS),
+        "over seeds",
+        "significant gains",
+        "largest loss",
+        "largest gain (* significant)",
+        "paper",
+    ]
+    for group in tasks:
+        runs = group["head"]
+        delta_V = np.mean([run["delta"] for run in runs], 0)
+        whole = mean([run["score"] for run in runs])
+        theirs = published.HEADS.get(group.task)
+        rows.append(
+            [
+                group.label,
+                runs[0]["metric"],
+                number(whole),
+                " to ".join(number(whole + end) for end in (delta_V.min(), delta_V.max())),
+                numbers([run["mean"] for run in runs], 2, 100, signed=True),
+                *verdict_cells(group, "head"),
+                by_seed([run["gains"] for run in runs]),
+                extreme(runs, "worst"),
+                extreme(runs, "best"),
+                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
+            ]
+        )
+    return rows
+
+
+def layer_table(tasks: Sequence[Group]) -> Rows:
+    rows = [["task", "change by layer, points (* needed)", " / ".join(VERDICTS), "over seeds", "paper"]]
+    for group in tasks:
+        runs = group["layer"]
+        change_L = np.mean([run["delta"] for run in runs], 0)
+        needed = Counter(layer for run in runs for layer, _ in run["needed"])
+        ours = [change + "*" * (needed[layer] > len(runs) / 2) for layer, change in enumerate(points(change_L))]
+        theirs, whole = published.LAYERS.get(group.task, ()), published.HEADS.get(group.task, (0,))[0]
+        paper = " ".join(points([score - whole for score in theirs])) or MISSING
+        rows.append([group.label, " ".join(ours), *verdict_cells(group, "layer"), paper])
+    return rows
+
+
+TABLES: dict[str, Callable[[Sequence[Group]], Rows]] = {
+    "Table 1: scores in percent": score_table,
+    "Figure 2: share of maps with each pattern, percent": partial(pattern_table, change=False),
+    "Figure 2: change of these shares since before fine-tuning, points": partial(pattern_table, change=True),
+    "Figures 3 and 4: FrameNet relations before fine-tuning": relation_table,
+    "Figure 5: cosine similarity of the maps before and after": drift_table,
+    "Figure 6: attention to special tokens": special_table,
+    "Figure 6: attention to words, before → after [uniform]; heads up, down": word_table,
+    "Figure 7: what [CLS] attends to": first_table,
+    "Figure 7: linked words: largest weight; mean, of it beyond position; heads beyond position and word": pair_table,
+    "Figure 8: one head disabled": head_table,
+    "Figure 9: one layer disabled": layer_table,
+}
+
+
+def markdown(rows: Rows) -> str:
+    header, *others = rows
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *others))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, help="without it, the tables of the stored numbers")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.folder is not None:
+        options.results.write_text(json.dumps(plain(read(options.folder))) + "\n", "utf-8")
+    tasks = groups(json.loads(options.results.read_text("utf-8")))
+    for title, table in TABLES.items():
+        print(f"\n## {title}\n\n{markdown(table(tasks))}")
+    print(
+        "\n† not shown to have learned its task (no better than the constant answer at p < 0.05), with some seed at least"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The numbers of ``docs/dark_secrets.md``, taken again from what the runs' files hold."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+from sklearn.metrics import accuracy_score, f1_score
+
+from benchmarks.dark_secrets_tables import (
+    PATTERNS,
+    Group,
+    by_layers,
+    disabled,
+    drift,
+    drift_table,
+    features,
+    groups,
+    numbers,
+    patterns,
+    plain,
+    score,
+    token_to_token,
+)
+from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.reporting.runs import read_run
+from bertsecrets.results.views import MeasureView
+from tests.reporting.finished_runs import make_run
+
+LAYERS, HEADS = 3, 4
+CHANGE = "checkpoint-initial"
+
+
+def random_LH(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.1, 0.9, (LAYERS, HEADS))
+
+
+def view_of(folder: Path, name: str) -> MeasureView:
+    return read_run(folder).experiments[name][1]
+
+
+def raw(folder: Path, **equal: object) -> list[dict[str, float]]:
+    rows = pq.ParquetFile(folder / "heads.parquet").read().to_pylist()
+    return [row for row in rows if all(row[name] == value for name, value in equal.items())]
+
+
+def test_shares_of_patterns_are_means_over_heads_with_the_widest_interval(tmp_path: Path) -> None:
+    stages = {"checkpoint": 0, "initial": 10, CHANGE: 20}
+    measured = [
+        (stage, "patterns", {name: random_LH(at + first) for at, name in enumerate(PATTERNS)})
+        for stage, first in stages.items()
+    ]
+    run = make_run(tmp_path / "run", measured=measured)
+    found = patterns(view_of(run, "patterns"))
+    for name in PATTERNS:
+        for key, stage in (("after", "checkpoint"), ("change", CHANGE)):
+            values = [row["value"] for row in raw(run, column=name, stage=stage)]
+            assert len(values) == LAYERS * HEADS
+            mean = sum(values) / len(values)
+            assert found[name][key] == pytest.approx([mean, mean - 1.96 * 0.01, mean + 1.96 * 0.01])
+
+
+def test_the_most_changed_head_has_the_lowest_cosine(tmp_path: Path) -> None:
+    cosine_LH = random_LH(1)
+    cosine_LH[2, 1] = 0.01
+    found = drift(view_of(make_run(tmp_path / "run", cosine_LH=cosine_LH), "drift"))
+    assert found["most"] == [[2, 1], 0.01]
+    assert [one[0] for one in found["layers"]] == pytest.approx([row.mean() for row in cosine_LH])
+
+
+def test_heads_count_as_changed_if_their_change_is_beyond_its_error(tmp_path: Path) -> None:
+    before_LH, change_LH = random_LH(2), np.zeros((LAYERS, HEADS))
+    change_LH[0, :3], change_LH[1, 0], change_LH[2, 3] = 0.06, -0.2, 0.09  # standard errors of 0.01
+    change_LH[2, 0] = 0.01
+    columns = {"checkpoint": before_LH + change_LH, "initial": before_LH, CHANGE: change_LH}
+    measured = [(stage, "features", {"nouns": values}) for stage, values in columns.items()]
+    measured[0][2]["nouns_uniform"] = np.full((LAYERS, HEADS), 0.25)
+    nouns = features(view_of(make_run(tmp_path / "run", measured=measured), "features"))["nouns"]
+    assert (nouns["up"], nouns["down"]) == (4, 1)
+    assert nouns["rise"] == [(2, 3), pytest.approx(before_LH[2, 3]), pytest.approx(before_LH[2, 3] + 0.09)]
+    assert nouns["before"] == pytest.approx(before_LH.mean())
+    assert nouns["after"] == pytest.approx((before_LH + change_LH).mean())
+    assert nouns["uniform"] == 0.25
+
+
+def test_the_head_that_links_words_is_the_one_with_the_largest_weight(tmp_path: Path) -> None:
+    weight_LH, mean_LH, beyond_LH, word_LH = (random_LH(seed) for seed in range(4))
+    weight_LH[1, 2] = 0.99
+    beyond_LH[0], word_LH[:, 0] = 0.0, -0.1
+    pair = {
+        "verb_to_subject": weight_LH,
+        "verb_to_subject_mean": mean_LH,
+        "verb_to_subject_beyond_position": beyond_LH,
+        "verb_to_subject_beyond_received": word_LH,
+    }
+    first = {"cls_to_sep": random_LH(5), "cls_to_nouns": random_LH(6)}
+    run = make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", {**pair, **first})])
+    found = token_to_token(view_of(run, "token_to_token"))
+    linked = found["pairs"]["verb_to_subject"]
+    assert (linked["head"], linked["weight"], linked["mean"]) == ((1, 2), 0.99, mean_LH[1, 2])
+    assert linked["beyond"][0] == beyond_LH[1, 2]
+    assert linked["heads"] == (LAYERS - 1) * (HEADS - 1)
+    assert found["first"]["sep"][0] == pytest.approx(first["cls_to_sep"][-1].mean())
+
+
+def test_scores_and_their_intervals() -> None:
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 2, 400).astype(float)
+    good_N, poor_N = (np.where(generator.random(400) < share, 1 - label_N, label_N) for share in (0.1, 0.4))
+    good, poor, difference = score("accuracy", label_N, np.stack([good_N, poor_N]))
+    assert [good[0], poor[0]] == pytest.approx([accuracy_score(label_N, one) for one in (good_N, poor_N)])
+    paired_N = (good_N == label_N).astype(float) - (poor_N == label_N)
+    assert difference[0] == pytest.approx(paired_N.mean())
+    assert difference[1:] == pytest.approx(stats.norm.interval(0.95, paired_N.mean(), stats.sem(paired_N)), abs=0.01)
+    assert score("f1", label_N, good_N[None])[0][0] == pytest.approx(f1_score(label_N, good_N))
+
+
+def test_what_disabling_does() -> None:
+    generator = np.random.default_rng(3)
+    label_N = generator.integers(0, 2, 300).astype(float)
+    clean_N, *other = (np.where(generator.random(300) < wrong, 1 - label_N, label_N) for wrong in (0.2, 0.5, 0.1, 0.3))
+    right = [accuracy_score(label_N, one) - accuracy_score(label_N, clean_N) for one in other]
+    verdicts = ("needed", "dispensable", "inconclusive")
+    rows = [
+        {"metric": "accuracy", "baseline": 0.8, "layer": 0, "head": at, "delta": delta, "low": delta - 0.1}
+        | {"high": delta + 0.1, "significant": at < 2, "verdict": verdicts[at]}
+        for at, delta in enumerate(right)
+    ]
+    found = disabled(Sweep("run", rows, np.arange(300), label_N, clean_N, np.stack(other)))
+    assert found["mean"][0] == pytest.approx(np.mean(right))
+    change_N = np.mean([(one == label_N).astype(float) - (clean_N == label_N) for one in other], axis=0)
+    assert found["mean"][1:] == pytest.approx(stats.norm.interval(0.95, change_N.mean(), stats.sem(change_N)), abs=0.01)
+    assert (found["verdicts"], found["needed"], found["gains"]) == ("1 / 1 / 1", [[0, 0]], 1)
+    assert (found["worst"][0], found["best"][0]) == ([0, 0], [0, 1])
+
+
+def test_several_seeds_are_shown_by_their_mean_and_range() -> None:
+    assert numbers([[0.5, 0.4, 0.7]], 1, 100, signed=True) == "+50.0 (+40.0 to +70.0)"
+    assert numbers([[0.5, 0, 1], [0.1, 0, 1], [0.3, 0, 1]], 1) == "0.3 (0.1 to 0.5)"
+    assert numbers([[None, None, None]]) == "– (– to –)"
+    assert by_layers([[[0.5, 0.4, 0.6], [0.9, 0.88, 0.92]]]) == [".50 .90", "0.100"]
+    assert by_layers([[[0.5, 0, 1], [0.9, 0, 1]], [[0.6, 0, 1], [0.7, 0, 1]]]) == [".55 .80", "0.100"]
+    assert plain({"a": (np.float64("nan"), 0.123456)}) == {"a": [None, 0.12346]}
+
+
+def test_a_model_that_learned_nothing_is_marked() -> None:
+    def record(task: str, seed: int, *, learned: bool) -> dict[str, object]:
+        found = {"layers": [[0.9, 0.8, 1.0]], "most": [[0, seed], 0.5]}
+        return {"model": "minilm", "task": task, "seed": seed, "scores": {"learned": learned}, "drift": found}
+
+    runs = [record("rte", 2, learned=False), record("mrpc", 1, learned=True), record("rte", 1, learned=True)]
+    over = {f"minilm/{task}/{kind}": None for task in ("mrpc", "rte") for kind in ("head", "layer")}
+    tasks: list[Group] = groups({"runs": runs, "over_seeds": over})
+    assert [(row[0], row[3]) for row in drift_table(tasks)[1:]] == [
+        ("MRPC, MiniLM", "layer 0 · head 1: 0.50"),
+        ("RTE, MiniLM †", "layer 0 · head 1: 0.50, layer 0 · head 2: 0.50"),
+    ]
