@@ -82,7 +82,8 @@ class Sweep:
         both_VN = np.concatenate([self.clean_N[None], self.prediction_VN])
         whole_1N = np.ones((1, len(self.label_N)))
         score_V = weighted_scores(self.rows[0]["metric"], self.label_N, both_VN, whole_1N)[0]
-        return score_V[1:] - score_V[0]
+        change_V: Array = score_V[1:] - score_V[0]
+        return change_V
 
     @cached_property
     def resampled_RV(self) -> Array:
