@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
@@ -34,6 +35,8 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.reporting.runs import FinishedRun, find_runs
+from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.scores import RunScores
@@ -48,6 +51,7 @@ RESULTS = Path(__file__).parent / "results" / "seed_study.json"
 TOP = 10
 HALVES = 100
 FEWEST_SEEDS = 4
+NAMED = 3
 KINDS = ("head", "layer")
 FINDINGS = (NEEDED, DISPENSABLE)
 
@@ -268,6 +272,9 @@ def verdicts(sweeps: Sequence[Sweep]) -> dict[str, Any]:
     """The verdicts of each seed and of all together, and how many of the former survive."""
     over, here = judge_over_seeds(sweeps), judge_on_these(sweeps)
     return {
+        "places": over.places,
+        "changes": [sweep.change_V.tolist() for sweep in sweeps],
+        "over_seeds": [value_V.tolist() for value_V in (over.effects.delta, over.effects.low, over.effects.high)],
         "in_each_seed": {verdict: [names.count(verdict) for names in over.single] for verdict in VERDICTS},
         "together": {
             "these_examples": {verdict: here.count(verdict) for verdict in VERDICTS},
@@ -571,10 +578,52 @@ def markdown(rows: Rows) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def figure(results: Results) -> Figure:
+    """Change of the score without each head: every seed, and the mean with its limits over seeds and examples."""
+    with house_style():
+        drawn = new_figure(PAGE_WIDTH, 2.6 * len(results), "Change of the score without each head, by seed")
+        for axes, (task, result) in zip(
+            np.ravel(drawn.subplots(len(results), sharex=True)), results.items(), strict=True
+        ):
+            row = result["head"]
+            change_SV, (mean_V, low_V, high_V) = 100 * np.array(row["changes"]), 100 * np.array(row["over_seeds"])
+            seeds, heads = change_SV.shape
+            at_V = np.arange(heads)
+            axes.axhline(0, color=QUIET, linewidth=0.6)
+            axes.plot(at_V, change_SV.T, ".", color=QUIET, alpha=0.6, markersize=3, markeredgewidth=0)
+            axes.vlines(at_V, low_V, high_V, color=ACCENTS[0], linewidth=1)
+            axes.plot(at_V, mean_V, "_", color=ACCENTS[0], markersize=4)
+            for found in row["needed"][:NAMED]:
+                place = [found["layer"], found["head"]]
+                at = row["places"].index(place)
+                axes.annotate(
+                    f"{head_label(*place)}: needed in {found['seeds']} of {seeds}",
+                    (at, min(change_SV[:, at].min(), low_V[at])),
+                    (0, -2),
+                    textcoords="offset points",
+                    ha="left" if at < heads / 2 else "right",
+                    va="top",
+                    fontsize=7,
+                )
+            axes.margins(x=0.01, y=0.12)
+            axes.set_title(f"{task}, {result['examples']} examples", loc="left")
+            axes.set_ylabel(f"{result['metric']}, points")
+            firsts = [at for at, (_, head) in enumerate(row["places"]) if head == 0]
+            axes.set_xticks(firsts, [f"layer {row['places'][at][0]}" for at in firsts], ha="left")
+            for at in firsts[1:]:
+                axes.axvline(at - 0.5, color=QUIET, linewidth=0.3, linestyle=":")
+        footnote(
+            drawn,
+            "grey: one seed; blue: mean with its 95 % interval over seeds and examples; heads in order of layer and head",
+        )
+    return drawn
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", help="run folders, and those of their analyses")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--figure", type=Path, help="draw the change of the score without each head to this file")
     options = parser.parse_args()
     if options.folders:
         runs, unfinished = find_runs(options.folders)
@@ -583,6 +632,8 @@ def main() -> None:
         results = {task: of_task(seeds) for task, seeds in by_task(runs).items()}
         options.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     results = json.loads(options.out.read_text("utf-8"))
+    if options.figure is not None:
+        save_figure(figure(results), options.figure)
     for title, rows in TABLES.items():
         print(f"## {title}\n\n{markdown(rows(results))}\n")
 
