@@ -631,6 +631,8 @@ def main() -> None:
             print(f"Left out (not finished): {', '.join(unfinished)}.\n")
         results = {task: of_task(seeds) for task, seeds in by_task(runs).items()}
         options.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    elif not options.out.is_file():
+        parser.error(f"there are no results in {options.out} yet; give run folders")
     results = json.loads(options.out.read_text("utf-8"))
     if options.figure is not None:
         save_figure(figure(results), options.figure)
