@@ -170,7 +170,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=["mrpc", "rte", "cola", "stsb"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--analyses", nargs="+", default=list(ANALYSES))
     parser.add_argument("--tables", action="store_true", help="print the tables of the finished runs only")
     options = parser.parse_args()
     if not options.tables:
@@ -179,7 +178,7 @@ def main() -> None:
         for seed in options.seeds:
             for task in options.tasks:
                 first = (task, seed) == (options.tasks[0], options.seeds[0])
-                analyses = [*options.analyses, *(["redundancy"] if first else [])]
+                analyses = [*ANALYSES, *(["redundancy"] if first else [])]
                 make(options.glue.resolve(), options.out.resolve(), task, seed, analyses)
     runs: dict[str, list[FinishedRun]] = {}
     for task in options.tasks:

@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,21 @@ def _called(
     )
 
 
-def seed_coverage(seeds: int, between: float, within: float, simulations: int) -> float:
-    """Share of effects whose interval over seeds and examples holds the truth; ``within`` is shared by all seeds."""
+def seed_coverage(seeds: int, between: float, within: float, own: float, simulations: int) -> float:
+    """Share of effects whose interval over seeds and examples holds the truth.
+
+    Args:
+        seeds: Number of seeds.
+        between: Standard deviation between seeds.
+        within, own: That of the noise of the examples which all seeds share, and which each seed has for itself.
+        simulations: Number of effects.
+    """
     generator = np.random.default_rng([seeds, int(1e4 * between)])
     shared_V = within * generator.normal(size=simulations)
-    delta_SV = between * generator.normal(size=(seeds, simulations)) + shared_V
+    noise_SV = shared_V + own * generator.normal(size=(seeds, simulations))
+    delta_SV = between * generator.normal(size=(seeds, simulations)) + noise_SV
     resampled_SRV = delta_SV[:, None] + within * generator.normal(size=(400, simulations))
+    resampled_SRV += own * generator.normal(size=resampled_SRV.shape)
     found = multi_bootstrap(delta_SV, resampled_SRV, margin=0.01, level=0.95, generator=generator)
     return float(((found.low <= 0) & (found.high >= 0)).mean())
 
@@ -517,11 +527,11 @@ def power_table(simulations: int) -> Iterator[str]:
 
 
 def seeds_table(simulations: int) -> Iterator[str]:
-    yield "| seeds | spread between seeds / error over examples: 0 | 1 | 2 | 10 |"
-    yield "|---|---|---|---|---|"
-    for seeds in (2, 3, 5, 10):
-        cells = [f"{seed_coverage(seeds, 0.01 * ratio, 0.01, simulations):.3f}" for ratio in (0, 1, 2, 10)]
-        yield f"| {seeds} | " + " | ".join(cells) + " |"
+    yield "| seeds | noise of the examples: shared / own of each seed | spread between seeds / shared noise: 0 | 1 | 2 | 10 |"
+    yield "|---|---|---|---|---|---|"
+    for seeds, own in product((2, 3, 5, 10), (0, 1, 2)):
+        coverages = (seed_coverage(seeds, 0.01 * ratio, 0.01, 0.01 * own, simulations) for ratio in (0, 1, 2, 10))
+        yield f"| {seeds} | 1 / {own} | " + " | ".join(f"{coverage:.3f}" for coverage in coverages) + " |"
 
 
 def main() -> None:

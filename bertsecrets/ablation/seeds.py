@@ -1,7 +1,9 @@
 """Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -74,6 +76,22 @@ class Sweep:
     clean_N: Array
     prediction_VN: Array
 
+    @cached_property
+    def change_V(self) -> Array:
+        """Change of the score with each variant."""
+        both_VN = np.concatenate([self.clean_N[None], self.prediction_VN])
+        whole_1N = np.ones((1, len(self.label_N)))
+        score_V = weighted_scores(self.rows[0]["metric"], self.label_N, both_VN, whole_1N)[0]
+        change_V: Array = score_V[1:] - score_V[0]
+        return change_V
+
+    @cached_property
+    def resampled_RV(self) -> Array:
+        """The same under resamples of the examples, ``[R, V]``."""
+        data = (self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN)
+        # The same generator draws the same examples for every seed.
+        return bootstrap_changes(*data, _RESAMPLES, np.random.default_rng([0, 0]))
+
 
 def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
     """The effects of every head or layer (``kind``) over the runs of a condition.
@@ -99,6 +117,11 @@ def stopped_early(replicates: Replicates) -> list[str]:
     ]
 
 
+def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
+    """The file with the outcomes of the sweep that a row of the ablation table is of."""
+    return view.run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
+
+
 def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
     not kept, or it stopped early, so that variants differ in their examples."""
@@ -108,8 +131,7 @@ def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     ]
     if not rows:
         return None
-    first = rows[0]
-    path = view.run.folder / "ablation" / f"{first['stage']}-{first['step']:08d}-{first['mode']}.safetensors"
+    path = outcomes_path(view, rows[0])
     if not path.is_file():
         return None
     outcomes = Outcomes.read(path)
@@ -136,19 +158,11 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
                 f"{len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
             )
     row = first.rows[0]
-    metric, level, rate = row["metric"], row["level"], row["false_discovery_rate"]
+    level, rate = row["level"], row["false_discovery_rate"]
     margin = _MARGIN if row["margin"] is None else row["margin"]
-    resampled, observed = [], []
-    for sweep in sweeps:
-        # The same generator draws the same examples for every seed.
-        data = (metric, sweep.label_N, sweep.clean_N, sweep.prediction_VN)
-        resampled.append(bootstrap_changes(*data, _RESAMPLES, np.random.default_rng([0, 0])))
-        both_VN = np.concatenate([sweep.clean_N[None], sweep.prediction_VN])
-        score_V = weighted_scores(metric, sweep.label_N, both_VN, np.ones((1, len(sweep.label_N))))[0]
-        observed.append(score_V[1:] - score_V[0])
     seed_effects = multi_bootstrap(
-        np.stack(observed),
-        np.stack(resampled),
+        np.stack([sweep.change_V for sweep in sweeps]),
+        np.stack([sweep.resampled_RV for sweep in sweeps]),
         margin=margin,
         level=level,
         generator=np.random.default_rng([0, 1]),

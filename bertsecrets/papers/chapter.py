@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.reporting.conditions import Condition
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import Section, Table
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import Grids, Replicates
@@ -127,7 +127,16 @@ class Claim:
 
 
 class Answers(dict[str, "bool | None"]):
-    """Whether a statement holds in each condition, by name; None where that cannot be told."""
+    """Whether a statement holds in each condition, by name; None where that cannot be told.
+
+    Args:
+        answers: The conditions that are judged.
+        not_learned: Names of those that are not, because their models learned nothing.
+    """
+
+    def __init__(self, answers: "Mapping[str, bool | None] | None" = None, not_learned: Sequence[str] = ()) -> None:
+        super().__init__(answers or {})
+        self.not_learned = tuple(not_learned)
 
     @property
     def everywhere(self) -> bool | None:
@@ -155,13 +164,17 @@ class Answers(dict[str, "bool | None"]):
         yes = [name for name, answer in self.items() if answer]
         parts = [held(yes, told)] if told else []
         parts += [f"cannot be told for {', '.join(untold)}"] if untold else []
+        parts += [f"not judged for {', '.join(self.not_learned)}"] if self.not_learned else []
         return "; ".join(parts)
 
 
 def without_unlearned(runs: "PaperRuns", conditions: Sequence[Condition], answers: Answers) -> Answers:
-    """The answers, with None for conditions that learned nothing: what their heads do says nothing about the task."""
-    names = {runs.name(condition) for condition in conditions if learned(condition) is False}
-    return Answers({name: None if name in names else answer for name, answer in answers.items()})
+    """The answers without conditions that learned nothing: what their heads do says nothing about the task."""
+    unlearned = [runs.name(condition) for condition in conditions if learned(condition) is False]
+    return Answers(
+        {name: answer for name, answer in answers.items() if name not in unlearned},
+        [name for name in unlearned if name in answers],
+    )
 
 
 def not_learned(runs: "PaperRuns", conditions: Sequence[Condition]) -> list[str]:
@@ -187,6 +200,13 @@ def claims_tables(claims: Sequence[Claim]) -> list[Table]:
     rows = [[claim.statement, claim.here, claim.verdict] for claim in claims]
     header = ["the paper says", "these runs show", "verdict"]
     return [Table(header, rows, "Statements of the paper, checked")] if rows else []
+
+
+def beside_the_paper(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    """A table whose last column has the paper's numbers; without this column where there are none."""
+    if all(row[-1] == MISSING for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Table(header, rows, caption)
 
 
 def held(names: Sequence[str], of: Sequence[str]) -> str:

@@ -28,7 +28,8 @@ from bertsecrets.statistics.replicates import Interval, mean_interval
 
 PAGE = "comparison.html"
 
-_CORRELATIONS = ("matthews", "pearson", "spearman")
+CORRELATIONS = ("matthews", "pearson", "spearman")
+"""The metrics that are correlations."""
 
 
 def write_comparison(
@@ -112,7 +113,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                 values = [_number(_score(run, name, metric)) for run in condition.runs]
                 constant = _mean_constant(condition, name, metric)
                 # The correlation of a constant answer is undefined: it counts as 0 here.
-                floor = 0.0 if metric in _CORRELATIONS and not math.isfinite(constant) else constant
+                floor = 0.0 if metric in CORRELATIONS and not math.isfinite(constant) else constant
                 interval = within_range(mean_interval(values), metric)
                 cells.append(
                     [
@@ -222,7 +223,7 @@ def _reading(with_heads: bool) -> Section:
 
 def within_range(interval: Interval, metric: str) -> Interval:
     """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
-    least = -1.0 if metric in _CORRELATIONS else 0.0
+    least = -1.0 if metric in CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
 
 

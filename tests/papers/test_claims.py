@@ -568,7 +568,7 @@ def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path)
     assert cell.command == f"python analyze.py checkpoint={lacking} 'measure=[surface]'"
     page = ClaimsPage(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
     text = page.read_text("utf-8")
-    assert "claims about fine-tuned models are not read from it: mrpc (seed 3, seed 4)." in text
+    assert "claims about fine-tuned models are not tested on it: mrpc (seed 3, seed 4)." in text
     assert "1 of 2 seeds without the column surface/cls, left out: seed 2." in text
 
 
@@ -682,9 +682,9 @@ def test_the_page_has_a_row_and_a_section_for_each_claim(tmp_path: Path) -> None
     names = ("kovaleva_cls_early", "michel_prune_40")
     page = ClaimsPage(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
     text = page.read_text("utf-8")
-    assert "Of 2 published claims, 0 hold in every model and task that tells, 1 hold in none" in text
-    assert "1 cannot be told, 1 of these for want of the analysis." in text
-    assert "claims about fine-tuned models are not read from it: rte (seed 1)." in text
+    assert "Of 2 published claims, 0 hold in every model and task where they can be told, 1 hold in none" in text
+    assert "1 cannot be told, 1 of these because the analysis is missing." in text
+    assert "claims about fine-tuned models are not tested on it: rte (seed 1)." in text
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
     assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from reporting.finished_runs import make_run
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -26,7 +27,6 @@ from benchmarks.dark_secrets_tables import (
 from bertsecrets.ablation.seeds import Sweep
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.views import MeasureView
-from tests.reporting.finished_runs import make_run
 
 LAYERS, HEADS = 3, 4
 CHANGE = "checkpoint-initial"

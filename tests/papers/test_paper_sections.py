@@ -1,5 +1,6 @@
 """What the paper's sections claim, against tables made by hand."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,43 @@ def test_the_best_of_many_noisy_heads_proves_no_gain(tmp_path: Path) -> None:
     assert chapter_of(disabled_heads, tmp_path / "gain", gain).claims[0].holds is True
     unlearned = chapter_of(disabled_heads, tmp_path / "unlearned", {**gain, "p_constant": 0.7})
     assert unlearned.claims[0].holds is None
+
+
+def test_a_task_that_was_not_learned_is_left_out_of_the_verdict(tmp_path: Path) -> None:
+    moved, upside_down = by_layer(0.99, 0.8, 0.6, 0.5), by_layer(0.5, 0.6, 0.8, 0.99)
+    learned = {"task": "mrpc", "cosine_LH": moved, "p_constant": 0.001}
+    [last_two, _] = chapter_of(
+        drift, tmp_path / "drift", learned, {"task": "rte", "cosine_LH": upside_down, "p_constant": 0.4}
+    ).claims
+    assert last_two.holds is True
+    assert last_two.here.endswith("for mrpc; not judged for rte.")
+    most = token_run({"cls_to_sep": np.full((2, 2), 0.4), "cls_to_nouns": np.full((2, 2), 0.1)}, "mrpc")
+    least = token_run({"cls_to_sep": np.full((2, 2), 0.1), "cls_to_nouns": np.full((2, 2), 0.4)}, "rte")
+    tokens = chapter_of(token_to_token, tmp_path / "tokens", most, {**least, "p_constant": 0.4})
+    assert tokens.claims[0].holds is True
+    places = [{**feature_run(["cls"], task), "p_constant": p} for task, p in (("mrpc", 0.001), ("rte", 0.4))]
+    [first, *_] = chapter_of(features, tmp_path / "features", *places).claims
+    assert "not judged for rte" in first.here
+
+
+@pytest.mark.parametrize(
+    ("random", "count", "better"),
+    [(0.1, 1000, True), (0.82, 1000, None), (0.82, 20_000, True), (0.9, 20_000, False), (1.0, 1000, False)],
+)
+def test_correlations_of_one_seed_are_compared_over_examples(
+    tmp_path: Path, random: float, count: int, better: bool | None
+) -> None:
+    """Fisher's test of two independent correlations, done by hand: z = (atanh 0.84 − atanh r) / sqrt(2 / (n − 3))."""
+    for init, pearson in (("pretrained", 0.84), ("random_normal", random)):
+        folder = make_run(tmp_path / init, task="stsb", init=init)
+        scores = json.loads((folder / "scores.json").read_text())
+        scores["sets"]["val"] |= {"count": count, "model": {"pearson": pearson}, "constant": {"pearson": None}}
+        (folder / "scores.json").write_text(json.dumps(scores))
+    chapter = initialisation(PaperRuns(*find_conditions(find_runs([str(tmp_path)])[0])))
+    assert chapter is not None
+    assert chapter.claims[0].holds is better
+    # tanh(atanh 0.84 ± 1.96 / sqrt(997)) = 0.8207, 0.8573
+    assert count != 1000 or chapter.section.tables[0].rows[0][2] == "84.0 (82.1 to 85.7)"
 
 
 def test_initialisations_are_compared_by_tests(tmp_path: Path) -> None:

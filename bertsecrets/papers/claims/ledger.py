@@ -299,7 +299,7 @@ def _joint_cells(claim: Claim, found: Sequence[Subject], readings: Readings) -> 
     return cells
 
 
-NOT_LEARNED = "The model is not shown to have learned its task, so that its heads are not read."
+NOT_LEARNED = "The model is not shown to have learned its task, so its heads are not tested."
 
 
 def _judged(claim: Claim, cell: Cell, p: float) -> Cell:

@@ -39,9 +39,9 @@ class ClaimsPage:
 
     Args:
         names: Ids of the claims to test, or paths of their files; empty for all that the package has.
-        kept: Folder that keeps what was read of each claim and model for the next page; None for one beside the page.
+        kept: Folder that keeps the readings of each claim and model for the next page; None for one beside the page.
         file: File name of the page.
-        sizes_may_differ: Claims are tested on each model by itself, so that models of several sizes go together.
+        sizes_may_differ: Claims are tested on each model separately, so models of several sizes can share a page.
     """
 
     names: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class ClaimsPage:
                     paragraphs=[
                         *[f"{entry.claim.claim} {sentence}" for entry in entries for sentence in depends_on(entry)],
                     ]
-                    or ["No claim holds in one model and is refuted in another, as far as these runs tell."],
+                    or ["No claim is shown to hold in one model and to be refuted in another."],
                     tables=[_by_subject(entries, links)],
                 ),
                 *sections,
@@ -116,19 +116,19 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     unread = [entry.cells for entry in entries if all(cell.finding is None for cell in entry.cells)]
     lacking = sum(any(cell.command for cell in cells) for cells in unread)
     return [
-        f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task that tells, {counts[FAILS]} hold in none, "
-        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these for want of the analysis."
+        f"Of {len(entries)} published claims, {counts[HOLDS]} hold in every model and task where they can be told, {counts[FAILS]} hold in none, "
+        f"{counts[DEPENDS]} hold in some and not in others, and {counts[UNTOLD]} cannot be told, {lacking} of these because the analysis is missing."
     ]
 
 
 def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
-    """A sentence if runs of several versions of the code stand together."""
+    """A sentence if the runs were made with several versions of the code."""
     versions = sorted({_version(run) for run in runs} - {""})
     if len(versions) < 2:
         return []
     return [
-        f"The runs are of {len(versions)} versions of the code ({', '.join(versions)}): numbers that a version changed differ for that "
-        "reason too; repeat the older runs to rule it out."
+        f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences may come from the "
+        "code; repeat the older runs to rule that out."
     ]
 
 
@@ -163,7 +163,7 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
         "",
         "### What depends on the model, the task or the seed",
         "",
-        *(sentences or ["Nothing, as far as these runs tell."]),
+        *(sentences or ["Nothing, as far as these runs show."]),
     ]
     table = _by_subject(entries, [])
     lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
@@ -181,7 +181,7 @@ def _unlearned_in_words(tuned: Sequence[Subject]) -> list[str]:
     if not names:
         return []
     return [
-        f"Not shown to have learned its task, so that claims about fine-tuned models are not read from it: {', '.join(names)}."
+        f"Not shown to have learned its task, so claims about fine-tuned models are not tested on it: {', '.join(names)}."
     ]
 
 
@@ -191,7 +191,7 @@ def _overview(entries: Sequence[Entry], links: Sequence[str]) -> Table:
         for entry in entries
     ]
     header = ["claim", "verdict", "here (95 % interval)", "published", "source"]
-    return Table(header, rows, "Every claim; a click on one shows how it was tested", links=links)
+    return Table(header, rows, "All claims; click one to see how it was tested", links=links)
 
 
 def _here(entry: Entry, between: str) -> str:
@@ -225,14 +225,14 @@ def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
             row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
         rows.append(row)
     header = ["claim", *(f"{task} · {model}" for model, task in places)]
-    return Table(header, rows, "Verdicts; a dash where a claim is not about this model and task", links=links)
+    return Table(header, rows, "Verdicts; a dash: the claim is not about this model and task", links=links)
 
 
 def _section(entry: Entry) -> Section:
     claim = entry.claim
     one_sided = f" {claim.one_sided}" if claim.one_sided else ""
     tolerance = (
-        f" The interval allows for an error of measurement of {claim.test.tolerance:g}." if claim.test.tolerance else ""
+        f" The interval allows for a measurement error of {claim.test.tolerance:g}." if claim.test.tolerance else ""
     )
     rows = [_row(cell) for cell in entry.cells]
     header = [
@@ -260,7 +260,7 @@ def _section(entry: Entry) -> Section:
 _STATES = {
     "tuned": ", in the fine-tuned model",
     "before": ", in the model before fine-tuning",
-    "change": ", fine-tuned model less the model before fine-tuning",
+    "change": ", fine-tuned model minus the model before fine-tuning",
 }
 
 
@@ -283,15 +283,15 @@ def _row(cell: Cell) -> list[str]:
 _READING = Section(
     "How to read this page",
     paragraphs=[
-        "A claim is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
-        "side the number lies; else it cannot be told. P-values are corrected over all claims, models and tasks of the page (false discovery rate "
-        "of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds the interval is over seeds and examples (multi-bootstrap, "
-        "Sellam et al. 2022), which two seeds leave wide; with one it is over examples and holds for that model only. That of a rank "
-        "correlation is over heads (and seeds); that of an agreement between seeds or tasks over heads alone.",
-        "The joint error of many heads is taken as if all their errors went one way; the best of all heads has the simultaneous interval of all. "
-        "Noise lowers rank correlations: a claim that one is below a threshold holds only if the numbers are reliable enough to have "
-        "shown a higher one. Claims about the model before fine-tuning are read on the sentences of a task. A model that is not shown to beat the "
-        "constant answer is not read. Models fine-tuned under a control are left out. Layers and heads count from 0.",
+        "Each claim is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
+        "side the number lies; otherwise it cannot be told. P-values are corrected over all claims, models and tasks of the page (false discovery "
+        "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
+        "(multi-bootstrap, Sellam et al. 2022) and is wide if there are only two; with one seed, it is over examples and holds for that model "
+        "only. The interval of a rank correlation is over heads (and seeds); that of an agreement between seeds or tasks is over heads alone.",
+        "The joint error of many heads assumes that all of them err in the same direction; the interval of the best head is simultaneous over all "
+        "heads. Noise lowers rank correlations: a claim that a correlation is below a threshold holds only if the numbers are reliable enough "
+        "to have shown a higher one. Claims about the model before fine-tuning are tested on the sentences of a task. A model that is not shown "
+        "to beat the constant answer is not tested. Models fine-tuned under a control are left out. Layers and heads count from 0.",
     ],
 )
 

@@ -8,6 +8,7 @@ from bertsecrets.papers.chapter import (
     Chapter,
     Claim,
     PaperRuns,
+    beside_the_paper,
     claims_tables,
     not_learned,
     published_for,
@@ -17,7 +18,7 @@ from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.statistics.student import mean_differs_from_zero
 
@@ -81,7 +82,10 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
     section = Section(
         "Section 4.6, figure 8: what happens when a head is disabled?",
         paragraphs=not_learned(runs, conditions),
-        tables=[*claims_tables(claims), Table(header, rows, "Scores with one head disabled, mean over seeds")],
+        tables=[
+            *claims_tables(claims),
+            beside_the_paper(header, rows, "Scores with one head disabled, mean over seeds"),
+        ],
         figures=[FigureBlock("paper_figure8", figure, "Figure 8, by task.", "Heatmaps of changes by layer and head.")],
     )
     return Chapter(section, claims)
@@ -133,7 +137,7 @@ def disabled_layers(runs: PaperRuns) -> Chapter | None:
         paragraphs=not_learned(runs, conditions),
         tables=[
             *claims_tables(claims),
-            Table(header, rows, "Change of score by disabled layer, from layer 0"),
+            beside_the_paper(header, rows, "Change of score by disabled layer, from layer 0"),
         ],
         figures=[FigureBlock("paper_figure9", figure, "Figure 9, by task.", "Bar charts of changes by layer.")],
     )

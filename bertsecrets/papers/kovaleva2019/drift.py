@@ -8,6 +8,7 @@ from bertsecrets.papers.chapter import (
     Chapter,
     Claim,
     PaperRuns,
+    beside_the_paper,
     by_layer,
     claims_tables,
     layer_difference,
@@ -20,7 +21,7 @@ from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING
-from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.views import Grids
 
 _EXCEPTION = "qqp"
@@ -60,7 +61,11 @@ def drift(runs: PaperRuns) -> Chapter | None:
         without_unlearned(runs, measured, answers) for answers in (last_two, first_least, first_same)
     )
     expected = Answers(
-        {runs.name(condition): last_two[runs.name(condition)] for condition in measured if condition.task != _EXCEPTION}
+        {
+            name: last_two[name]
+            for condition in measured
+            if (name := runs.name(condition)) in last_two and condition.task != _EXCEPTION
+        }
     )
     both = Answers({name: _both(first_least[name], first_same[name]) for name in first_least})
     claims = [
@@ -80,7 +85,7 @@ def drift(runs: PaperRuns) -> Chapter | None:
         paragraphs=not_learned(runs, measured),
         tables=[
             *claims_tables(claims),
-            Table(
+            beside_the_paper(
                 ["task", "mean by layer", "paper (figure)"],
                 rows,
                 "Cosine similarity, mean over the heads of each layer, from layer 0",

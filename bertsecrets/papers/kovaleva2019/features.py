@@ -11,6 +11,7 @@ from bertsecrets.papers.chapter import (
     Chapter,
     Claim,
     PaperRuns,
+    beside_the_paper,
     by_layer,
     claims_tables,
     highest_in_half,
@@ -80,6 +81,7 @@ def _place_claim(
             answers[runs.name(condition)] = highest_in_half(grids, mean_L, late=late)
     if not answers:
         return []
+    answers = without_unlearned(runs, measured, answers)
     here = f"Its highest layer lies in the {'upper' if late else 'lower'} half, significantly above the other half: {answers}."
     return [Claim(statement, here, answers.everywhere)]
 
@@ -115,7 +117,9 @@ def _special_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table
                 published_L = MISSING if theirs is None else by_layer(theirs)
                 rows.append([feature_label(column), runs.name(condition), by_layer(mean_L), published_L])
     header = ["token", "task", "mean by layer", "paper (figure)"]
-    return [Table(header, rows, "Attention, mean over the heads of each layer, from layer 0")] if rows else []
+    return (
+        [beside_the_paper(header, rows, "Attention, mean over the heads of each layer, from layer 0")] if rows else []
+    )
 
 
 def _before_and_after(condition: Condition) -> dict[str, list[Change]]:
@@ -183,4 +187,4 @@ def _before_and_after_table(runs: PaperRuns, measured: Sequence[Condition]) -> l
             )
     header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
     caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly (mean over seeds)"
-    return [Table(header, rows, caption)] if rows else []
+    return [beside_the_paper(header, rows, caption)] if rows else []

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -12,21 +12,27 @@ from bertsecrets.papers.chapter import (
     Chapter,
     Claim,
     PaperRuns,
+    beside_the_paper,
     claims_tables,
     learned,
     published_for,
 )
 from bertsecrets.papers.kovaleva2019 import published
-from bertsecrets.reporting.comparison import within_range
+from bertsecrets.reporting.comparison import CORRELATIONS, within_range
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.scores import ScoreRow, score_rows
 from bertsecrets.results.formatting import MISSING, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.scores import LEVEL
-from bertsecrets.statistics.replicates import mean_interval
+from bertsecrets.statistics.replicates import Interval, mean_interval
 
 _CONSTANT_IN_THE_PAPER = ("mrpc", "qqp", "rte")
 _POINT = 0.01
+_PERFECT = 1 - 1e-9
+_PAPERS_COLUMN = (
+    "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
+    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals."
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,10 @@ class _Scores:
 
     @property
     def pretrained_is_better(self) -> bool | None:
-        """None if the difference is not significant: by Welch's test over seeds, or with one seed over examples."""
+        """None if the difference is not significant: by Welch's test over seeds, or with one seed over examples.
+
+        Over examples, correlations are compared by Fisher's transformation, as if the two models were independent.
+        """
         delta = float(np.mean(self.pretrained) - np.mean(self.random))
         both = (self.pretrained, self.random)
         if min(map(len, both)) > 1:
@@ -70,6 +79,10 @@ class _Scores:
         elif self.metric == "accuracy":
             spread = math.sqrt(sum(max(0.0, p * (1 - p)) for p in (values[0] for values in both)) / self.count)
             certain = abs(delta) > 1.96 * spread
+        elif self.metric in CORRELATIONS and self.count > 3:
+            certain = abs(_fisher(self.pretrained[0]) - _fisher(self.random[0])) > 1.96 * math.sqrt(
+                2 / (self.count - 3)
+            )
         else:
             certain = False
         return delta > 0 if certain else None
@@ -86,11 +99,8 @@ class _Scores:
             return True
         if self.random_learned:
             return False
-        interval = mean_interval(self.random)
+        interval = _interval(self.metric, self.random, self.count)
         low, high = interval.low, interval.high
-        if interval.count == 1 and self.metric == "accuracy":
-            right = round(interval.mean * self.count)
-            low, high = stats.binomtest(right, self.count).proportion_ci(method="wilson")
         if not math.isfinite(low):
             return None
         if low > floor + _POINT or high < floor - _POINT:
@@ -109,8 +119,8 @@ def initialisation(runs: PaperRuns) -> Chapter | None:
         [
             scores.task,
             scores.metric,
-            _percent(scores.metric, scores.pretrained),
-            _percent(scores.metric, scores.random),
+            _percent(scores, scores.pretrained),
+            _percent(scores, scores.random),
             number(100 * scores.constant, 1),
             scores.published,
         ]
@@ -119,24 +129,24 @@ def initialisation(runs: PaperRuns) -> Chapter | None:
     ]
     drawn = []
     for scores in first:
-        drawn.append(_drawn(f"{scores.task} · pre-trained", scores.metric, scores.pretrained, scores.constant))
+        drawn.append(_drawn("pre-trained", scores, scores.pretrained))
         if scores.random:
-            drawn.append(_drawn(f"{scores.task} · random weights", scores.metric, scores.random, scores.constant))
+            drawn.append(_drawn("random weights", scores, scores.random))
     figure = score_rows(
         drawn,
         title="Scores by initialisation",
-        note="intervals: Student's t at 95 % over seeds, cut off at the metric's ends",
+        note="intervals: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
     )
     header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "constant answer", "paper"]
     caption = "Every seed's score, by task and initialisation."
     section = Section(
         "Section 3, table 1: does pre-training matter?",
         paragraphs=[
-            "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends. The paper's column has three models: pre-trained "
-            "and fine-tuned, random and fine-tuned, and pre-trained without fine-tuning, which has an untrained classifier; "
-            "it gives one run each and no intervals."
+            "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
+            "the interval is over examples.",
+            *([_PAPERS_COLUMN] if any(row[-1] != MISSING for row in rows) else []),
         ],
-        tables=[Table(header, rows, "Table 1"), *claims_tables(claims)],
+        tables=[beside_the_paper(header, rows, "Table 1"), *claims_tables(claims)],
         figures=[FigureBlock("paper_table1", figure, caption, "Dot chart of scores.")],
     )
     return Chapter(section, claims)
@@ -200,14 +210,34 @@ def _claims(tasks: Sequence[_Scores]) -> list[Claim]:
     ]
 
 
-def _drawn(label: str, metric: str, values: list[float], constant: float) -> ScoreRow:
-    interval = within_range(mean_interval(values), metric)
-    return ScoreRow(label, values, interval.low, interval.high, constant)
+def _fisher(correlation: float) -> float:
+    """Fisher's transformation, finite for perfect correlations."""
+    return math.atanh(max(-_PERFECT, min(_PERFECT, correlation)))
 
 
-def _percent(metric: str, values: list[float]) -> str:
-    """The mean over seeds with its interval inside the metric's range, in percent."""
-    interval = within_range(mean_interval(values), metric)
+def _interval(metric: str, values: list[float], count: int) -> Interval:
+    """The mean with limits inside the metric's range: over seeds, or with one seed over examples.
+
+    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none.
+    """
+    interval = mean_interval(values)
+    if interval.count == 1 and metric == "accuracy":
+        low, high = stats.binomtest(round(interval.mean * count), count).proportion_ci(method="wilson")
+        interval = replace(interval, low=float(low), high=float(high))
+    elif interval.count == 1 and metric in CORRELATIONS and count > 3:
+        low, high = (math.tanh(_fisher(interval.mean) + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
+        interval = replace(interval, low=low, high=high)
+    return within_range(interval, metric)
+
+
+def _drawn(init: str, scores: _Scores, values: list[float]) -> ScoreRow:
+    interval = _interval(scores.metric, values, scores.count)
+    return ScoreRow(f"{scores.task} · {init}", values, interval.low, interval.high, scores.constant)
+
+
+def _percent(scores: _Scores, values: list[float]) -> str:
+    """The mean with its interval, in percent."""
+    interval = _interval(scores.metric, values, scores.count)
     mean = number(100 * interval.mean, 1)
     if not math.isfinite(interval.low):
         return mean

@@ -30,9 +30,10 @@ PAPER = Paper(
         "How to read this page",
         paragraphs=[
             "Layers and heads are counted from 0; the paper counts from 1, so that its head 12-9 is layer 11 · head 8 here, "
-            "l11h08 in tables. Numbers of the paper's figures were read off the pictures. A statement “cannot be told” "
-            "for a task that was not learned, for differences that are not significant, for changes within rounding, and "
-            "where any sample would fulfil it, such as that the best of many heads improves. Differences between layers are "
+            "l11h08 in tables. Numbers of the paper's figures were read off the pictures. A task whose fine-tuned model "
+            "is not shown to beat the constant answer is not judged. A statement “cannot be told” for differences that are "
+            "not significant, for changes within rounding, and where any sample would fulfil it, such as that the best of "
+            "many heads improves. Differences between layers are "
             "tested over seeds, or over examples where there is one seed."
         ],
     ),

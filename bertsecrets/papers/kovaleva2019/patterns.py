@@ -7,7 +7,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bertsecrets.papers.chapter import Answers, Chapter, Claim, PaperRuns, claims_tables, published_for
+from bertsecrets.papers.chapter import (
+    Answers,
+    Chapter,
+    Claim,
+    PaperRuns,
+    claims_tables,
+    not_learned,
+    published_for,
+    without_unlearned,
+)
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
@@ -41,7 +50,7 @@ def patterns(runs: PaperRuns) -> Chapter | None:
         rows.append([bar.name, *_with_published(_shares(bar), published_for(condition, published.PATTERNS))])
     if not bars:
         return None
-    claims = _claims(bars)
+    claims = _claims(runs, bars)
     typical = typical_maps(runs)
     blocks = (
         [FigureBlock("paper_figure1", typical, "Figure 1: a map of each pattern.", "Five attention maps.")]
@@ -61,6 +70,7 @@ def patterns(runs: PaperRuns) -> Chapter | None:
         "Section 4.1, figures 1 and 2: which patterns do the heads show?",
         paragraphs=[
             ANNOTATED,
+            *not_learned(runs, runs.pretrained),
             "Shares of patterns depend on the classifier as well as on the model: with the same annotated maps and nearly the "
             "same network, Prasanna et al. 2020 found shares that differ from the paper's by up to 30 percentage points.",
         ],
@@ -89,7 +99,7 @@ def _with_published(shares: Mapping[str, float], theirs: Sequence[float] | None)
     ]
 
 
-def _claims(bars: Sequence[ShareBar]) -> list[Claim]:
+def _claims(runs: PaperRuns, bars: Sequence[ShareBar]) -> list[Claim]:
     ends = {bar.name: _ends(bar) for bar in bars}
     informative = [share["heterogeneous"] + share["block"] for share in (_shares(bar) for bar in bars)]
     within, heterogeneous, vertical = Answers(), Answers(), Answers()
@@ -97,6 +107,9 @@ def _claims(bars: Sequence[ShareBar]) -> list[Claim]:
         within[name] = _between(low["informative"], high["informative"], 0.32 - _CLOSE, 0.61 + _CLOSE)
         heterogeneous[name] = _between(low["heterogeneous"], high["heterogeneous"], -1.0, 0.5)
         vertical[name] = _between(low["vertical"], high["vertical"], 1 / 3, 2.0)
+    within, heterogeneous, vertical = (
+        without_unlearned(runs, runs.pretrained, answers) for answers in (within, heterogeneous, vertical)
+    )
     return [
         Claim(
             "Maps that could be informative (heterogeneous and block) are 32% to 61% of all, by task.",

@@ -13,13 +13,13 @@ from bertsecrets.measures.frame_relations.section import (
     relation_grids,
     relation_maps,
 )
-from bertsecrets.papers.chapter import MODEL, Chapter, Claim, PaperRuns, claims_tables, held
+from bertsecrets.papers.chapter import MODEL, Chapter, Claim, PaperRuns, beside_the_paper, claims_tables, held
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.views import MeasureView
 
@@ -81,7 +81,7 @@ def relations(runs: PaperRuns) -> Chapter | None:
         ],
         tables=[
             *claims_tables([claim]),
-            Table(header, rows, "Heads by their weight on annotated relations, and what explains it"),
+            beside_the_paper(header, rows, "Heads by their weight on annotated relations, and what explains it"),
         ],
         figures=blocks,
     )

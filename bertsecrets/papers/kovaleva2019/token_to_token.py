@@ -13,8 +13,12 @@ from bertsecrets.papers.chapter import (
     Chapter,
     Claim,
     PaperRuns,
+    beside_the_paper,
     claims_tables,
+    learned,
+    not_learned,
     published_for,
+    without_unlearned,
 )
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
@@ -86,12 +90,18 @@ def token_to_token(runs: PaperRuns) -> Chapter | None:
     conditions = {name: condition for name, (condition, _) in measured.items()}
     attended = {name: row for name, (_, replicates) in measured.items() if (row := _last_layer(replicates))}
     linking = {name: pairs for name, (_, replicates) in measured.items() if (pairs := _pairs(replicates))}
-    claims = [*_separator_claim(attended), *_position_claim(linking)]
+    claims = [
+        *_separator_claim(runs, list(conditions.values()), attended),
+        *_position_claim({name: pairs for name, pairs in linking.items() if learned(conditions[name]) is not False}),
+    ]
     left_out = [] if any(_SEPARATOR in row for row in attended.values()) else ["attention from [CLS] to [SEP]"]
     left_out += [] if _of_the_paper(linking) else ["attention between verbs and subjects or nouns and pronouns"]
     section = Section(
         "Section 4.5, figure 7: attention from token to token",
-        paragraphs=[f"No run measured {what}: the paper's statement about it is left out." for what in left_out],
+        paragraphs=[
+            *not_learned(runs, list(conditions.values())),
+            *(f"No run measured {what}: the paper's statement about it is left out." for what in left_out),
+        ],
         tables=[*claims_tables(claims), *_attended_table(conditions, attended), *_pair_table(conditions, linking)],
         figures=_figure(attended),
     )
@@ -155,10 +165,13 @@ def _of_the_paper(linking: Mapping[str, Mapping[str, _Linking]]) -> list[_Linkin
     ]
 
 
-def _separator_claim(attended: Mapping[str, Mapping[str, _Attended]]) -> list[Claim]:
+def _separator_claim(
+    runs: PaperRuns, conditions: Sequence[Condition], attended: Mapping[str, Mapping[str, _Attended]]
+) -> list[Claim]:
     answers = Answers({name: _most(rows) for name, rows in attended.items() if _SEPARATOR in rows})
     if not answers:
         return []
+    answers = without_unlearned(runs, conditions, answers)
     return [
         Claim(
             "In the last layer [CLS] attends most to [SEP] on most tasks (not on STS-B, RTE and QNLI).",
@@ -203,7 +216,7 @@ def _attended_table(
         for name, row in attended.items()
     ]
     header = ["task", "[CLS] attends to", "paper (notebook)"]
-    return [Table(header, rows, "Last layer, mean over heads and seeds")] if rows else []
+    return [beside_the_paper(header, rows, "Last layer, mean over heads and seeds")] if rows else []
 
 
 def _in_order(means: Mapping[str, float]) -> str:
@@ -228,7 +241,7 @@ def _pair_table(conditions: Mapping[str, Condition], linking: Mapping[str, Mappi
             )
     header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
     caption = "The head with the largest attention to each kind of linked words, and its mean attention to all of them"
-    return [Table(header, rows, caption)] if rows else []
+    return [beside_the_paper(header, rows, caption)] if rows else []
 
 
 def _figure(attended: Mapping[str, Mapping[str, _Attended]]) -> Sequence[FigureBlock]:

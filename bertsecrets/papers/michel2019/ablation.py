@@ -162,7 +162,7 @@ def other_data(runs: PaperRuns) -> Chapter | None:
         means = [np.nanmean(by_name[name][1].delta_RLH, axis=0).ravel() for name in (first, second)]
         correlation = rank_correlation(*means)
         certain = correlation.low > 0 or correlation.high < 0
-        certain &= bool(judged[first] and judged[second])
+        certain &= {first, second} <= judged.keys()
         agree[f"{first} and {second}"] = bool(correlation.low > 0) if certain else None
         rows.append(
             [

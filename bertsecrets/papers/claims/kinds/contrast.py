@@ -1,4 +1,4 @@
-"""The mean of a column over some layers, less its mean over others."""
+"""The mean of a column over some layers minus its mean over others."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from bertsecrets.papers.claims.test import Reading, Test, listed, summed
 
 
 class Contrast(Test):
-    """Mean over the heads of some layers, less that over the heads of others.
+    """Mean over the heads of some layers minus that over the heads of others.
 
     Args:
         column: The column, or columns that are added up.
@@ -28,7 +28,7 @@ class Contrast(Test):
     @property
     def number(self) -> str:
         what = " + ".join(self.columns)
-        return f"mean of {what} over {PLACES[self.layers].words}, less that over {PLACES[self.other].words}"
+        return f"mean of {what} over {PLACES[self.layers].words} minus that over {PLACES[self.other].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)

@@ -19,7 +19,7 @@ class Where(Settings):
 
 
 class Mean(Test):
-    """Mean over heads of a column, or of several columns together, less another.
+    """Mean over heads of a column, or of several columns together, minus another.
 
     Args:
         column: The column, or columns that are added up.

@@ -38,7 +38,7 @@ class Pruning(Test):
 
     @property
     def number(self) -> str:
-        less = "" if self.minus is None else f", less that in the order of {self.minus}"
+        less = "" if self.minus is None else f" minus that in the order of {self.minus}"
         return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {self.order}{less}"
 
     def reading(self, sheet: Sheet) -> Reading:

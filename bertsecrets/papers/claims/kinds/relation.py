@@ -20,7 +20,7 @@ class Relation(Test):
 
     Args:
         relation: The relation; ``all`` for all words.
-        value: ``accuracy``: the share of words whose syntactic head it points to; ``gain``: that, less the share of the best fixed
+        value: ``accuracy``: the share of words whose syntactic head it points to; ``gain``: that minus the share of the best fixed
             offset.
     """
 
@@ -33,7 +33,7 @@ class Relation(Test):
 
     @property
     def number(self) -> str:
-        less = ", less that of the best fixed offset" if self.value == "gain" else ""
+        less = " minus that of the best fixed offset" if self.value == "gain" else ""
         return f"accuracy of the best head for the relation {self.relation}{less}"
 
     def reading(self, sheet: Sheet) -> Reading:

@@ -32,8 +32,11 @@ class SomeHead(Test):
 
     @property
     def number(self) -> str:
-        order = "" if self.rank == 1 else f"{self.rank}. "
-        return f"{order}{'lowest' if self.lowest else 'highest'} {' + '.join(self.columns)} of all heads"
+        end = "lowest" if self.lowest else "highest"
+        what = " + ".join(self.columns)
+        if self.rank == 1:
+            return f"{end} {what} of all heads"
+        return f"{what} of the head of rank {self.rank} (1: the {end})"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
