@@ -1,6 +1,6 @@
 """Cost of one disabled head with general intervention libraries, compared with one of our variants.
 
-    pip install nnsight pyvene transformer_lens && pip install -e '.[demo]'
+    pip install nnsight pyvene captum transformer_lens && pip install -e '.[demo]'
     python benchmarks/ablation_peers.py --glue <folder that holds MRPC>
 
 BERT-base size, random weights, the largest of the length-bucketed batches of 128 examples of the real MRPC development set, mode ``zero``.
@@ -12,68 +12,124 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from watch import evaluation, model
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.models.encoder import describe
 
-LAYER, HEADS, WIDTH = 5, 12, 64
-
-
-def ours(network: Any, inputs: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
-    engine = Engine(network, Plan("zero", 12, HEADS, tuple(every_head(12, HEADS))))
-    engine.run({name: tensor[:2] for name, tensor in inputs.items()})
-    start = time.perf_counter()
-    _, logits_BVC = engine.run(inputs)
-    seconds = (time.perf_counter() - start) / 144
-    return seconds, logits_BVC[:, LAYER * HEADS : (LAYER + 1) * HEADS]
+LAYER = 5
+Inputs = Mapping[str, Tensor]
+LayerSweep = Callable[[], list[Tensor]]
+"""Logits ``[B, C]`` with each head of one layer disabled in turn, one forward pass of the whole model for each."""
 
 
-def each_head(run: Callable[[int], torch.Tensor]) -> tuple[float, torch.Tensor]:
-    run(0)
-    start = time.perf_counter()
-    logits = [run(head) for head in range(HEADS)]
-    return (time.perf_counter() - start) / HEADS, torch.stack(logits, 1)
+def path_of(network: nn.Module, module: nn.Module) -> str:
+    """The dotted name of a module of the network."""
+    return next(name for name, other in network.named_modules() if other is module)
 
 
-def with_nnsight(network: Any, inputs: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
+def projection_of(network: nn.Module, layer: int) -> tuple[nn.Module, int, int]:
+    """The output projection of a layer, whose input holds one slice for each head; the number of heads and their width."""
+    encoder = describe(network)
+    projection = encoder.sites[layer].projection
+    assert projection is not None
+    return projection, encoder.num_heads, projection.in_features // encoder.num_heads
+
+
+def with_nnsight(network: nn.Module, inputs: Inputs, layer: int) -> LayerSweep:
     from nnsight import NNsight
 
+    projection, heads, width = projection_of(network, layer)
     traced = NNsight(network)
+    inside = inner(traced, path_of(network, projection))
 
-    def run(head: int) -> torch.Tensor:
+    def run(head: int) -> Tensor:
         with traced.trace(**inputs):
-            traced.bert.encoder.layer[LAYER].attention.self.output[0][:, :, head * WIDTH : (head + 1) * WIDTH] = 0
-            logits: torch.Tensor = traced.output.logits.save()
+            inside.input[:, :, head * width : (head + 1) * width] = 0
+            logits: Tensor = traced.output.logits.save()
         return logits
 
-    return each_head(run)
+    return lambda: [run(head) for head in range(heads)]
 
 
-def with_pyvene(network: Any, inputs: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
+def inner(traced: Any, path: str) -> Any:
+    """The part of a model traced by nnsight with a dotted name."""
+
+    def step(part: Any, name: str) -> Any:
+        if name.isdigit():
+            return part[int(name)]
+        # nnsight's own attribute of this name is the module's output.
+        return getattr(part, "E_output" if name == "output" else name)
+
+    return reduce(step, path.split("."), traced)
+
+
+def pyvene_path(path: str) -> str:
+    """A dotted name as pyvene writes it: ``layer.5`` is ``layer[5]``."""
+    return reduce(lambda text, name: f"{text}[{name}]" if name.isdigit() else f"{text}.{name}", path.split("."))
+
+
+def with_pyvene(network: nn.Module, inputs: Inputs, layer: int) -> LayerSweep:
     import pyvene
 
-    def zero(base: torch.Tensor, source: Any, subspaces: Any = None) -> torch.Tensor:
-        base[..., head_now[0] * WIDTH : (head_now[0] + 1) * WIDTH] = 0
+    projection, heads, width = projection_of(network, layer)
+
+    def zero(base: Tensor, source: Any, subspaces: Any = None) -> Tensor:
+        base[..., head_now[0] * width : (head_now[0] + 1) * width] = 0
         return base
 
     head_now = [0]
-    component = f"bert.encoder.layer[{LAYER}].attention.output.dense.input"
+    component = f"{pyvene_path(path_of(network, projection))}.input"
     intervenable = pyvene.IntervenableModel([{"component": component, "intervention": zero}], network)
 
-    def run(head: int) -> torch.Tensor:
+    def run(head: int) -> Tensor:
         head_now[0] = head
-        return intervenable(dict(inputs))[1].logits
+        logits: Tensor = intervenable(dict(inputs))[1].logits
+        return logits
 
-    return each_head(run)
+    return lambda: [run(head) for head in range(heads)]
 
 
-def with_transformer_lens(network: Any, inputs: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
+def with_captum(network: nn.Module, inputs: Inputs, layer: int) -> LayerSweep:
+    from captum.attr import LayerFeatureAblation
+
+    projection, heads, width = projection_of(network, layer)
+    names = list(inputs)
+    found: list[Tensor] = []
+
+    def forward(*tensors: Tensor) -> Tensor:
+        found.append(network(**dict(zip(names, tensors, strict=True))).logits)
+        return found[-1]
+
+    head_D = torch.arange(heads * width)[None, None] // width
+    ablation = LayerFeatureAblation(forward, projection)
+    first, *others = inputs.values()
+
+    def run() -> list[Tensor]:
+        found.clear()
+        ablation.attribute(
+            first,
+            layer_baselines=0,
+            target=0,
+            additional_forward_args=tuple(others),
+            layer_mask=head_D,
+            attribute_to_layer_input=True,
+        )
+        # Before the heads come passes of the whole model.
+        return found[-heads:]
+
+    return run
+
+
+def with_transformer_lens(network: Any, inputs: Inputs, layer: int) -> LayerSweep:
     from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoTokenizer
 
@@ -86,19 +142,47 @@ def with_transformer_lens(network: Any, inputs: dict[str, torch.Tensor]) -> tupl
         ).save_pretrained(folder)
         bridge = TransformerBridge.boot_transformers(folder, device="cpu")
 
-    def run(head: int) -> torch.Tensor:
-        def zero(z: torch.Tensor, hook: Any) -> torch.Tensor:
+    def run(head: int) -> Tensor:
+        def zero(z: Tensor, hook: Any) -> Tensor:
             z[:, :, head] = 0
             return z
 
-        return bridge.run_with_hooks(
+        logits: Tensor = bridge.run_with_hooks(
             inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             token_type_ids=inputs["token_type_ids"],
-            fwd_hooks=[(f"blocks.{LAYER}.attn.hook_z", zero)],
+            fwd_hooks=[(f"blocks.{layer}.attn.hook_z", zero)],
         )
+        return logits
 
-    return each_head(run)
+    return lambda: [run(head) for head in range(describe(network).num_heads)]
+
+
+LIBRARIES: dict[str, Callable[[Any, Inputs, int], LayerSweep]] = {
+    "nnsight": with_nnsight,
+    "pyvene": with_pyvene,
+    "captum": with_captum,
+    "transformer_lens": with_transformer_lens,
+}
+
+
+def ours(network: Any, inputs: dict[str, Tensor]) -> tuple[float, Tensor]:
+    """Seconds for a variant, and the logits ``[B, V, C]`` of the heads of one layer."""
+    encoder = describe(network)
+    layers, heads = encoder.num_layers, encoder.num_heads
+    engine = Engine(network, Plan("zero", layers, heads, tuple(every_head(layers, heads))))
+    engine.run({name: tensor[:2] for name, tensor in inputs.items()})
+    start = time.perf_counter()
+    _, logits_BVC = engine.run(inputs)
+    seconds = (time.perf_counter() - start) / (layers * heads)
+    return seconds, logits_BVC[:, LAYER * heads : (LAYER + 1) * heads]
+
+
+def timed(layer_sweep: LayerSweep) -> tuple[float, Tensor]:
+    layer_sweep()
+    start = time.perf_counter()
+    logits = layer_sweep()
+    return (time.perf_counter() - start) / len(logits), torch.stack(logits, 1)
 
 
 def main() -> None:
@@ -113,13 +197,9 @@ def main() -> None:
     with torch.no_grad():
         seconds, expected = ours(network, batch)
         results["bertsecrets"] = {"seconds_per_variant": seconds}
-        for name, function in (
-            ("nnsight", with_nnsight),
-            ("pyvene", with_pyvene),
-            ("transformer_lens", with_transformer_lens),
-        ):
+        for name, library in LIBRARIES.items():
             try:
-                taken, logits = function(network, batch)
+                taken, logits = timed(library(network, batch, LAYER))
             except Exception as error:  # whatever a library cannot do is the finding
                 results[name] = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
                 continue

@@ -15,6 +15,7 @@ whole layer. Cells that are there already are not run again.
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +40,7 @@ from bertsecrets.cli.build import make_data
 from bertsecrets.cli.command_line import limit_kept_products
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe
@@ -54,25 +56,39 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the wall and of the processor, and the largest resident set in megabytes."""
+    """Seconds on the wall and of the processor, the largest resident set in megabytes, and what the work added to it."""
 
     wall: float
     processor: float
     megabytes: float
+    added: float = math.nan
 
     def times(self, factor: float) -> "Cost":
-        return Cost(self.wall * factor, self.processor * factor, self.megabytes)
+        return Cost(self.wall * factor, self.processor * factor, self.megabytes, self.added)
+
+
+def resident(field: str) -> float:
+    """Megabytes that the process has in memory (``VmRSS``), or had at most (``VmHWM``)."""
+    status = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
 def measured(work: Callable[[], _Result]) -> tuple[_Result, Cost]:
     return_freed_memory(torch.device("cpu"))  # Of what was measured before.
     Path("/proc/self/clear_refs").write_text("5")  # Sets the largest resident set to the present one.
+    before = resident("VmRSS")
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
-    status = Path("/proc/self/status").read_text("utf-8").splitlines()
-    kilobytes = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    return result, Cost(wall, processor, kilobytes / 1024)
+    most = resident("VmHWM")
+    return result, Cost(wall, processor, most, most - before)
+
+
+def opened(folder: Path) -> tuple[TaskData, nn.Module]:
+    """The data and the fine-tuned model, in evaluation mode, of the run folder of a finished training."""
+    settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
+    data = make_data(settings, load_tokenizer(settings.model))
+    return data, load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
 
 
 @dataclass(frozen=True)
@@ -88,11 +104,13 @@ class Subject:
 
     @classmethod
     def read(cls, folder: Path, mode: str, examples: int | None) -> "Subject":
-        settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
-        data = make_data(settings, load_tokenizer(settings.model))
-        data.prepare_data()
-        data.setup("validate")
-        model = load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
+        data, model = opened(folder)
+        batches = list(data.evaluation_loader(data.evaluation_names[0], max_examples=examples))
+        return cls.of(folder.name, mode, data, model, batches)
+
+    @classmethod
+    def of(cls, name: str, mode: str, data: TaskData, model: nn.Module, batches: list[Batch]) -> "Subject":
+        """Every head and every whole layer, disabled for these batches."""
         encoder = describe(model)
         layers, heads = encoder.num_layers, encoder.num_heads
         plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
@@ -106,8 +124,7 @@ class Subject:
             batch_size=data.config.eval_batch_size,
             progress=False,
         )
-        batches = list(data.evaluation_loader(data.evaluation_names[0], max_examples=examples))
-        return cls(f"{folder.name}-{mode}", model, settings.task, plan, batches, replacements)
+        return cls(f"{name}-{mode}", model, data.task, plan, batches, replacements)
 
 
 class Exact:
@@ -159,6 +176,7 @@ def naive(subject: Subject, variants: int) -> tuple[Cost, Cost]:
         evaluation.wall + scale * sum(cost.wall for cost in edited),
         evaluation.processor + scale * sum(cost.processor for cost in edited),
         max(cost.megabytes for cost in edited),
+        max(cost.added for cost in edited),
     )
     return evaluation, whole
 
