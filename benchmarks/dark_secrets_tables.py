@@ -2,6 +2,7 @@
 
     python benchmarks/dark_secrets_tables.py <folder>     # read the runs, store their numbers, print the tables
     python benchmarks/dark_secrets_tables.py              # print the tables of the stored numbers
+    python benchmarks/dark_secrets_tables.py --page docs/dark_secrets.md    # put them into the page, each under its comment
 
 In the tables, what one seed shows has its 95 % interval over examples; over several seeds there is the mean with the lowest and the
 highest seed. An average over heads has the interval that it would have if the errors of all heads went one way.
@@ -354,7 +355,8 @@ Rows = list[list[str]]
 
 
 def score_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", "metric", "examples", "pre-trained", "random weights", "difference", "constant answer", "paper"]]
+    rows = [["task", "metric", "examples", "pre-trained", "random weights", "difference", "constant answer"]]
+    rows[0].append("paper: pre-trained, random weights")
     for group in tasks:
         for metric in group["scores"][0]["metrics"]:
             seeds = [one["metrics"][metric] for one in group["scores"]]
@@ -568,23 +570,42 @@ TABLES: dict[str, Callable[[Sequence[Group]], Rows]] = {
 
 
 def markdown(rows: Rows) -> str:
-    header, *others = rows
+    """A table, without the columns that no row fills."""
+    kept = [column for column, cells in enumerate(zip(*rows[1:], strict=True)) if set(cells) != {MISSING}]
+    header, *others = [[row[column] for column in kept] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *others))
+
+
+def update(page: Path, tables: Mapping[str, str]) -> None:
+    """Put each table under the comment with its title, in place of the one that is there.
+
+    Raises:
+        ValueError: If the page does not have a table under exactly one such comment.
+    """
+    text = page.read_text("utf-8")
+    for title, table in tables.items():
+        before, found, after = text.partition(f"<!-- {title} -->\n")
+        if not found or not after.startswith("|"):
+            raise ValueError(f"'{page}' has no table under '<!-- {title} -->'")
+        _, end, rest = after.partition("\n\n")
+        text = before + found + table + end + rest
+    page.write_text(text, "utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="without it, the tables of the stored numbers")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, help="the page whose tables are renewed")
     options = parser.parse_args()
     if options.folder is not None:
         options.results.write_text(json.dumps(plain(read(options.folder))) + "\n", "utf-8")
     tasks = groups(json.loads(options.results.read_text("utf-8")))
-    for title, table in TABLES.items():
-        print(f"\n## {title}\n\n{markdown(table(tasks))}")
-    print(
-        "\n† not shown to have learned its task (no better than the constant answer at p < 0.05), with some seed at least"
-    )
+    tables = {title: markdown(table(tasks)) for title, table in TABLES.items()}
+    if options.page is not None:
+        update(options.page, tables)
+    for title, table in tables.items():
+        print(f"\n## {title}\n\n{table}")
 
 
 if __name__ == "__main__":
