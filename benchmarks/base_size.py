@@ -497,7 +497,8 @@ def tables(results: dict[str, Any], whole_sets: dict[str, Any]) -> str:
         lines += ["", f"| measure | examples | {HEADING}", "|---|---|---:|---:|---:|"]
         for name, row in rows.items():
             counted = f" ({row['examples']}, {row['tokens']:,} tokens)" if "examples" in row else ""
-            lines.append(f"| `{name}` | {row['on']}{counted} | {cells(row, rows['plain evaluation, ' + row['on']])}")
+            title = name if " " in name else f"`{name}`"
+            lines.append(f"| {title} | {row['on']}{counted} | {cells(row, rows['plain evaluation, ' + row['on']])}")
     if "sweeps" in results:
         lines += [
             "",

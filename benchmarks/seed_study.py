@@ -590,9 +590,9 @@ def figure(results: Results) -> Figure:
             seeds, heads = change_SV.shape
             at_V = np.arange(heads)
             axes.axhline(0, color=QUIET, linewidth=0.6)
-            axes.plot(at_V, change_SV.T, ".", color=QUIET, alpha=0.6, markersize=3, markeredgewidth=0)
-            axes.vlines(at_V, low_V, high_V, color=ACCENTS[0], linewidth=1)
-            axes.plot(at_V, mean_V, "_", color=ACCENTS[0], markersize=4)
+            axes.plot(at_V, change_SV.T, ".", color=ACCENTS[1], markersize=4, markeredgewidth=0)
+            axes.vlines(at_V, low_V, high_V, color=ACCENTS[0], linewidth=1, alpha=0.4)
+            axes.plot(at_V, mean_V, "_", color=ACCENTS[0], markersize=6)
             for found in row["needed"][:NAMED]:
                 place = [found["layer"], found["head"]]
                 at = row["places"].index(place)
@@ -614,7 +614,7 @@ def figure(results: Results) -> Figure:
                 axes.axvline(at - 0.5, color=QUIET, linewidth=0.3, linestyle=":")
         footnote(
             drawn,
-            "grey: one seed; blue: mean with its 95 % interval over seeds and examples; heads in order of layer and head",
+            "orange: one seed; blue: mean with its 95 % interval over seeds and examples; heads in order",
         )
     return drawn
 
