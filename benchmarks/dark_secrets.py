@@ -85,6 +85,7 @@ def arguments(job: Job, options: argparse.Namespace) -> Iterator[str]:
         )
     yield from (f"measure.{name}.max_examples={EVALUATED}" for name in measures)
     yield from (f"ablation.max_examples={EVALUATED}", "measure.drift.every_n_validations=null")
+    yield "callbacks.disable.limit=null"
     yield from (
         "data.limit_train=9000",
         f"data.limit_eval={EVALUATED}",

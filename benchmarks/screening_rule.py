@@ -20,7 +20,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import margins
 from bertsecrets.ablation.pairs import Pairs
-from bertsecrets.ablation.screening import PILOT, REACH, error_scales, usual_changes
+from bertsecrets.ablation.screening import PILOT, REACH, bf16_errors, error_scales, usual_changes
 
 FACTORS = (3, 5, 10, 20)
 PILOTS = 5
@@ -83,16 +83,17 @@ def report(subject: Subject) -> None:
     error_NV = (exact_X - half_X).unflatten(0, half_NVC.shape[:2]) / scale_N1
     half_NV = half_X.unflatten(0, half_NVC.shape[:2]) / scale_N1
     rms = error_NV.square().mean().sqrt()
-    by_layer = [
-        float(error_NV[:, [at == layer for at in layer_V]].square().mean().sqrt() / rms)
-        for layer in sorted(set(layer_V))
-    ]
+    rms_V = bf16_errors(
+        error_NV.square().sum(0), torch.full((len(layer_V),), len(error_NV), dtype=torch.float64), layer_V
+    )
+    by_layer = dict(zip(layer_V, (rms_V / rms).tolist(), strict=True))
     print(f"  bf16: root mean square of the errors {rms:.4f}; largest {error_NV.abs().max() / rms:.1f} times")
-    print(f"  by layer of the edit, relative: {', '.join(f'{ratio:.2f}' for ratio in by_layer)}")
+    print(f"  by layer of the edit, relative: {', '.join(f'{by_layer[layer]:.2f}' for layer in sorted(by_layer))}")
+    print(f"  largest, relative to its layer: {(error_NV.abs() / rms_V).max():.1f} times")
     other_NV = exact_NVC.argmax(-1) != half_NVC.argmax(-1)
     print(f"  predictions that bf16 changes: {int(other_NV.sum())}")
     for factor in FACTORS:
-        near_NV = active_NV & (half_NV < factor * rms)
+        near_NV = active_NV & (half_NV < factor * rms_V)
         kept = int((active_NV & ~near_NV & other_NV).sum())
         print(
             f"  factor {factor}: {near_NV.sum() / active_NV.sum():.1%} of the active pairs again; changed predictions left: {kept}"

@@ -53,6 +53,9 @@ _BOTH = 0.25
 _FEWEST_BOTH = 8
 """The least number of such pairs of an example, if it has so many."""
 
+_BORROWED = 8
+"""The errors of a layer's pairs in bf16 are joined by so many pairs with errors of all layers' usual size."""
+
 LEVEL = 0.95
 """Confidence of the bound on missed changes."""
 
@@ -157,6 +160,20 @@ def usual_changes(square_V: Tensor) -> Tensor:
     """The usual size of each variant's estimated changes, from the mean of their squares in the pilot."""
     # Of a variant without effect only rounding is left, which must not make examples look sensitive.
     return square_V.clamp(min=float(_LEAST_CHANGE**2 * square_V.nanmean())).sqrt()
+
+
+def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> Tensor:
+    """The root mean square of bf16's errors by variant: that of its layer, as edits of lower layers leave more passes to bf16.
+
+    Args:
+        squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
+        layer_V: The layer that each variant edits.
+    """
+    of_V = torch.tensor(layer_V, device=squares_V.device)
+    zero_L = squares_V.new_zeros(max(layer_V) + 1)
+    squares_L, count_L = (zero_L.index_add(0, of_V, total_V) for total_V in (squares_V, count_V))
+    square = squares_V.sum() / count_V.sum()
+    return ((squares_L + _BORROWED * square) / (count_L + _BORROWED)).sqrt()[of_V]
 
 
 def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
@@ -270,11 +287,11 @@ class _Share:
         error_BV: Tensor = error_X.unflatten(0, self.done_BV.shape).to(torch.float64)
         return error_BV / self.scale_B1
 
-    def near_BV(self, reach: Tensor) -> Tensor:
-        """Which pairs evaluated in bf16 are within ``reach`` times their example's scale of another prediction."""
+    def near_BV(self, reach_V: Tensor) -> Tensor:
+        """Which pairs evaluated in bf16 are within ``reach_V`` times their example's scale of another prediction."""
         first_BV, second_BV = self.rough_BVC.topk(2, dim=-1).values.unbind(-1)
         # A margin that is not a number is not shown to be out of reach.
-        return self.bf16_BV & ~(first_BV - second_BV >= reach * self.scale_B1)
+        return self.bf16_BV & ~(first_BV - second_BV >= reach_V * self.scale_B1)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put exact logits in place of estimates."""
@@ -374,9 +391,9 @@ def screened_sweep(
     With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
     evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that of the class
     predicted in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times the root mean square
-    of bf16's errors, each divided by its example's scale. These are measured on a random part of the pilot's pairs, evaluated
-    in both. Pairs left in bf16 are audited in fp32 at the same rate; one with another prediction in fp32 is a miss like any
-    other.
+    of bf16's errors for edits of the same layer, each divided by its example's scale. These are measured on a random part of
+    the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in fp32 at the same rate; one with another prediction
+    in fp32 is a miss like any other.
 
     Args:
         model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`. The plan
@@ -441,7 +458,7 @@ class _Sweep:
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
-        self.near = torch.tensor(-torch.inf, device=engine.device)
+        self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=engine.device)
         self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
 
     def take_pilot(self) -> None:
@@ -476,8 +493,8 @@ class _Sweep:
             share.set_scale(self.usual_V)
         if self.bf16 is not None:
             squares_V, count_V = self._totals(pilots, lambda share: (share.bf16_errors_BV(), share.forced_BV))
-            error = (squares_V.sum() / count_V.sum()).sqrt()
-            self.near = (self.screening.bf16_reach * error).float()
+            error_V = bf16_errors(squares_V, count_V, self.pairs.layer_V)
+            self.near_V = (self.screening.bf16_reach * error_V).float()
         self.reach_V = self._reach_V(pilots)[0]
 
     def take_batches(self) -> None:
@@ -516,7 +533,7 @@ class _Sweep:
 
     def sure_BV(self, share: _Share) -> Tensor:
         """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
-        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near)
+        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
         return active_BV | share.forced_BV
 
     def _both_BV(self, index_B: Tensor) -> Tensor:
