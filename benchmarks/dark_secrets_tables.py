@@ -384,7 +384,7 @@ def pattern_table(tasks: Sequence[Group], *, change: bool) -> Rows:
         shares = [[run[name]["change" if change else "after"] for run in group["patterns"]] for name in PATTERNS]
         rows.append([group.label, *(numbers(share, 1, 100, signed=change) for share in shares)])
         paper = dict(zip(PAPER_PATTERNS, published.PATTERNS.get(group.task, ()), strict=False))
-        if paper and not change:
+        if paper and not change and group is [one for one in tasks if one.task == group.task][-1]:
             rows.append([f"{TASKS[group.task]}, paper", *(str(paper.get(name, MISSING)) for name in PATTERNS)])
     return rows
 
@@ -474,7 +474,7 @@ def first_table(tasks: Sequence[Group]) -> Rows:
         cells = [f"{'[SEP]' if kind == 'sep' else kind} {numbers(kinds[kind])}" for kind in order[:3]]
         place = order.index("sep") + 1
         rows.append(
-            [group.label, "; ".join(cells) + f"; [SEP] is number {place}: {numbers(kinds['sep'])}" * (place > 3)]
+            [group.label, "; ".join(cells) + f"; [SEP] comes {place}th with {numbers(kinds['sep'])}" * (place > 3)]
         )
     return rows
 

@@ -66,6 +66,10 @@ class PaperRuns:
         factors = [name for name in self.varying if name != "init"]
         return condition.label(factors) if factors else condition.task
 
+    def title(self, condition: Condition) -> str:
+        """The name of a condition for a panel, which says so if nothing was learned."""
+        return self.name(condition) + " (not learned)" * (learned(condition) is False)
+
 
 def learned(condition: Condition) -> bool | None:
     """Whether most seeds are shown to beat the constant answer on the first set; None where that was not tested."""

@@ -157,6 +157,7 @@ def test_special_tokens_and_words_are_judged_each_by_itself(tmp_path: Path) -> N
     # The authors' notebook on QQP has nouns at 0.031 before and 0.052 after fine-tuning.
     assert ["qqp", "nouns", "0.020", "0.040", "0.050", "6", "0", "0.031 → 0.052"] in words
     assert {row[1] for row in words} == {"[CLS]", "[SEP]", "nouns"}
+    assert "the largest rise is that of layer 0 · head 0 (nouns: 0.010 → 0.030) on qqp." in chapter.claims[-1].here
     falling = chapter_of(features, tmp_path / "falling", feature_run(["cls", "nouns"], rise=-0.02))
     # That no head is shown to rise refutes nothing.
     assert falling.claims[-1].holds is None
@@ -298,9 +299,11 @@ def test_the_best_of_many_noisy_heads_proves_no_gain(tmp_path: Path) -> None:
 def test_a_task_that_was_not_learned_is_left_out_of_the_verdict(tmp_path: Path) -> None:
     moved, upside_down = by_layer(0.99, 0.8, 0.6, 0.5), by_layer(0.5, 0.6, 0.8, 0.99)
     learned = {"task": "mrpc", "cosine_LH": moved, "p_constant": 0.001}
-    [last_two, _] = chapter_of(
-        drift, tmp_path / "drift", learned, {"task": "rte", "cosine_LH": upside_down, "p_constant": 0.4}
-    ).claims
+    unlearned = {"task": "rte", "cosine_LH": upside_down, "p_constant": 0.4}
+    chapter = chapter_of(drift, tmp_path / "drift", learned, unlearned)
+    panels = [axes.get_title() for axes in chapter.section.figures[0].figure.axes]
+    assert panels[:2] == ["mrpc", "rte (not learned)"]
+    last_two, _ = chapter.claims
     assert last_two.holds is True
     assert last_two.here.endswith("for mrpc; not judged for rte.")
     most = token_run({"cls_to_sep": np.full((2, 2), 0.4), "cls_to_nouns": np.full((2, 2), 0.1)}, "mrpc")

@@ -64,7 +64,10 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
         ),
     ]
     figure = head_panels(
-        [HeadPanel(name, 100 * effect.delta_RLH.mean(axis=0)) for name, (_, effect) in by_name.items()],
+        [
+            HeadPanel(runs.title(condition), 100 * effect.delta_RLH.mean(axis=0))
+            for condition, effect in by_name.values()
+        ],
         title="Change of score when one head is disabled",
         unit="change of score (points)",
         note=f"mean over seeds; {sample_size([effect.count for _, effect in by_name.values()])}; colours show chance as well",
@@ -124,8 +127,10 @@ def disabled_layers(runs: PaperRuns) -> Chapter | None:
     ]
     figure = layer_panels(
         [
-            LayerPanel(name, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
-            for name, (_, effect) in by_name.items()
+            LayerPanel(
+                runs.title(condition), 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5
+            )
+            for condition, effect in by_name.values()
         ],
         title="Change of score when a whole layer is disabled",
         unit="change of score (points)",

@@ -44,7 +44,7 @@ def drift(runs: PaperRuns) -> Chapter | None:
         name = runs.name(condition)
         measured.append(condition)
         counts.append(grids.count)
-        panels.append(HeadPanel(name, grids.value_RLH.mean(axis=0)))
+        panels.append(HeadPanel(runs.title(condition), grids.value_RLH.mean(axis=0)))
         last_two[name], first_least[name], first_same[name] = _answers(grids, mean_L)
         theirs = published_for(condition, published.DRIFT)
         rows.append([name, by_layer(mean_L), MISSING if theirs is None else by_layer(theirs)])

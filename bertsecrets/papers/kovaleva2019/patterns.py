@@ -1,6 +1,7 @@
 """Section 4.1, figures 1 and 2: which patterns the maps show, task by task, and a map of each pattern."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ _CLOSE = 0.05
 
 def patterns(runs: PaperRuns) -> Chapter | None:
     """Shares of the patterns of fine-tuned models, per task; None if no run measured them."""
-    bars, rows, counts = [], [], []
+    bars, drawn, rows, counts = [], [], [], []
     for condition in runs.pretrained:
         grids = [grid for name in _NAMES if (grid := condition.grids(Patterns.name, name)) is not None]
         if len(grids) < len(_NAMES):
@@ -46,6 +47,7 @@ def patterns(runs: PaperRuns) -> Chapter | None:
         error_RLHC = np.stack([grid.stderr_RLH for grid in grids], axis=-1)
         bar = ShareBar(runs.name(condition), *over_seeds(share_RLHC, error_RLHC))
         bars.append(bar)
+        drawn.append(replace(bar, name=runs.title(condition)))
         counts.append(grids[0].count)
         rows.append([bar.name, *_with_published(_shares(bar), published_for(condition, published.PATTERNS))])
     if not bars:
@@ -58,7 +60,7 @@ def patterns(runs: PaperRuns) -> Chapter | None:
         else []
     )
     figure = pattern_bars(
-        bars,
+        drawn,
         _NAMES,
         title="Share of each attention pattern",
         note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples "

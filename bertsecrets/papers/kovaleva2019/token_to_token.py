@@ -103,7 +103,7 @@ def token_to_token(runs: PaperRuns) -> Chapter | None:
             *(f"No run measured {what}: the paper's statement about it is left out." for what in left_out),
         ],
         tables=[*claims_tables(claims), *_attended_table(conditions, attended), *_pair_table(conditions, linking)],
-        figures=_figure(attended),
+        figures=_figure({runs.title(conditions[name]): row for name, row in attended.items()}),
     )
     return Chapter(section, claims)
 
