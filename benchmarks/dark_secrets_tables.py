@@ -11,7 +11,7 @@ highest seed. An average over heads has the interval that it would have if the e
 import argparse
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -196,9 +196,9 @@ def disabled(sweep: Sweep) -> Record:
     }
 
 
-def over_seeds(sweeps: Sequence[Sweep]) -> str | None:
-    """Counts of the verdicts over seeds; None with one seed."""
-    return counts(judge_over_seeds(sweeps).verdict) if len(sweeps) > 1 else None
+def over_seeds(sweeps: Sequence[Sweep]) -> list[str] | None:
+    """The verdicts over seeds, by variant; None with one seed."""
+    return list(judge_over_seeds(sweeps).verdict) if len(sweeps) > 1 else None
 
 
 def sweep_of(run: FinishedRun, kind: str) -> Sweep:
@@ -230,13 +230,20 @@ def scores(run: FinishedRun, random: FinishedRun | None) -> Record:
 
 
 def read(folder: Path) -> Record:
-    """The numbers of the finished runs in a folder, one record for each model, task and seed from pre-trained weights."""
+    """The numbers of the finished runs in a folder, one record for each model, task and seed from pre-trained weights.
+
+    Raises:
+        ValueError: If two runs have the same model, task, seed and initial weights.
+    """
     runs: dict[tuple[str, str, int, str], FinishedRun] = {}
     for path in sorted(folder.glob("*/finished.json")):
         run = read_run(path.parent)
         # The further seeds of seed_study.py have no features.
         if {"ablation", "features"} <= run.experiments.keys():
-            runs[run.config["model"]["name"], run.config["task"]["name"], run.seed, run.init] = run
+            key = run.config["model"]["name"], run.config["task"]["name"], run.seed, run.init
+            if key in runs:
+                raise ValueError(f"'{runs[key].folder}' and '{run.folder}' are both of {key}; move one away")
+            runs[key] = run
     records, sweeps = [], defaultdict(list)
     for (model, task, seed, init), run in sorted(runs.items()):
         if init == RANDOM_INIT:
@@ -314,17 +321,18 @@ class Group:
     Args:
         model, task: Their names.
         runs: Their records, at least one.
-        over_seeds: Counts of the verdicts over seeds of ``head`` and ``layer``; None for one seed.
+        over_seeds: The verdicts over seeds of ``head`` and ``layer``, by variant; None for one seed.
     """
 
     model: str
     task: str
     runs: list[Record]
-    over_seeds: Mapping[str, str | None]
+    over_seeds: Mapping[str, list[str] | None]
 
     @property
     def label(self) -> str:
-        return f"{TASKS[self.task]}, {MODELS[self.model]}{dagger(run['scores']['learned'] for run in self.runs)}"
+        seeds = f" ({len(self.runs)} seeds)" if len(self.runs) > 1 else ""
+        return f"{TASKS[self.task]}, {MODELS[self.model]}{seeds}{dagger(run['scores']['learned'] for run in self.runs)}"
 
     def __getitem__(self, name: str) -> list[Record]:
         return [run[name] for run in self.runs]
@@ -362,6 +370,7 @@ def score_table(tasks: Sequence[Group]) -> Rows:
             seeds = [one["metrics"][metric] for one in group["scores"]]
             both = [one for one in seeds if "random" in one]
             learned = [one["random_learned"] for one in group["scores"] if "random_learned" in one]
+            some = f" [{len(both)} of {len(seeds)} seeds]" if len(both) < len(seeds) else ""
             known = published.SCORES.get(group.task, {}).get(metric)
             rows.append(
                 [
@@ -369,8 +378,8 @@ def score_table(tasks: Sequence[Group]) -> Rows:
                     metric,
                     f"{group['scores'][0]['count']:,}",
                     numbers([one["pretrained"] for one in seeds], 1, 100),
-                    numbers([one["random"] for one in both], 1, 100) + dagger(learned) if both else MISSING,
-                    numbers([one["difference"] for one in both], 1, 100, signed=True) if both else MISSING,
+                    numbers([one["random"] for one in both], 1, 100) + some + dagger(learned) if both else MISSING,
+                    numbers([one["difference"] for one in both], 1, 100, signed=True) + some if both else MISSING,
                     number(100 * undefined(seeds[0]["constant"]), 1),
                     MISSING if known is None else f"{known[2]}, {known[1]}",
                 ]
@@ -395,11 +404,11 @@ def relation_table(tasks: Sequence[Group]) -> Rows:
     for model in dict.fromkeys(group.model for group in tasks):
         own = [group for group in tasks if group.model == model]
         found = own[0]["relations"][0]
-        needed = []
-        for group in own:
-            for run in group["head"]:
-                count = sum(head in run["needed"] for head in found["relation"])
-                needed.append(f"{TASKS[group.task]} {count}")
+        needed = [
+            f"{TASKS[group.task]} "
+            + by_seed([sum(head in run["needed"] for head in found["relation"]) for run in group["head"]])
+            for group in own
+        ]
         highest_heads = "; ".join(
             f"{head_label(*head)}: {number(weight)} ({verdict})" for head, weight, verdict in found["highest"]
         )
@@ -498,7 +507,8 @@ def pair_table(tasks: Sequence[Group]) -> Rows:
 
 def verdict_cells(group: Group, kind: str) -> list[str]:
     """Counts of the verdicts of each seed, and over seeds."""
-    return [by_seed([run["verdicts"] for run in group[kind]]), group.over_seeds[kind] or MISSING]
+    over = group.over_seeds[kind]
+    return [by_seed([run["verdicts"] for run in group[kind]]), MISSING if over is None else counts(over)]
 
 
 def extreme(runs: Sequence[Record], end: str) -> str:
@@ -546,8 +556,13 @@ def layer_table(tasks: Sequence[Group]) -> Rows:
     for group in tasks:
         runs = group["layer"]
         change_L = np.mean([run["delta"] for run in runs], 0)
-        needed = Counter(layer for run in runs for layer, _ in run["needed"])
-        ours = [change + "*" * (needed[layer] > len(runs) / 2) for layer, change in enumerate(points(change_L))]
+        over = group.over_seeds["layer"]
+        needed = (
+            {layer for layer, _ in runs[0]["needed"]}
+            if over is None
+            else {layer for layer, verdict in enumerate(over) if verdict == NEEDED}
+        )
+        ours = [change + "*" * (layer in needed) for layer, change in enumerate(points(change_L))]
         theirs, whole = published.LAYERS.get(group.task, ()), published.HEADS.get(group.task, (0,))[0]
         paper = " ".join(points([score - whole for score in theirs])) or MISSING
         rows.append([group.label, " ".join(ours), *verdict_cells(group, "layer"), paper])
@@ -585,7 +600,7 @@ def update(page: Path, tables: Mapping[str, str]) -> None:
     text = page.read_text("utf-8")
     for title, table in tables.items():
         before, found, after = text.partition(f"<!-- {title} -->\n")
-        if not found or not after.startswith("|"):
+        if text.count(f"<!-- {title} -->") != 1 or not after.startswith("|"):
             raise ValueError(f"'{page}' has no table under '<!-- {title} -->'")
         _, end, rest = after.partition("\n\n")
         text = before + found + table + end + rest

@@ -1,7 +1,7 @@
 """How much of what one fine-tuning shows is found again with another seed: the section "Ten seeds" of ``docs/results.md``.
 
     python benchmarks/dark_secrets.py ... --only minilm --tasks mrpc rte --seeds 1 2 3 4 5 6 7 8 9 10 --inits pretrained
-    python benchmarks/seed_study.py <out>/minilm-mrpc-* <out>/minilm-rte-* [--out benchmarks/results/seed_study.json]
+    python benchmarks/seed_study.py <out>/minilm-{mrpc,rte}-pretrained-* [--out benchmarks/results/seed_study.json]
 
 Reads finished runs that differ by their seed, four or more of each task, with heads and layers disabled, drift and patterns, in
 the run itself or in analyses of it, which are given too. Without folders it prints the tables of the results that there are.
@@ -60,18 +60,32 @@ def by_task(runs: Sequence[FinishedRun]) -> dict[str, dict[int, dict[str, Measur
     """The experiments of each task's seeds, by name; an analysis goes before the run that it is of.
 
     Raises:
-        UserError: If a task has fewer than four seeds, or its runs differ in their model or its initialisation.
+        UserError: If a task has fewer than four seeds, two trainings with one seed, or runs that differ in their model, its
+            initialisation, or the precision, epochs and examples of their training.
     """
     tasks: dict[str, dict[int, dict[str, MeasureView]]] = {}
     models: dict[str, set[tuple[str, str]]] = {}
+    trained: dict[str, set[tuple[Any, ...]]] = {}
     for run in sorted(runs, key=lambda run: (run.source is not None, run.seed)):
         task = run.config["task"]["name"]
         models.setdefault(task, set()).add((run.config["model"]["name"], run.init))
+        if run.source is None:
+            trainer, data = (run.config.get(group, {}) for group in ("trainer", "data"))
+            trained.setdefault(task, set()).add(
+                (trainer.get("precision"), trainer.get("max_epochs"), data.get("limit_train"))
+            )
+            if run.seed in tasks.get(task, {}):
+                raise UserError(f"Two trainings on {task} have seed {run.seed}, one in '{run.folder}'; give one.")
         views = {name: view for name, (_, view) in run.experiments.items()}
         tasks.setdefault(task, {}).setdefault(run.seed, {}).update(views)
     for task, seeds in tasks.items():
         if len(models[task]) > 1:
             raise UserError(f"The runs of {task} are of different models, {sorted(models[task])}; give those of one.")
+        if len(trained.get(task, ())) > 1:
+            raise UserError(
+                f"The runs of {task} differ in precision, epochs or training examples, {sorted(trained[task], key=str)}; "
+                "give runs that differ by their seed alone."
+            )
         if len(seeds) < FEWEST_SEEDS:
             raise UserError(f"{task} has runs of {len(seeds)} seeds, but {FEWEST_SEEDS} or more are needed; give more.")
     return {task: dict(sorted(seeds.items())) for task, seeds in tasks.items()}
@@ -174,13 +188,12 @@ def judge_on_these(sweeps: Sequence[Sweep]) -> tuple[str, ...]:
     """Verdicts of several seeds on the examples that they share: Student's t over seeds, corrected over variants."""
     row = sweeps[0].rows[0]
     delta_SV, margin = np.stack([sweep.change_V for sweep in sweeps]), row["margin"]
-    delta_V, error_V = delta_SV.mean(0), delta_SV.std(0, ddof=1) / np.sqrt(len(sweeps))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p_V = 2 * stats.t.sf(np.abs(delta_V) / error_V, len(sweeps) - 1)
-        p_margin_V = stats.t.sf((delta_V + margin) / error_V, len(sweeps) - 1)
-    # Without any spread the mean is all there is.
-    p_V = np.where(error_V == 0, (delta_V == 0).astype(float), p_V)
-    p_margin_V = np.where(error_V == 0, (delta_V <= -margin).astype(float), p_margin_V)
+    # A seed's change is known to one prediction: seeds that happen to agree are not free of error.
+    rounding = 1 / (np.sqrt(12) * len(sweeps[0].label_N))
+    delta_V, spread_V = delta_SV.mean(0), np.maximum(delta_SV.std(0, ddof=1), rounding)
+    error_V = spread_V / np.sqrt(len(sweeps))
+    p_V = 2 * stats.t.sf(np.abs(delta_V) / error_V, len(sweeps) - 1)
+    p_margin_V = stats.t.sf((delta_V + margin) / error_V, len(sweeps) - 1)
     return verdicts_of(delta_V, corrected(p_V), corrected(p_margin_V), row["false_discovery_rate"])
 
 

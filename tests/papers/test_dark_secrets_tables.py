@@ -154,5 +154,5 @@ def test_a_model_that_learned_nothing_is_marked() -> None:
     tasks: list[Group] = groups({"runs": runs, "over_seeds": over})
     assert [(row[0], row[3]) for row in drift_table(tasks)[1:]] == [
         ("MRPC, MiniLM", "layer 0 · head 1: 0.50"),
-        ("RTE, MiniLM †", "layer 0 · head 1: 0.50, layer 0 · head 2: 0.50"),
+        ("RTE, MiniLM (2 seeds) †", "layer 0 · head 1: 0.50, layer 0 · head 2: 0.50"),
     ]

@@ -98,7 +98,7 @@ def test_verdicts_on_the_same_examples_are_t_tests_over_seeds() -> None:
         for p, above in zip(p_V, above_V, strict=True)
     ]
     found = seed_study.judge_on_these(sweeps)
-    # Variants without any spread are what they are: no change at all, and a loss beyond the margin in every seed.
+    # Variants without any spread have the error of rounding to one prediction: no change, and a loss beyond the margin.
     assert [found[v] for v in (0, 2, 3, 1, 4)] == expected
     assert found == ("needed", "dispensable", "dispensable", "inconclusive", "needed")
 
@@ -177,5 +177,8 @@ def test_runs_that_cannot_be_studied_are_refused(tmp_path: Path) -> None:
     other = str(make_run(tmp_path / "random", seed=5, init="random_normal"))
     with pytest.raises(UserError, match="The runs of mrpc are of different models"):
         seed_study.by_task(find_runs([*folders, other])[0])
+    again = str(make_run(tmp_path / "again", seed=2))
+    with pytest.raises(UserError, match="Two trainings on mrpc have seed 2"):
+        seed_study.by_task(find_runs([*folders, again])[0])
     with pytest.raises(UserError, match="Seed 0 has no ablation; give a run with it"):
         seed_study.of_task(seed_study.by_task(find_runs(folders)[0])["mrpc"])
