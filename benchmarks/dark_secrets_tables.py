@@ -22,7 +22,6 @@ import numpy as np
 
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, read_sweep
-from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import NEEDED, VERDICTS
 from bertsecrets.measures.frame_relations.record import RelationRecord
 from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
@@ -173,19 +172,11 @@ def disabled(sweep: Sweep) -> Record:
     """What disabling each head, or each layer, does to the score."""
     rows = sweep.rows
     ends = {"worst": min(rows, key=lambda row: row["delta"]), "best": max(rows, key=lambda row: row["delta"])}
-    resampled_RV = bootstrap_changes(
-        rows[0]["metric"],
-        sweep.label_N,
-        sweep.clean_N,
-        sweep.prediction_VN,
-        RESAMPLES,
-        np.random.default_rng(0),
-    )
     return {
         "metric": rows[0]["metric"],
         "score": rows[0]["baseline"],
         "delta": [row["delta"] for row in rows],
-        "mean": percentiles(float(np.mean([row["delta"] for row in rows])), resampled_RV.mean(1)),
+        "mean": percentiles(float(np.mean([row["delta"] for row in rows])), sweep.resampled_RV.mean(1)),
         "verdicts": counts([row["verdict"] for row in rows]),
         "needed": [[row["layer"], row["head"]] for row in rows if row["verdict"] == NEEDED],
         "gains": sum(row["significant"] and row["delta"] > 0 for row in rows),

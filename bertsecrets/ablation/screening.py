@@ -54,7 +54,7 @@ _FEWEST_BOTH = 8
 """The least number of such pairs of an example, if it has so many."""
 
 _BORROWED = 8
-"""The errors of a layer's pairs in bf16 are joined by so many pairs with errors of all layers' usual size."""
+"""A layer's mean square error of bf16 is shrunk towards that of all layers, as if by so many more pairs."""
 
 LEVEL = 0.95
 """Confidence of the bound on missed changes."""
