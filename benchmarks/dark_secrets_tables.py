@@ -1,11 +1,15 @@
 """The tables of ``docs/dark_secrets.md``, from the runs of ``dark_secrets.py`` that are finished.
 
-    python benchmarks/dark_secrets_tables.py <folder>     # read the runs, store their numbers, print the tables
+    python benchmarks/dark_secrets_tables.py <folder>     # read the runs, add their numbers to the stored ones, print the tables
     python benchmarks/dark_secrets_tables.py              # print the tables of the stored numbers
     python benchmarks/dark_secrets_tables.py --page docs/dark_secrets.md    # put them into the page, each under its comment
 
+The numbers of a run replace those of the same model, task, seed and initial weights, so that runs can be made, read and thrown away a
+few at a time; only the seeds of a task that has verdicts over seeds are read together.
+
 In the tables, what one seed shows has its 95 % interval over examples; over several seeds there is the mean with the lowest and the
-highest seed. An average over heads has the interval that it would have if the errors of all heads went one way.
+highest seed. An average over heads has the interval that it would have if the errors of all heads went one way; a difference between
+two models has the one of independent errors.
 """
 
 import argparse
@@ -67,6 +71,9 @@ RESAMPLES = 2000
 Record = dict[str, Any]
 Numbers = list[float]
 """A value with the limits of its 95 % interval."""
+Key = tuple[str, str, int, str]
+"""Model, task, seed and initial weights of a run."""
+KINDS = ("head", "layer")
 
 
 def of_heads(grid: tuple[Array, Array, Any], layer: int | None = None) -> Numbers:
@@ -84,14 +91,23 @@ def percentiles(value: float, resampled_R: Array) -> Numbers:
     return [value, *np.nanpercentile(resampled_R, [2.5, 97.5]).tolist()]
 
 
-def score(metric: str, label_N: Array, prediction_VN: Array) -> list[Numbers]:
-    """The score of each prediction, then that of the first less each other one, with bootstrap intervals over examples."""
+def score(metric: str, label_N: Array, prediction_N: Array) -> Numbers:
+    """The score of predictions, with a bootstrap interval over examples."""
     count = len(label_N)
     draw_RN = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
-    weight_RN = np.concatenate([np.ones((1, count)), draw_RN])
-    score_RV = weighted_scores(metric, label_N, prediction_VN, weight_RN)
-    columns_RV = np.concatenate([score_RV, score_RV[:, :1] - score_RV[:, 1:]], axis=1)
-    return [percentiles(column_R[0], column_R[1:]) for column_R in columns_RV.T]
+    score_R = weighted_scores(metric, label_N, prediction_N[None], np.concatenate([np.ones((1, count)), draw_RN]))[:, 0]
+    return percentiles(score_R[0], score_R[1:])
+
+
+def difference(one: Sequence[float | None], other: Sequence[float | None]) -> Numbers:
+    """The first less the second, with the interval that it has if their errors are independent."""
+    (value, low, high), (other_value, other_low, other_high) = (map(undefined, numbers) for numbers in (one, other))
+    delta = value - other_value
+    return [
+        delta,
+        delta - math.hypot(value - low, other_high - other_value),
+        delta + math.hypot(high - value, other_value - other_low),
+    ]
 
 
 def patterns(view: MeasureView) -> Record:
@@ -187,46 +203,30 @@ def disabled(sweep: Sweep) -> Record:
     }
 
 
-def over_seeds(sweeps: Sequence[Sweep]) -> list[str] | None:
-    """The verdicts over seeds, by variant; None with one seed."""
-    return list(judge_over_seeds(sweeps).verdict) if len(sweeps) > 1 else None
-
-
 def sweep_of(run: FinishedRun, kind: str) -> Sweep:
     sweep = read_sweep(run.experiments["ablation"][1], kind)
     assert sweep is not None
     return sweep
 
 
-def scores(run: FinishedRun, random: FinishedRun | None) -> Record:
-    """The scores of a run and of the one with its seed that began with random weights, and their difference.
-
-    Taken from the predictions of the sweeps, which are on all examples of the development sets that the runs read.
-    """
+def scores(run: FinishedRun, sweep: Sweep) -> Record:
+    """The scores of a run, from the predictions of a sweep on all examples of the development set that the run read."""
     recorded = RunScores.read(run.folder / "scores.json")
     first = next(iter(recorded.sets.values()))
-    own, other = sweep_of(run, "layer"), None if random is None else sweep_of(random, "layer")
-    predictions = [own.clean_N]
-    if other is not None:
-        assert np.array_equal(own.index_N, other.index_N)
-        predictions.append(other.clean_N)
-    result: Record = {"count": first.count, "learned": recorded.learned, "p_constant": first.p_constant}
-    if random is not None:
-        result["random_learned"] = RunScores.read(random.folder / "scores.json").learned
-    for metric, constant in first.constant.items():
-        numbers = score(metric, own.label_N, np.stack(predictions))
-        names = ("pretrained", "random", "difference") if other is not None else ("pretrained",)
-        result.setdefault("metrics", {})[metric] = {"constant": constant, **dict(zip(names, numbers, strict=False))}
-    return result
+    metrics = {
+        metric: {"constant": constant, "score": score(metric, sweep.label_N, sweep.clean_N)}
+        for metric, constant in first.constant.items()
+    }
+    return {"count": first.count, "learned": recorded.learned, "p_constant": first.p_constant, "metrics": metrics}
 
 
 def read(folder: Path) -> Record:
-    """The numbers of the finished runs in a folder, one record for each model, task and seed from pre-trained weights.
+    """The numbers of the finished runs in a folder.
 
     Raises:
         ValueError: If two runs have the same model, task, seed and initial weights.
     """
-    runs: dict[tuple[str, str, int, str], FinishedRun] = {}
+    runs: dict[Key, FinishedRun] = {}
     for path in sorted(folder.glob("*/finished.json")):
         run = read_run(path.parent)
         # The further seeds of seed_study.py have no features.
@@ -237,18 +237,12 @@ def read(folder: Path) -> Record:
             runs[key] = run
     records, sweeps = [], defaultdict(list)
     for (model, task, seed, init), run in sorted(runs.items()):
-        if init == RANDOM_INIT:
-            continue
-        view = {measure: view for measure, (_, view) in run.experiments.items()}
-        kinds = {kind: sweep_of(run, kind) for kind in ("head", "layer")}
-        for kind, sweep in kinds.items():
-            sweeps[f"{model}/{task}/{kind}"].append(sweep)
-        records.append(
-            {
-                "model": model,
-                "task": task,
-                "seed": seed,
-                "scores": scores(run, runs.get((model, task, seed, RANDOM_INIT))),
+        kinds = {kind: sweep_of(run, kind) for kind in KINDS}
+        record = {"model": model, "task": task, "seed": seed, "init": init, "scores": scores(run, kinds["layer"])}
+        if init != RANDOM_INIT:
+            view = {measure: view for measure, (_, view) in run.experiments.items()}
+            sweeps[f"{model}/{task}"].append((seed, kinds))
+            record |= {
                 "patterns": patterns(view["patterns"]),
                 "relations": relations(view["frame_relations"]),
                 "drift": drift(view["drift"]),
@@ -256,8 +250,24 @@ def read(folder: Path) -> Record:
                 "tokens": token_to_token(view["token_to_token"]),
                 **{kind: disabled(sweep) for kind, sweep in kinds.items()},
             }
-        )
-    return {"runs": records, "over_seeds": {name: over_seeds(several) for name, several in sweeps.items()}}
+        records.append(record)
+    over_seeds = {
+        name: {"seeds": [seed for seed, _ in several]}
+        | {kind: list(judge_over_seeds([kinds[kind] for _, kinds in several]).verdict) for kind in KINDS}
+        for name, several in sweeps.items()
+        if len(several) > 1
+    }
+    return {"runs": records, "over_seeds": over_seeds}
+
+
+def merged(stored: Record, found: Record) -> Record:
+    """The stored numbers, with those that were found now in place of older ones of the same run."""
+
+    def by_key(results: Record) -> dict[Key, Record]:
+        return {tuple(run[name] for name in ("model", "task", "seed", "init")): run for run in results["runs"]}
+
+    runs = by_key(stored) | by_key(found)
+    return {"runs": [runs[key] for key in sorted(runs)], "over_seeds": stored["over_seeds"] | found["over_seeds"]}
 
 
 def plain(value: Any) -> Any:
@@ -311,14 +321,17 @@ class Group:
 
     Args:
         model, task: Their names.
-        runs: Their records, at least one.
-        over_seeds: The verdicts over seeds of ``head`` and ``layer``, by variant; None for one seed.
+        runs: Their records, at least one, from pre-trained weights.
+        random: Scores of those from random weights, by seed.
+        over_seeds: The verdicts over seeds of ``head`` and ``layer``, by variant; empty for one seed, and where the seeds were not
+            read together.
     """
 
     model: str
     task: str
     runs: list[Record]
-    over_seeds: Mapping[str, list[str] | None]
+    random: Mapping[int, Record]
+    over_seeds: Mapping[str, list[str]]
 
     @property
     def label(self) -> str:
@@ -335,19 +348,20 @@ def dagger(learned: Iterable[bool | None]) -> str:
 
 
 def groups(results: Record) -> list[Group]:
-    records = defaultdict(list)
+    records, random = defaultdict(list), defaultdict(dict)
     for run in sorted(results["runs"], key=lambda run: run["seed"]):
-        records[list(TASKS).index(run["task"]), run["model"]].append(run)
-    return [
-        Group(
-            model,
-            task,
-            runs,
-            {kind: results["over_seeds"][f"{model}/{task}/{kind}"] for kind in ("head", "layer")},
-        )
-        for (_, model), runs in sorted(records.items())
-        for task in [runs[0]["task"]]
-    ]
+        key = list(TASKS).index(run["task"]), run["model"]
+        if run["init"] == RANDOM_INIT:
+            random[key][run["seed"]] = run["scores"]
+        else:
+            records[key].append(run)
+    found = []
+    for key, runs in sorted(records.items()):
+        model, task = runs[0]["model"], runs[0]["task"]
+        over_seeds = results["over_seeds"].get(f"{model}/{task}", {"seeds": []})
+        together = over_seeds["seeds"] == [run["seed"] for run in runs]
+        found.append(Group(model, task, runs, random[key], over_seeds if together else {}))
+    return found
 
 
 Rows = list[list[str]]
@@ -357,10 +371,11 @@ def score_table(tasks: Sequence[Group]) -> Rows:
     rows = [["task", "metric", "examples", "pre-trained", "random weights", "difference", "constant answer"]]
     rows[0].append("paper: pre-trained, random weights")
     for group in tasks:
+        learned = [one["learned"] for one in group.random.values()]
         for metric in group["scores"][0]["metrics"]:
-            seeds = [one["metrics"][metric] for one in group["scores"]]
-            both = [one for one in seeds if "random" in one]
-            learned = [one["random_learned"] for one in group["scores"] if "random_learned" in one]
+            seeds = {run["seed"]: run["scores"]["metrics"][metric] for run in group.runs}
+            both = {seed: one["metrics"][metric]["score"] for seed, one in group.random.items() if seed in seeds}
+            deltas = [difference(seeds[seed]["score"], one) for seed, one in both.items()]
             some = f" [{len(both)} of {len(seeds)} seeds]" if len(both) < len(seeds) else ""
             known = published.SCORES.get(group.task, {}).get(metric)
             rows.append(
@@ -368,10 +383,10 @@ def score_table(tasks: Sequence[Group]) -> Rows:
                     group.label,
                     metric,
                     f"{group['scores'][0]['count']:,}",
-                    numbers([one["pretrained"] for one in seeds], 1, 100),
-                    numbers([one["random"] for one in both], 1, 100) + some + dagger(learned) if both else MISSING,
-                    numbers([one["difference"] for one in both], 1, 100, signed=True) + some if both else MISSING,
-                    number(100 * undefined(seeds[0]["constant"]), 1),
+                    numbers([one["score"] for one in seeds.values()], 1, 100),
+                    numbers(list(both.values()), 1, 100) + some + dagger(learned) if both else MISSING,
+                    numbers(deltas, 1, 100, signed=True) + some if both else MISSING,
+                    number(100 * undefined(next(iter(seeds.values()))["constant"]), 1),
                     MISSING if known is None else f"{known[2]}, {known[1]}",
                 ]
             )
@@ -498,8 +513,8 @@ def pair_table(tasks: Sequence[Group]) -> Rows:
 
 def verdict_cells(group: Group, kind: str) -> list[str]:
     """Counts of the verdicts of each seed, and over seeds."""
-    over = group.over_seeds[kind]
-    return [by_seed([run["verdicts"] for run in group[kind]]), MISSING if over is None else counts(over)]
+    over = group.over_seeds.get(kind)
+    return [by_seed([run["verdicts"] for run in group[kind]]), counts(over) if over else MISSING]
 
 
 def extreme(runs: Sequence[Record], end: str) -> str:
@@ -547,12 +562,11 @@ def layer_table(tasks: Sequence[Group]) -> Rows:
     for group in tasks:
         runs = group["layer"]
         change_L = np.mean([run["delta"] for run in runs], 0)
-        over = group.over_seeds["layer"]
-        needed = (
-            {layer for layer, _ in runs[0]["needed"]}
-            if over is None
-            else {layer for layer, verdict in enumerate(over) if verdict == NEEDED}
-        )
+        over = group.over_seeds.get("layer")
+        if over:
+            needed = {layer for layer, verdict in enumerate(over) if verdict == NEEDED}
+        else:
+            needed = set.intersection(*({layer for layer, _ in run["needed"]} for run in runs))
         ours = [change + "*" * (layer in needed) for layer, change in enumerate(points(change_L))]
         theirs, whole = published.LAYERS.get(group.task, ()), published.HEADS.get(group.task, (0,))[0]
         paper = " ".join(points([score - whole for score in theirs])) or MISSING
@@ -605,7 +619,12 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="the page whose tables are renewed")
     options = parser.parse_args()
     if options.folder is not None:
-        options.results.write_text(json.dumps(plain(read(options.folder))) + "\n", "utf-8")
+        stored = (
+            json.loads(options.results.read_text("utf-8"))
+            if options.results.is_file()
+            else {"runs": [], "over_seeds": {}}
+        )
+        options.results.write_text(json.dumps(merged(stored, plain(read(options.folder)))) + "\n", "utf-8")
     tasks = groups(json.loads(options.results.read_text("utf-8")))
     tables = {title: markdown(table(tasks)) for title, table in TABLES.items()}
     if options.page is not None:

@@ -1,6 +1,7 @@
 """The numbers of ``docs/dark_secrets.md``, taken again from what the runs' files hold."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,15 +14,19 @@ from benchmarks.dark_secrets_tables import (
     PATTERNS,
     Group,
     by_layers,
+    difference,
     disabled,
     drift,
     drift_table,
     features,
     groups,
+    layer_table,
+    merged,
     numbers,
     patterns,
     plain,
     score,
+    score_table,
     token_to_token,
 )
 from bertsecrets.ablation.seeds import Sweep
@@ -107,13 +112,24 @@ def test_the_head_that_links_words_is_the_one_with_the_largest_weight(tmp_path: 
 def test_scores_and_their_intervals() -> None:
     generator = np.random.default_rng(0)
     label_N = generator.integers(0, 2, 400).astype(float)
-    good_N, poor_N = (np.where(generator.random(400) < share, 1 - label_N, label_N) for share in (0.1, 0.4))
-    good, poor, difference = score("accuracy", label_N, np.stack([good_N, poor_N]))
-    assert [good[0], poor[0]] == pytest.approx([accuracy_score(label_N, one) for one in (good_N, poor_N)])
-    paired_N = (good_N == label_N).astype(float) - (poor_N == label_N)
-    assert difference[0] == pytest.approx(paired_N.mean())
-    assert difference[1:] == pytest.approx(stats.norm.interval(0.95, paired_N.mean(), stats.sem(paired_N)), abs=0.01)
-    assert score("f1", label_N, good_N[None])[0][0] == pytest.approx(f1_score(label_N, good_N))
+    predicted_N = np.where(generator.random(400) < 0.1, 1 - label_N, label_N)
+    right_N = (predicted_N == label_N).astype(float)
+    found = score("accuracy", label_N, predicted_N)
+    assert found[0] == pytest.approx(accuracy_score(label_N, predicted_N))
+    assert found[1:] == pytest.approx(stats.norm.interval(0.95, right_N.mean(), stats.sem(right_N)), abs=0.01)
+    assert score("f1", label_N, predicted_N)[0] == pytest.approx(f1_score(label_N, predicted_N))
+
+
+def test_the_difference_of_two_models_has_the_interval_of_independent_errors() -> None:
+    generator = np.random.default_rng(0)
+    many_RN = generator.normal([0.8, 0.5], [0.02, 0.05], (200_000, 2))
+    one, other = ([mean, mean - 1.96 * error, mean + 1.96 * error] for mean, error in ((0.8, 0.02), (0.5, 0.05)))
+    limits = np.percentile(many_RN[:, 0] - many_RN[:, 1], [2.5, 97.5])
+    assert difference(one, other) == pytest.approx([0.3, *limits], abs=1e-3)
+    # The interval of each is wider above than below.
+    assert difference([0.8, 0.77, 0.84], [0.5, 0.46, 0.53]) == pytest.approx(
+        [0.3, 0.3 - 0.03 * 2**0.5, 0.3 + 0.04 * 2**0.5]
+    )
 
 
 def test_what_disabling_does() -> None:
@@ -144,15 +160,47 @@ def test_several_seeds_are_shown_by_their_mean_and_range() -> None:
     assert plain({"a": (np.float64("nan"), 0.123456)}) == {"a": [None, 0.12346]}
 
 
-def test_a_model_that_learned_nothing_is_marked() -> None:
-    def record(task: str, seed: int, *, learned: bool) -> dict[str, object]:
-        found = {"layers": [[0.9, 0.8, 1.0]], "most": [[0, seed], 0.5]}
-        return {"model": "minilm", "task": task, "seed": seed, "scores": {"learned": learned}, "drift": found}
+def record(task: str, seed: int, *, learned: bool, init: str = "pretrained", value: float = 0.8) -> dict[str, Any]:
+    metrics = {"accuracy": {"constant": 0.5, "score": [value, value - 0.03, value + 0.03]}}
+    return {
+        "model": "minilm",
+        "task": task,
+        "seed": seed,
+        "init": init,
+        "scores": {"learned": learned, "count": 100, "metrics": metrics},
+        "drift": {"layers": [[0.9, 0.8, 1.0]], "most": [[0, seed], 0.5]},
+        "layer": {"delta": [-0.1, 0.0], "needed": [[0, None]] if learned else [], "verdicts": "1 / 0 / 1"},
+    }
 
+
+def test_a_model_that_learned_nothing_is_marked() -> None:
     runs = [record("rte", 2, learned=False), record("mrpc", 1, learned=True), record("rte", 1, learned=True)]
-    over = {f"minilm/{task}/{kind}": None for task in ("mrpc", "rte") for kind in ("head", "layer")}
-    tasks: list[Group] = groups({"runs": runs, "over_seeds": over})
+    tasks: list[Group] = groups({"runs": runs, "over_seeds": {}})
     assert [(row[0], row[3]) for row in drift_table(tasks)[1:]] == [
         ("MRPC, MiniLM", "layer 0 · head 1: 0.50"),
         ("RTE, MiniLM (2 seeds) †", "layer 0 · head 1: 0.50, layer 0 · head 2: 0.50"),
+    ]
+
+
+def test_runs_that_are_read_later_are_added_and_replace_their_own_older_numbers() -> None:
+    stored = {
+        "runs": [record("mrpc", 1, learned=True), record("rte", 1, learned=True)],
+        "over_seeds": {"minilm/rte": {"seeds": [1, 2], "head": [], "layer": ["inconclusive"] * 2}},
+    }
+    over = {"minilm/mrpc": {"seeds": [1, 2], "head": [], "layer": ["inconclusive", "needed"]}}
+    runs = [
+        record("mrpc", 1, learned=True, value=0.9),
+        record("mrpc", 2, learned=False, value=0.7),
+        record("mrpc", 2, learned=False, init="random_normal", value=0.5),
+    ]
+    mrpc, rte = groups(merged(stored, {"runs": runs, "over_seeds": over}))
+    assert [run["seed"] for run in mrpc.runs] == [1, 2]
+    row = score_table([mrpc, rte])[1]
+    assert row[3] == "80.0 (70.0 to 90.0)"
+    assert row[4] == "50.0 (47.0 to 53.0) [1 of 2 seeds] †"
+    assert row[5] == f"+20.0 ({20 - 3 * 2**0.5:+.1f} to {20 + 3 * 2**0.5:+.1f}) [1 of 2 seeds]"
+    # Verdicts over seeds 1 and 2 say nothing of a group with seed 1 alone.
+    assert [(cells[1], cells[3]) for cells in layer_table([mrpc, rte])[1:]] == [
+        ("−10.0 0.0*", "1 / 0 / 1"),
+        ("−10.0* 0.0", "–"),
     ]
