@@ -229,8 +229,8 @@ def read(folder: Path) -> Record:
     runs: dict[Key, FinishedRun] = {}
     for path in sorted(folder.glob("*/finished.json")):
         run = read_run(path.parent)
-        # The further seeds of seed_study.py have no features.
-        if {"ablation", "features"} <= run.experiments.keys():
+        # The further seeds of seed_study.py have no features; runs from random weights have their scores alone.
+        if "features" in run.experiments or run.init == RANDOM_INIT:
             key = run.config["model"]["name"], run.config["task"]["name"], run.seed, run.init
             if key in runs:
                 raise ValueError(f"'{runs[key].folder}' and '{run.folder}' are both of {key}; move one away")
