@@ -237,10 +237,11 @@ def read(folder: Path) -> Record:
             runs[key] = run
     records, sweeps = [], defaultdict(list)
     for (model, task, seed, init), run in sorted(runs.items()):
-        kinds = {kind: sweep_of(run, kind) for kind in KINDS}
-        record = {"model": model, "task": task, "seed": seed, "init": init, "scores": scores(run, kinds["layer"])}
+        layers = sweep_of(run, "layer")
+        record = {"model": model, "task": task, "seed": seed, "init": init, "scores": scores(run, layers)}
         if init != RANDOM_INIT:
             view = {measure: view for measure, (_, view) in run.experiments.items()}
+            kinds = {"head": sweep_of(run, "head"), "layer": layers}
             sweeps[f"{model}/{task}"].append((seed, kinds))
             record |= {
                 "patterns": patterns(view["patterns"]),
