@@ -612,10 +612,10 @@ def figure(results: Results) -> Figure:
                 axes.annotate(
                     f"{head_label(*place)}: needed in {found['seeds']} of {seeds}",
                     (at, min(change_SV[:, at].min(), low_V[at])),
-                    (0, -2),
+                    (5 if at < heads / 2 else -5, 0),
                     textcoords="offset points",
                     ha="left" if at < heads / 2 else "right",
-                    va="top",
+                    va="center",
                     fontsize=7,
                 )
             axes.margins(x=0.01, y=0.12)
