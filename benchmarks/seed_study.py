@@ -48,6 +48,7 @@ Array = np.ndarray
 Limits = tuple[float, float, float]
 """A number with its 95 % limits."""
 RESULTS = Path(__file__).parent / "results" / "seed_study.json"
+TITLES = {"mrpc": "MRPC", "rte": "RTE"}
 TOP = 10
 HALVES = 100
 FEWEST_SEEDS = 4
@@ -647,6 +648,7 @@ def main() -> None:
     elif not options.out.is_file():
         parser.error(f"there are no results in {options.out} yet; give run folders")
     results = json.loads(options.out.read_text("utf-8"))
+    results = {TITLES.get(task, task): result for task, result in results.items()}
     if options.figure is not None:
         save_figure(figure(results), options.figure)
     for title, rows in TABLES.items():
