@@ -607,7 +607,7 @@ def figure(results: Results) -> Figure:
             axes.plot(at_V, change_SV.T, ".", color=ACCENTS[1], markersize=4, markeredgewidth=0)
             axes.vlines(at_V, low_V, high_V, color=ACCENTS[0], linewidth=1, alpha=0.4)
             axes.plot(at_V, mean_V, "_", color=ACCENTS[0], markersize=6)
-            for found in row["needed"][:NAMED]:
+            for found in [found for found in row["needed"] if found["seeds"] > seeds / 2][:NAMED]:
                 place = [found["layer"], found["head"]]
                 at = row["places"].index(place)
                 axes.annotate(
@@ -628,7 +628,7 @@ def figure(results: Results) -> Figure:
                 axes.axvline(at - 0.5, color=QUIET, linewidth=0.3, linestyle=":")
         footnote(
             drawn,
-            "orange: one seed; blue: mean with its 95 % interval over seeds and examples; heads in order",
+            "orange: one seed; blue: mean with its 95 % interval over seeds and examples; named: needed in most seeds",
         )
     return drawn
 
