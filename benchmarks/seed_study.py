@@ -162,7 +162,7 @@ def agreement(value_SV: Array, layers: int, *, high: bool) -> dict[str, Any]:
 
 
 def over_halves(value_of: Callable[[Array], Array], count: int) -> dict[str, Limits]:
-    """Spearman's correlation of heads between random halves of the examples: of a seed with itself, and of two seeds.
+    """Spearman's correlation of heads on random halves of the examples: one seed on two halves, two seeds on two halves or on one.
 
     Args:
         value_of: A number of every head with every seed, ``[S, V]``, on the examples of which a mask ``[N]`` is true.
@@ -170,8 +170,12 @@ def over_halves(value_of: Callable[[Array], Array], count: int) -> dict[str, Lim
     """
     generator = np.random.default_rng(0)
     halves = [generator.permutation(count) < count // 2 for _ in range(HALVES)]
-    pair_SS = np.mean([rank_correlations(value_of(half_N), value_of(~half_N)) for half_N in halves], axis=0)
+    one_HSV, other_HSV = (
+        np.array([value_of(half_N) for half_N in some]) for some in (halves, [~half_N for half_N in halves])
+    )
+    pair_SS = np.mean([rank_correlations(*both) for both in zip(one_HSV, other_HSV, strict=True)], axis=0)
     pair_SS = (pair_SS + pair_SS.T) / 2
+    same_SS = np.mean([rank_correlations(value_SV, value_SV) for value_SV in (*one_HSV, *other_HSV)], axis=0)
     own_S = pair_SS.diagonal()
 
     def difference(chosen: list[int]) -> float:
@@ -181,6 +185,7 @@ def over_halves(value_of: Callable[[Array], Array], count: int) -> dict[str, Lim
     return {
         "same_seed": over_each(own_S),
         "other_seed": over_pairs(pair_SS),
+        "same_half": over_pairs(same_SS),
         "difference": jackknife(difference, len(pair_SS)),
     }
 
@@ -465,7 +470,7 @@ def score_rows(results: Results) -> Rows:
             "mean (lowest to highest)": summary(result["score"], 3),
             "standard deviation": number(float(np.std(result["score"], ddof=1))),
             "constant answer": number(result["constant"]),
-            "seeds that learned the task": str(result["learned"][0]),
+            "seeds shown to beat it": str(result["learned"][0]),
         }
 
 
@@ -480,8 +485,8 @@ def agreement_rows(results: Results) -> Rows:
                 "within layers": limits(row["within_layers"]),
                 "ICC": limits(row["icc"]),
                 f"of the top {TOP} shared (by chance {number(row['top_by_chance'], 1)})": limits(row["top_shared"], 1),
-                "top head (seeds)": commonest(row["top_heads"], lambda place: head_label(*place)),
-                "top layer (seeds)": commonest(row["top_layers"], lambda layer: f"layer {layer}"),
+                "most frequent top heads (seeds)": commonest(row["top_heads"], lambda place: head_label(*place)),
+                "most frequent top layers (seeds)": commonest(row["top_layers"], lambda layer: f"layer {layer}"),
             }
 
 
@@ -493,7 +498,8 @@ def half_rows(results: Results) -> Rows:
                 "task, number of each head": f"{task}, {name}",
                 "same seed, other half": limits(halves["same_seed"]),
                 "other seed, other half": limits(halves["other_seed"]),
-                "difference": limits(halves["difference"]),
+                "first less second": limits(halves["difference"]),
+                "other seed, same half": limits(halves["same_half"]),
             }
 
 

@@ -1,7 +1,7 @@
 """The numbers of the seed study against naive loops, scipy and planted truths."""
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,16 @@ def test_halves_tell_seeds_that_differ_from_noise_of_the_examples(own: float, mo
     value_SNV = effect_SV[:, None] + 10 * generator.normal(size=(6, 200, 40))
     found = seed_study.over_halves(lambda half_N: value_SNV[:, half_N].mean(1), 200)
     generator = np.random.default_rng(0)
-    rhos = np.zeros((6, 6))
+    rhos, same = np.zeros((6, 6)), []
     for _ in range(seed_study.HALVES):
         one_N = generator.permutation(200) < 100
         one_SV, other_SV = value_SNV[:, one_N].mean(1), value_SNV[:, ~one_N].mean(1)
+        same += [stats.spearmanr(a, b).statistic for half in (one_SV, other_SV) for a, b in combinations(half, 2)]
         rhos += [[stats.spearmanr(a, b).statistic / seed_study.HALVES for b in other_SV] for a in one_SV]
     assert found["same_seed"][0] == pytest.approx(np.trace(rhos) / 6)
     assert found["other_seed"][0] == pytest.approx((rhos.sum() - np.trace(rhos)) / 30)
     assert found["difference"][0] == pytest.approx(found["same_seed"][0] - found["other_seed"][0])
+    assert found["same_half"][0] == pytest.approx(np.mean(same))
     assert (found["difference"][1] > 0) == (own > 0)
 
 
