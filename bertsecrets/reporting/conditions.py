@@ -34,6 +34,22 @@ _APART = frozenset(
 )
 """Top-level keys that never distinguish conditions."""
 
+_HOW = frozenset(
+    {
+        "ablation.sweep",
+        "ablation.max_tokens",
+        "ablation.plan_only",
+        "callbacks.disable.plans",
+        "callbacks.disable.limit",
+        "callbacks.disable.every_n_validations",
+    }
+)
+"""How something is computed, or how much: distinguishes conditions only where runs differ in nothing else."""
+
+_UNSET = "unset"
+_MEASURED: dict[str, tuple[str, ...]] = {"measure": (), "annotation": ("None",), "framenet": ("None",)}
+"""Groups of settings that training does not depend on, and their values that mean that there is nothing to measure with."""
+
 _CONTROLS = frozenset(controls({}))
 _NO_CONTROL = "no control"
 
@@ -85,21 +101,9 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
         if all(settings.get(key) in (None, str(run.seed)) for settings, run in zip(flat, runs, strict=True)):
             for settings in flat:
                 settings.pop(key, None)
-    identities = [_identity(run) for run in runs]
-    patterns: set[tuple[str, ...]] = set()
-    # Controls come first: a callback that only they leave out does not distinguish conditions then.
-    for key in sorted({key for settings in flat for key in settings}, key=lambda key: (key not in _CONTROLS, key)):
-        pattern = tuple(settings.get(key, "unset") for settings in flat)
-        # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
-        # initialisation: its effect must not be mistaken for that of the initialisation.
-        seen: dict[tuple[str, ...], set[str]] = {}
-        for identity, value in zip(identities, pattern, strict=True):
-            others = tuple(known for name, known in identity.items() if name != "init")
-            seen.setdefault(others, set()).add(value)
-        if pattern not in patterns and any(len(values) > 1 for values in seen.values()):
-            patterns.add(pattern)
-            for identity, value in zip(identities, pattern, strict=True):
-                identity[key] = value
+    identities = _identities(runs, flat, without=_HOW)
+    if any(_repeated(group) for group in _grouped(identities, runs).values()):
+        identities = _identities(runs, flat)
     groups = _grouped(identities, runs)
     if any(_repeated(group) for group in groups.values()) and len({run.source for run in runs}) > 1:
         for identity, run in zip(identities, runs, strict=True):
@@ -114,6 +118,40 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
     conditions = [Condition(dict(factors), tuple(group)) for factors, group in groups.items()]
     varying = [name for name in conditions[0].factors if len({condition.factors[name] for condition in conditions}) > 1]
     return sorted(conditions, key=lambda condition: list(condition.factors.values())), varying
+
+
+def _identities(
+    runs: Sequence[FinishedRun], flat: Sequence[dict[str, str]], without: frozenset[str] = frozenset()
+) -> list[dict[str, str]]:
+    """What distinguishes each run from others, but for its seed."""
+    identities = [_identity(run) for run in runs]
+    patterns: set[tuple[str, ...]] = set()
+    # Controls come first: a callback that only they leave out does not distinguish conditions then.
+    for key in sorted(
+        {key for settings in flat for key in settings} - without, key=lambda key: (key not in _CONTROLS, key)
+    ):
+        pattern = tuple(settings.get(key, _UNSET) for settings in flat)
+        if _of_those_that_measure(key, pattern):
+            continue
+        # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
+        # initialisation: its effect must not be mistaken for that of the initialisation.
+        seen: dict[tuple[str, ...], set[str]] = {}
+        for identity, value in zip(identities, pattern, strict=True):
+            others = tuple(known for name, known in identity.items() if name != "init")
+            seen.setdefault(others, set()).add(value)
+        if pattern not in patterns and any(len(values) > 1 for values in seen.values()):
+            patterns.add(pattern)
+            for identity, value in zip(identities, pattern, strict=True):
+                identity[key] = value
+    return identities
+
+
+def _of_those_that_measure(key: str, pattern: Sequence[str]) -> bool:
+    """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results of it."""
+    group = key.split(".")[0]
+    if group not in _MEASURED:
+        return False
+    return len({value for value in pattern if value not in (_UNSET, *_MEASURED[group])}) <= 1
 
 
 def _grouped(

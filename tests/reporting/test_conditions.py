@@ -74,6 +74,31 @@ def test_what_varies_along_with_the_initialisation_is_not_hidden_behind_it(tmp_p
     assert contrasts(conditions, varying) == []
 
 
+def test_a_measure_that_only_some_runs_have_makes_no_conditions(tmp_path: Path) -> None:
+    settings = {"measure": {"features": {"max_examples": 1000}}, "annotation": {"pipeline": "words"}}
+    for seed in (1, 2):
+        make_run(tmp_path / f"pretrained-{seed}", seed=seed, **settings)
+    make_run(tmp_path / "further", seed=3, measure={}, annotation={"pipeline": None})
+    make_run(tmp_path / "random", init="random_normal", measure={}, annotation={"pipeline": None})
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init"]
+    assert [len(condition.runs) for condition in conditions] == [3, 1]
+    make_run(tmp_path / "fewer", seed=1, **settings | {"measure": {"features": {"max_examples": None}}})
+    make_run(tmp_path / "words", seed=1, **settings | {"annotation": {"pipeline": "other words"}})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "annotation.pipeline", "measure.features.max_examples"]
+
+
+def test_how_something_is_computed_distinguishes_only_runs_that_are_otherwise_equal(tmp_path: Path) -> None:
+    for seed, sweep in ((1, "exact"), (2, None)):
+        make_run(tmp_path / str(seed), seed=seed, ablation={"sweep": sweep, "mode": "uniform"})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == []
+    make_run(tmp_path / "screened", seed=1, ablation={"sweep": "screened", "mode": "uniform"})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["ablation.sweep"]
+
+
 def test_one_run_twice_is_no_replicate(tmp_path: Path) -> None:
     for name in ("first", "second"):
         make_run(tmp_path / name, seed=7)
