@@ -1,6 +1,6 @@
 """Conditions: groups of runs that differ only in their seed, and the factors that vary between groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -101,9 +101,12 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
         if all(settings.get(key) in (None, str(run.seed)) for settings, run in zip(flat, runs, strict=True)):
             for settings in flat:
                 settings.pop(key, None)
-    identities = _identities(runs, flat, without=_HOW)
+    keys = {key for settings in flat for key in settings}
+    identities = _identities(
+        runs, flat, {key for key in keys if key not in _HOW and not _of_those_that_measure(key, flat)}
+    )
     if any(_repeated(group) for group in _grouped(identities, runs).values()):
-        identities = _identities(runs, flat)
+        identities = _identities(runs, flat, keys)
     groups = _grouped(identities, runs)
     if any(_repeated(group) for group in groups.values()) and len({run.source for run in runs}) > 1:
         for identity, run in zip(identities, runs, strict=True):
@@ -121,18 +124,20 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
 
 
 def _identities(
-    runs: Sequence[FinishedRun], flat: Sequence[dict[str, str]], without: frozenset[str] = frozenset()
+    runs: Sequence[FinishedRun], flat: Sequence[dict[str, str]], keys: Iterable[str]
 ) -> list[dict[str, str]]:
-    """What distinguishes each run from others, but for its seed."""
+    """What distinguishes each run from others, but for its seed.
+
+    Args:
+        runs: All runs.
+        flat: Their settings.
+        keys: Those that may distinguish conditions.
+    """
     identities = [_identity(run) for run in runs]
     patterns: set[tuple[str, ...]] = set()
     # Controls come first: a callback that only they leave out does not distinguish conditions then.
-    for key in sorted(
-        {key for settings in flat for key in settings} - without, key=lambda key: (key not in _CONTROLS, key)
-    ):
+    for key in sorted(keys, key=lambda key: (key not in _CONTROLS, key)):
         pattern = tuple(settings.get(key, _UNSET) for settings in flat)
-        if _of_those_that_measure(key, pattern):
-            continue
         # A setting determined by earlier factors does not distinguish conditions, unless it varies together with the
         # initialisation: its effect must not be mistaken for that of the initialisation.
         seen: dict[tuple[str, ...], set[str]] = {}
@@ -146,12 +151,12 @@ def _identities(
     return identities
 
 
-def _of_those_that_measure(key: str, pattern: Sequence[str]) -> bool:
+def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
     """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results of it."""
     group = key.split(".")[0]
     if group not in _MEASURED:
         return False
-    return len({value for value in pattern if value not in (_UNSET, *_MEASURED[group])}) <= 1
+    return len({settings.get(key, _UNSET) for settings in flat} - {_UNSET, *_MEASURED[group]}) <= 1
 
 
 def _grouped(

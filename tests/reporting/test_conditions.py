@@ -83,6 +83,10 @@ def test_a_measure_that_only_some_runs_have_makes_no_conditions(tmp_path: Path) 
     conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["init"]
     assert [len(condition.runs) for condition in conditions] == [3, 1]
+    make_run(tmp_path / "equal", seed=1, measure={}, annotation={"pipeline": None})
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["init", "annotation.pipeline"]
+    (tmp_path / "equal" / "finished.json").unlink()
     make_run(tmp_path / "fewer", seed=1, **settings | {"measure": {"features": {"max_examples": None}}})
     make_run(tmp_path / "words", seed=1, **settings | {"annotation": {"pipeline": "other words"}})
     _, varying = find_conditions(find_runs([str(tmp_path)])[0])
