@@ -5,7 +5,7 @@
     python benchmarks/dark_secrets_tables.py --page docs/dark_secrets.md    # put them into the page, each under its comment
 
 The numbers of a run replace those of the same model, task, seed and initial weights, so that runs can be made, read and thrown away a
-few at a time; only the seeds of a task that has verdicts over seeds are read together.
+few at a time. Verdicts over seeds need all seeds of a task in one folder.
 
 In the tables, what one seed shows has its 95 % interval over examples; over several seeds there is the mean with the lowest and the
 highest seed. An average over heads has the interval that it would have if the errors of all heads went one way; a difference between
