@@ -1,11 +1,16 @@
-"""The arithmetic of a screened sweep's passes: fp32, or bf16 where that is faster."""
+"""The arithmetic of a screened sweep's passes: fp32, by the faster library for linear layers, or bf16 where that is faster."""
 
+import math
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
@@ -15,7 +20,10 @@ FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 
 FASTER = 1.3
-"""Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32."""
+"""Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32; and so is oneDNN in fp32."""
+
+_ROWS, _WIDTH = 256, 768
+_TURNS = 5
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,14 @@ class Arithmetic:
         precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
         speedup: How many times as fast as in fp32 a pass in bf16 is, measured; None if it was not measured.
         reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are not.
+        onednn: How many times as fast as by PyTorch's choice a linear layer in fp32 is by oneDNN, measured, which the sweep then
+            uses; None if it does not.
     """
 
     precision: Precision = FP32
     speedup: float | None = None
     reason: str | None = None
+    onednn: float | None = None
 
 
 def why_not_bf16(
@@ -89,3 +100,74 @@ def in_bf16(
             yield
 
     return both
+
+
+class OneDnnLinear(TorchFunctionMode):
+    """Computes linear layers in fp32 on a CPU by oneDNN; passes that autocast or autograd take part in stay as they are.
+
+    Both libraries round to float32, in another order. PyTorch gives such products to MKL, which does not choose its AVX-512
+    kernels on processors of other makers.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is F.linear and not kwargs and _is_plain_fp32(args):
+            input_BSD, weight_ED, *bias = args
+            return torch.ops.mkldnn._linear_pointwise(input_BSD, weight_ED, bias[0] if bias else None, "none", [], "")
+        return func(*args, **(kwargs or {}))
+
+
+def _is_plain_fp32(args: tuple[Any, ...]) -> bool:
+    """Whether all tensors are fp32 on the CPU, in a pass without autograd and autocast."""
+    tensors = [value for value in args if isinstance(value, Tensor)]
+    return (
+        not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+    )
+
+
+def by_onednn(context: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[Any]]:
+    """The context of a pass with linear layers in fp32 by oneDNN.
+
+    Args:
+        context: Context manager of the trainer's passes.
+    """
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with context(), OneDnnLinear():
+            yield
+
+    return both
+
+
+def can_use_onednn(encoder: Encoder, context: Callable[[], AbstractContextManager[Any]]) -> bool:
+    """Whether the trainer's passes have linear layers in fp32 that oneDNN can compute.
+
+    Args:
+        encoder: The model, on its device.
+        context: Context manager of the trainer's passes.
+    """
+    weight = next(encoder.base.parameters())
+    with context(), torch.no_grad():
+        return (
+            torch.backends.mkldnn.is_available()
+            and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+            and _is_plain_fp32((weight,))
+        )
+
+
+@torch.no_grad()
+def seconds_of_linear() -> tuple[float, float]:
+    """The shortest times of a linear layer in fp32 on this processor: by PyTorch's choice, and by oneDNN."""
+    input_BD, weight_ED = torch.ones(_ROWS, _WIDTH), torch.ones(_WIDTH, _WIDTH)
+    best = [math.inf, math.inf]
+    for _ in range(_TURNS):
+        for way, context in enumerate((nullcontext, by_onednn(nullcontext))):
+            with context():
+                started = time.perf_counter()
+                F.linear(input_BD, weight_ED)
+                best[way] = min(best[way], time.perf_counter() - started)
+    return best[0], best[1]

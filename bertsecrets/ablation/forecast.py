@@ -4,14 +4,26 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, Precision, choose, in_bf16, why_not_bf16
+from bertsecrets.ablation.arithmetic import (
+    BF16,
+    FASTER,
+    FP32,
+    Arithmetic,
+    Precision,
+    by_onednn,
+    can_use_onednn,
+    choose,
+    in_bf16,
+    seconds_of_linear,
+    why_not_bf16,
+)
 from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
@@ -162,15 +174,22 @@ def forecast(
     """
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
-    contexts = [context]
+    onednn = _onednn(device) if reason is None and can_use_onednn(encoder, context) else None
+    contexts = {"trainer": context}
+    if onednn is not None:
+        contexts["onednn"] = by_onednn(context)
     if precision != FP32 and no_bf16 is None:
-        contexts.append(in_bf16(context, device.type))
+        contexts["bf16"] = in_bf16(context, device.type)
     slowest = _Slowest(len(contexts)).to(device)
     for batch in batches:
-        slowest.update([one * tokens for one in _seconds_per_token(encoder.model, batch.to(device), contexts)])
+        slowest.update(
+            [one * tokens for one in _seconds_per_token(encoder.model, batch.to(device), [*contexts.values()])]
+        )
         break
-    evaluation, *in_half = slowest.compute().view(-1).tolist()
-    arithmetic = choose(precision, evaluation / in_half[0] if in_half and in_half[0] else None, no_bf16)
+    seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
+    fp32 = seconds.get("onednn", seconds["trainer"])
+    speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
+    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=onednn)
     pairs = pair_evaluations(encoder, plan)
     active = _ACTIVE * pairs
     if arithmetic.precision == BF16:
@@ -179,8 +198,8 @@ def forecast(
     return Forecast(
         examples=examples,
         variants=len(plan.variants),
-        exact=evaluation * draws * (1 + pairs),
-        screened=None if reason is not None else evaluation * (_PASSES + 2.2 * (classes - 2) + active),
+        exact=seconds["trainer"] * draws * (1 + pairs),
+        screened=None if reason is not None else fp32 * (_PASSES + 2.2 * (classes - 2) + active),
         reason=reason,
         metric=metric,
         arithmetic=arithmetic,
@@ -222,6 +241,14 @@ def _in_words(arithmetic: Arithmetic) -> str:
     if faster:
         return f" (fp32; bf16 is {faster})"
     return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
+
+
+def _onednn(device: torch.device) -> float | None:
+    """How many times as fast oneDNN makes linear layers in fp32, if it is worth it; the same on all processes."""
+    slowest = _Slowest(2).to(device)
+    slowest.update(seconds_of_linear())
+    usual, onednn = slowest.compute().tolist()
+    return usual / onednn if usual >= FASTER * onednn else None
 
 
 @torch.no_grad()

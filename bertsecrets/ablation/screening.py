@@ -15,7 +15,7 @@ from scipy.stats import nbinom
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, in_bf16
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
@@ -72,6 +72,7 @@ class Screening:
         precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32. ``32-true``:
             all passes are those of the trainer.
         bf16_reach: See :data:`BF16_REACH`.
+        onednn: Whether linear layers in fp32 are computed by oneDNN: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
 
     Raises:
         UserError: If ``audit`` is not between 0 and 1.
@@ -83,6 +84,7 @@ class Screening:
     pilot: int = PILOT
     precision: Precision = FP32
     bf16_reach: float = BF16_REACH
+    onednn: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.audit <= 1:
@@ -106,7 +108,7 @@ class ScreeningRecord:
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
         audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another prediction.
-        speedup, reason: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
+        speedup, reason, onednn: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
     """
 
     pairs: int
@@ -123,6 +125,7 @@ class ScreeningRecord:
     missed_bf16: int = 0
     speedup: float | None = None
     reason: str | None = None
+    onednn: float | None = None
 
 
 COUNTS = tuple(field.name for field in fields(ScreeningRecord) if field.type is int and field.name != "bound")
@@ -213,6 +216,10 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
             text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
         elif record.get("reason") is not None:
             text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
+    if record.get("onednn") is not None:
+        text += (
+            f"Linear layers in fp32 were computed by oneDNN ({number(record['onednn'], 1)} times as fast in a probe). "
+        )
     if record["whole"] == 1:
         text += "1 variant with such a pair was evaluated on all examples. "
     elif record["whole"]:
@@ -452,7 +459,8 @@ class _Sweep:
             raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
-        self.context, self.parts, self.progress = context, parts, progress
+        self.context = by_onednn(context) if screening.onednn else context
+        self.parts, self.progress = parts, progress
         # Files of their own: a batch of pilot examples alone goes on to pairs that the pilot does not know.
         self.pilot_parts = None if parts is None else Parts(parts.folder, f"{parts.fingerprint} pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None

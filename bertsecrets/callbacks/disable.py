@@ -258,7 +258,12 @@ class DisableHeads(pl.Callback):
         )
 
     def _screening(self, decision: Decision) -> Screening:
-        return Screening(audit=self.settings.audit, seed=self.settings.seed, precision=decision.arithmetic.precision)
+        return Screening(
+            audit=self.settings.audit,
+            seed=self.settings.seed,
+            precision=decision.arithmetic.precision,
+            onednn=decision.arithmetic.onednn is not None,
+        )
 
     def _decide(
         self,

@@ -124,7 +124,8 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)
-    return {**total, "bound": bound, "precision": precisions[0], "speedup": None, "reason": None}
+    measured = dict.fromkeys(("speedup", "reason", "onednn"))
+    return {**total, "bound": bound, "precision": precisions[0], **measured}
 
 
 def _recorded(config: DictConfig, part: Part) -> DictConfig:

@@ -14,8 +14,9 @@ from data.tasks import task
 from families import HEADS, tiny_batch, tiny_model
 from scipy.stats import binom
 
+import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, Precision, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, OneDnnLinear, Precision, choose, why_not_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
@@ -332,6 +333,7 @@ def test_words_of_old_and_new_records() -> None:
     assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
     slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
     assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
+    assert "in fp32 were computed by oneDNN (2.2 times as fast in a probe)." in screened_in_words(old | {"onednn": 2.2})
     none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
     assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
 
@@ -483,3 +485,54 @@ def test_reasons_against_bf16() -> None:
     trainer = partial(torch.autocast, "cpu", torch.bfloat16)
     assert why_not_bf16(describe(model), trainer) == "the trainer's passes are bfloat16 already"
     assert why_not_bf16(describe(model.double()), nullcontext) == "the model's weights are float64"
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
+def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str) -> None:
+    model = scaled_model(name=name)
+    exact = sweep(model, plan_of(model), batches())
+    found, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
+    torch.testing.assert_close(found.logits_NVC, exact.logits_NVC, atol=1e-5, rtol=1e-5)
+
+
+def test_only_plain_fp32_layers_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of autograd, whose gradients would be lost, of autocast, or of other numbers."""
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(48, 80)
+    input_BSD = torch.randn(3, 7, 48, generator=generator)
+    reference = input_BSD.double().numpy() @ layer.weight.detach().double().numpy().T + layer.bias.detach().numpy()
+    calls = []
+    onednn = torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_linear_pointwise", lambda *args: calls.append(args) or onednn(*args), raising=True
+    )
+    with OneDnnLinear():
+        with torch.no_grad():
+            np.testing.assert_allclose(layer(input_BSD).numpy(), reference, atol=1e-5)
+            assert len(calls) == 1
+            torch.nn.functional.linear(input_BSD, layer.weight)
+            assert len(calls) == 2
+            with torch.autocast("cpu", torch.bfloat16):
+                assert layer(input_BSD).dtype == torch.bfloat16
+            layer.double()(input_BSD.double())
+        layer.float()(input_BSD).sum().backward()
+    assert layer.weight.grad is not None
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [((2.0, 1.0), 2.0), ((1.2, 1.0), None), ((1.0, 3.0), None)])
+def test_onednn_is_used_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], expected: float | None
+) -> None:
+    model = scaled_model()
+    monkeypatch.setattr(forecast_module, "seconds_of_linear", lambda: seconds)
+
+    def predicted(context: Any = nullcontext) -> float | None:
+        plan, data = plan_of(model), batches()
+        made = forecast_module.forecast(describe(model), plan, data, 300, 48, "accuracy", 1, None, context)
+        return made.arithmetic.onednn
+
+    assert predicted() == expected
+    assert predicted(partial(torch.autocast, "cpu", torch.bfloat16)) is None
+    model.double()
+    assert predicted() is None

@@ -234,7 +234,8 @@ def test_bf16_that_cannot_be_is_refused_before_the_first_pass(
 def test_sweeps_of_one_training_have_one_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # bf16 is fast in the one measurement and slow in the other.
     measured = iter([[1e-4, 1e-5], [1e-4, 1e-3]])
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: next(measured))
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: next(measured)[: len(args[2])])
+    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
     precisions = []
     keep = Run.add_checks
     monkeypatch.setattr(
@@ -253,6 +254,7 @@ def test_a_resumed_sweep_keeps_its_precision_and_tells_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 0.5])
+    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
     _, (begun,) = swept(tmp_path / "run", sweep="screened", plan_only=True)
     assert "screened (bf16, 2.0 times as fast" in begun
     # By now bf16 is slow: a new sweep would be in fp32.
@@ -305,6 +307,7 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
 
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
+    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
     run, lines = swept(tmp_path / "long", limit=600)
     assert re.match(r"Not disabling heads: 15 variants take about 66 min; run python analyze\.py checkpoint=", lines[0])
     assert not run.ablation_path.exists()
@@ -316,6 +319,7 @@ def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, m
 def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A second for each pair, so that what fits does not depend on the machine.
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
+    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
     _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line
