@@ -8,9 +8,10 @@ Each run folder is that of a finished training. Its whole development set is swe
 process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
 pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time
 of each batch are kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on
-one batch in ``--every`` and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. Times are
-wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and every
-whole layer. Cells that are there already are not run again.
+one batch in ``--every`` and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. As in
+a run, a screened sweep computes linear layers in fp32 by oneDNN where that is faster; the loop and the exact engine are PyTorch's own.
+Times are wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and
+every whole layer. Cells that are there already are not run again.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
+from bertsecrets.ablation.arithmetic import BF16, FASTER, FP32, Precision, seconds_of_linear
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.partial_passes import return_freed_memory
@@ -191,6 +192,8 @@ def cell(
     subject: Subject, variants: int, kept: Path | None, precisions: Sequence[Precision], every: int
 ) -> dict[str, Any]:
     """One run and mode: times, and where the screened sweeps differ from the exact one."""
+    usual, onednn = seconds_of_linear()
+    faster = usual / onednn if usual >= FASTER * onednn else None
     evaluation, loop = naive(subject, variants)
     costs = {"evaluation": evaluation, "naive": loop}
     screened = {}
@@ -200,7 +203,7 @@ def cell(
                 subject.model,
                 subject.plan,
                 subject.batches,
-                Screening(precision=precision),
+                Screening(precision=precision, onednn=faster is not None),
                 replacements=subject.replacements,
             )
         )
@@ -222,6 +225,7 @@ def cell(
         "screened": {
             precision: {
                 **asdict(record),
+                "onednn": faster,
                 "different_predictions": int((exact.logits_NVC.argmax(-1) != own.logits_NVC.argmax(-1)).sum()),
                 "different_changes": sum(one[2] != two[2] for one, two in zip(judged, found, strict=True)),
                 "different_verdicts": sum(one[3] != two[3] for one, two in zip(judged, found, strict=True)),

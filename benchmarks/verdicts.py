@@ -5,7 +5,7 @@ python benchmarks/verdicts.py coverage --simulations 500
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -16,6 +16,7 @@ import torch
 from scipy import stats
 from transformers import BertConfig, BertForSequenceClassification
 
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
@@ -421,7 +422,8 @@ class Audited:
         families: Share of sweeps with a false change by the family-wise corrected p-values.
         false: Mean share of false ones among significant changes.
         different: Predictions that differ from the exact sweep's.
-        evaluated: Share of pairs that were evaluated.
+        evaluated: Share of pairs that were evaluated, with bf16: in fp32.
+        in_bf16: Share of pairs that were evaluated in bf16 alone.
     """
 
     covered: dict[str, float]
@@ -431,16 +433,17 @@ class Audited:
     false: float
     different: int
     evaluated: float
+    in_bf16: float
 
 
-def audited(harm: bool, count: int, audit: float, simulations: int) -> Audited:
+def audited(harm: bool, count: int, audit: float, simulations: int, precision: Precision = FP32) -> Audited:
     """Screened sweeps of random samples of a population; every gold class and audit is drawn anew."""
     population = Population(harm)
     generator = np.random.default_rng([9, count, int(1000 * audit), harm])
     covered: dict[str, list[Array]] = {name: [] for name in population.truth}
     whole: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
     wider: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
-    families, false, different, evaluated = 0, 0.0, 0, 0.0
+    families, false, different, evaluated, in_bf16 = 0, 0.0, 0, 0.0, 0.0
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     judging = AblationSettings(resamples=100).judging()
     for simulation in range(simulations):
@@ -449,7 +452,10 @@ def audited(harm: bool, count: int, audit: float, simulations: int) -> Audited:
             generator.random(len(population.ids_NS)) < population.second_N.numpy()
         ).long()
         outcomes, record = screened_sweep(
-            population.model, population.plan, population.batches(index_N), Screening(audit=audit, seed=simulation)
+            population.model,
+            population.plan,
+            population.batches(index_N),
+            Screening(audit=audit, seed=simulation, precision=precision),
         )
         rows = judged_rows(outcomes, population.task, identity, **judging)
         exact = Outcomes(
@@ -475,22 +481,31 @@ def audited(harm: bool, count: int, audit: float, simulations: int) -> Audited:
         false += (significant_V & null_V).sum() / max(1, significant_V.sum())
         different += int((change["accuracy"] != full["accuracy"]).sum())
         evaluated += record.evaluated / record.pairs
+        in_bf16 += record.bf16 / record.pairs
     covers, holds, widths = (
         {name: float(np.mean(each)) for name, each in found.items()} for found in (covered, whole, wider)
     )
     return Audited(
-        covers, holds, widths, families / simulations, float(false) / simulations, different, evaluated / simulations
+        covers,
+        holds,
+        widths,
+        families / simulations,
+        float(false) / simulations,
+        different,
+        evaluated / simulations,
+        in_bf16 / simulations,
     )
 
 
-def audited_table(simulations: int) -> Iterator[str]:
+def audited_table(simulations: int, precisions: Sequence[Precision]) -> Iterator[str]:
     yield (
-        "| variants with an effect | N | audit | pairs evaluated | different predictions | covered: accuracy | loss | logit margin "
+        "| variants with an effect | N | audit | precision | pairs in fp32, in bf16 alone | different predictions | covered: accuracy | loss | logit margin "
         "| exact sweep's loss and logit margin within | standard errors / exact ones | false family-wise | false among significant (BH) |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    for harm, count, audit in ((True, 408, 0.02), (False, 408, 0.02), (True, 1043, 0.02), (True, 277, 0.1)):
-        found = audited(harm, count, audit, simulations)
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    cells = [(True, 408, 0.02), (False, 408, 0.02), (True, 1043, 0.02), (True, 277, 0.1)]
+    for (harm, count, audit), precision in product(cells, precisions):
+        found = audited(harm, count, audit, simulations, precision)
         numbers = [
             *(f"{found.covered[name]:.3f}" for name in ("accuracy", "loss", "logit_margin")),
             ", ".join(f"{share:.3f}" for share in found.holds_whole.values()),
@@ -498,7 +513,7 @@ def audited_table(simulations: int) -> Iterator[str]:
             f"{found.families:.3f}",
             f"{found.false:.3f}",
         ]
-        yield f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {found.evaluated:.0%} | {found.different} | {' | '.join(numbers)} |"
+        yield f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {precision} | {found.evaluated:.0%}, {found.in_bf16:.0%} | {found.different} | {' | '.join(numbers)} |"
 
 
 def coverage_table(simulations: int) -> Iterator[str]:
@@ -538,6 +553,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping", "audited"])
     parser.add_argument("--simulations", type=int, default=4000)
+    parser.add_argument("--precisions", nargs="+", choices=[FP32, BF16], default=[FP32], help="of screened sweeps")
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
         for line in coverage_table(chosen.simulations):
@@ -555,7 +571,7 @@ def main() -> None:
         for line in stopping_table(chosen.simulations // 4):
             print(line, flush=True)
     if chosen.part in (None, "audited"):
-        for line in audited_table(chosen.simulations // 10):
+        for line in audited_table(chosen.simulations // 10, chosen.precisions):
             print(line, flush=True)
 
 

@@ -3,14 +3,15 @@
 import pytest
 
 from benchmarks.verdicts import audited
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "audit"), [(408, 0.02), (277, 0.1)])
-def test_intervals_cover_the_population_and_findings_are_true(count: int, audit: float) -> None:
+@pytest.mark.parametrize(("count", "audit", "precision"), [(408, 0.02, FP32), (277, 0.1, FP32), (408, 0.02, BF16)])
+def test_intervals_cover_the_population_and_findings_are_true(count: int, audit: float, precision: Precision) -> None:
     """80 sweeps of 12 heads; a standard error of the coverage is about 0.01."""
-    found = audited(harm=True, count=count, audit=audit, simulations=80)
-    assert found.evaluated < 0.5
+    found = audited(harm=True, count=count, audit=audit, simulations=80, precision=precision)
+    assert found.evaluated + found.in_bf16 < 0.5
     assert found.covered["accuracy"] >= 0.93
     for name in ("loss", "logit_margin"):
         assert 0.92 <= found.covered[name] <= 0.98
