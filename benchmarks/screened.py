@@ -19,6 +19,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from bertsecrets.ablation.arithmetic import BF16, FASTER, FP32, Precision, seconds_of_linear
+from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
+from bertsecrets.ablation.forecast import forecast
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.partial_passes import return_freed_memory
@@ -192,8 +194,10 @@ def cell(
     subject: Subject, variants: int, kept: Path | None, precisions: Sequence[Precision], every: int
 ) -> dict[str, Any]:
     """One run and mode: times, and where the screened sweeps differ from the exact one."""
-    usual, onednn = seconds_of_linear()
-    faster = usual / onednn if usual >= FASTER * onednn else None
+    size = sum(batch.size for batch in subject.batches)
+    encoder = describe(subject.model)
+    planned = forecast(encoder, subject.plan, subject.batches, 1, size, "accuracy", 1, None, nullcontext)
+    faster = planned.arithmetic.onednn
     evaluation, loop = naive(subject, variants)
     costs = {"evaluation": evaluation, "naive": loop}
     screened = {}

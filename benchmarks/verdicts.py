@@ -422,7 +422,7 @@ class Audited:
         families: Share of sweeps with a false change by the family-wise corrected p-values.
         false: Mean share of false ones among significant changes.
         different: Predictions that differ from the exact sweep's.
-        evaluated: Share of pairs that were evaluated, with bf16: in fp32.
+        evaluated: Share of pairs that were evaluated; in a sweep with bf16, of those evaluated in fp32.
         in_bf16: Share of pairs that were evaluated in bf16 alone.
     """
 

@@ -1,14 +1,12 @@
 """The arithmetic of a screened sweep's passes: fp32, by the faster library for linear layers, or bf16 where that is faster."""
 
-import math
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -20,10 +18,13 @@ FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 
 FASTER = 1.3
-"""Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32; and so is oneDNN in fp32."""
+"""Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32.
 
-_ROWS, _WIDTH = 256, 768
-_TURNS = 5
+The same holds for oneDNN against PyTorch's choice in fp32.
+"""
+
+_ROWS = 64
+"""oneDNN gets multiples of so many rows: it compiles code for each number of rows, and keeps it."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Arithmetic:
         precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
         speedup: How many times as fast as in fp32 a pass in bf16 is, measured; None if it was not measured.
         reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are not.
-        onednn: How many times as fast as by PyTorch's choice a linear layer in fp32 is by oneDNN, measured, which the sweep then
-            uses; None if it does not.
+        onednn: How many times as fast a pass in fp32 is with linear layers by oneDNN, measured; None if the sweep leaves them to
+            PyTorch.
     """
 
     precision: Precision = FP32
@@ -103,29 +104,59 @@ def in_bf16(
 
 
 class OneDnnLinear(TorchFunctionMode):
-    """Computes linear layers in fp32 on a CPU by oneDNN; passes that autocast or autograd take part in stay as they are.
+    """Computes linear layers in fp32 on a CPU by oneDNN, outside of autocast. Gradients reach their inputs, not the weights.
 
-    Both libraries round to float32, in another order. PyTorch gives such products to MKL, which does not choose its AVX-512
-    kernels on processors of other makers.
+    Both libraries round to float32, in another order. On x86, PyTorch gives such products to MKL, which does not choose its
+    AVX-512 kernels on processors of other makers.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is F.linear and not kwargs and _is_plain_fp32(args):
-            input_BSD, weight_ED, *bias = args
-            return torch.ops.mkldnn._linear_pointwise(input_BSD, weight_ED, bias[0] if bias else None, "none", [], "")
+        if func is F.linear and not kwargs and _fits(*args):
+            constants = (value if value is None else value.detach() for value in args[1:])
+            return _Linear.apply(args[0], *constants)  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _is_plain_fp32(args: tuple[Any, ...]) -> bool:
-    """Whether all tensors are fp32 on the CPU, in a pass without autograd and autocast."""
-    tensors = [value for value in args if isinstance(value, Tensor)]
+class _Linear(torch.autograd.Function):
+    """A linear layer by oneDNN whose weights are constants."""
+
+    @staticmethod
+    def forward(ctx: Any, input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
+        """The outputs."""
+        ctx.save_for_backward(weight_ED)
+        return _product(input_XD, weight_ED, bias_E)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient with respect to the inputs."""
+        (weight_ED,) = ctx.saved_tensors
+        return _product(gradients[0], weight_ED.t().contiguous(), None), None, None
+
+
+def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    rows = input_XD.numel() // input_XD.shape[-1]
+    filled_RD = F.pad(input_XD.reshape(rows, -1), (0, 0, 0, -rows % _ROWS))
+    output_RE: Tensor = torch.ops.mkldnn._linear_pointwise(filled_RD, weight_ED, bias_E, "none", [], "")
+    return output_RE[:rows].view(*input_XD.shape[:-1], len(weight_ED))
+
+
+def _fits(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> bool:
+    """Whether the operator computes a layer as PyTorch does: it reads plain arrays, whatever it is given."""
+    tensors = [input_XD, weight_ED, *([] if bias_E is None else [bias_E])]
     return (
-        not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-        and all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+        not torch.is_autocast_enabled("cpu")
+        and all(type(tensor) in (Tensor, nn.Parameter) and _is_plain_fp32(tensor) for tensor in tensors)
+        and input_XD.numel() > 0
+        and input_XD.dim() > 1
+        and weight_ED.dim() == 2
+        and (bias_E is None or (bias_E.shape == weight_ED.shape[:1] and bias_E.is_contiguous()))
     )
+
+
+def _is_plain_fp32(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.layout == torch.strided
 
 
 def by_onednn(context: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[Any]]:
@@ -150,24 +181,7 @@ def can_use_onednn(encoder: Encoder, context: Callable[[], AbstractContextManage
         encoder: The model, on its device.
         context: Context manager of the trainer's passes.
     """
-    weight = next(encoder.base.parameters())
-    with context(), torch.no_grad():
-        return (
-            torch.backends.mkldnn.is_available()
-            and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-            and _is_plain_fp32((weight,))
-        )
-
-
-@torch.no_grad()
-def seconds_of_linear() -> tuple[float, float]:
-    """The shortest times of a linear layer in fp32 on this processor: by PyTorch's choice, and by oneDNN."""
-    input_BD, weight_ED = torch.ones(_ROWS, _WIDTH), torch.ones(_WIDTH, _WIDTH)
-    best = [math.inf, math.inf]
-    for _ in range(_TURNS):
-        for way, context in enumerate((nullcontext, by_onednn(nullcontext))):
-            with context():
-                started = time.perf_counter()
-                F.linear(input_BD, weight_ED)
-                best[way] = min(best[way], time.perf_counter() - started)
-    return best[0], best[1]
+    with context():
+        autocast = torch.is_autocast_enabled("cpu")
+    available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return available and not autocast and _is_plain_fp32(next(encoder.base.parameters()))

@@ -21,12 +21,12 @@ from bertsecrets.ablation.arithmetic import (
     can_use_onednn,
     choose,
     in_bf16,
-    seconds_of_linear,
     why_not_bf16,
 )
 from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
@@ -156,6 +156,7 @@ def forecast(
     reason: str | None,
     context: Callable[[], AbstractContextManager[Any]],
     precision: Precision | None = FP32,
+    onednn: bool | None = None,
 ) -> Forecast:
     """Predict the time of a sweep from that of a few forward passes; the same on all processes.
 
@@ -168,15 +169,15 @@ def forecast(
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
         precision: Of a screened sweep; None for the faster one. With another than ``32-true`` passes in bf16 are timed as well.
+        onednn: Whether a screened sweep's linear layers in fp32 are oneDNN's, where that is possible; None for the faster way.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
-    onednn = _onednn(device) if reason is None and can_use_onednn(encoder, context) else None
     contexts = {"trainer": context}
-    if onednn is not None:
+    if reason is None and onednn is not False and can_use_onednn(encoder, context):
         contexts["onednn"] = by_onednn(context)
     if precision != FP32 and no_bf16 is None:
         contexts["bf16"] = in_bf16(context, device.type)
@@ -187,9 +188,12 @@ def forecast(
         )
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
-    fp32 = seconds.get("onednn", seconds["trainer"])
+    faster = seconds["trainer"] / seconds["onednn"] if seconds.get("onednn") else None
+    if not onednn and (faster or 0.0) < FASTER:
+        faster = None
+    fp32 = seconds["trainer"] / (faster or 1.0)
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
-    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=onednn)
+    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=faster)
     pairs = pair_evaluations(encoder, plan)
     active = _ACTIVE * pairs
     if arithmetic.precision == BF16:
@@ -243,14 +247,6 @@ def _in_words(arithmetic: Arithmetic) -> str:
     return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
 
 
-def _onednn(device: torch.device) -> float | None:
-    """How many times as fast oneDNN makes linear layers in fp32, if it is worth it; the same on all processes."""
-    slowest = _Slowest(2).to(device)
-    slowest.update(seconds_of_linear())
-    usual, onednn = slowest.compute().tolist()
-    return usual / onednn if usual >= FASTER * onednn else None
-
-
 @torch.no_grad()
 def _seconds_per_token(
     network: nn.Module, batch: Batch, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
@@ -260,14 +256,14 @@ def _seconds_per_token(
         name: value[:_PROBE] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
     }
     best = [math.inf] * len(contexts)
-    with evaluating(network):
+    with evaluating(network), eager_execution():
         for turn in range(2):
             for place, context in enumerate(contexts):
                 if turn and best[place] > _HOPELESS * best[0]:
                     continue
                 with context():
-                    # Beyond the first one, a context's first pass rounds the weights, which a sweep does once for a batch.
-                    for _ in range(2 if place else 1):
+                    # A first pass may round the weights or compile code, which a sweep does once for many passes.
+                    for _ in range(2):
                         started = time.perf_counter()
                         network(**inputs)
                         if inputs["input_ids"].is_cuda:

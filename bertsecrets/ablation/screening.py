@@ -70,9 +70,9 @@ class Screening:
         reach: See :data:`REACH`.
         pilot: See :data:`PILOT`.
         precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32. ``32-true``:
-            all passes are those of the trainer.
+            all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
-        onednn: Whether linear layers in fp32 are computed by oneDNN: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
+        onednn: Whether oneDNN computes linear layers in fp32: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
 
     Raises:
         UserError: If ``audit`` is not between 0 and 1.

@@ -297,11 +297,13 @@ class DisableHeads(pl.Callback):
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
             begun["arithmetic"]["precision"] if resumed else self.settings.precision or alike,
+            begun["arithmetic"].get("onednn") is not None if resumed else None,
         )
         if resumed:
             arithmetic = Arithmetic(**begun["arithmetic"])
             faster = predicted.arithmetic.speedup or arithmetic.speedup
-            decision = Decision(begun["kind"], begun["examples"], replace(arithmetic, speedup=faster))
+            arithmetic = replace(arithmetic, speedup=faster, onednn=predicted.arithmetic.onednn)
+            decision = Decision(begun["kind"], begun["examples"], arithmetic)
         else:
             budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
             decision = predicted.decide(wish, budget)

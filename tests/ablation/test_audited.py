@@ -12,6 +12,7 @@ def test_intervals_cover_the_population_and_findings_are_true(count: int, audit:
     """80 sweeps of 12 heads; a standard error of the coverage is about 0.01."""
     found = audited(harm=True, count=count, audit=audit, simulations=80, precision=precision)
     assert found.evaluated + found.in_bf16 < 0.5
+    assert (found.in_bf16 > 0) == (precision == BF16)
     assert found.covered["accuracy"] >= 0.93
     for name in ("loss", "logit_margin"):
         assert 0.92 <= found.covered[name] <= 0.98

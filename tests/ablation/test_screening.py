@@ -16,7 +16,17 @@ from scipy.stats import binom
 
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, OneDnnLinear, Precision, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import (
+    BF16,
+    FP32,
+    Arithmetic,
+    OneDnnLinear,
+    Precision,
+    by_onednn,
+    can_use_onednn,
+    choose,
+    why_not_bf16,
+)
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
@@ -487,52 +497,119 @@ def test_reasons_against_bf16() -> None:
     assert why_not_bf16(describe(model.double()), nullcontext) == "the model's weights are float64"
 
 
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+    """The shapes of the inputs that oneDNN gets meanwhile."""
+    shapes: list[tuple[int, ...]] = []
+    onednn = torch.ops.mkldnn._linear_pointwise
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            torch.ops.mkldnn, "_linear_pointwise", lambda *args: shapes.append(tuple(args[0].shape)) or onednn(*args)
+        )
+        yield shapes
+
+
+needs_onednn = pytest.mark.skipif(
+    not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")),
+    reason="needs oneDNN's operator",
+)
+
+
+@needs_onednn
 @pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
-def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str) -> None:
+def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = scaled_model(name=name)
     exact = sweep(model, plan_of(model), batches())
-    found, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
+    with counted(monkeypatch) as shapes:
+        found, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
+    assert shapes
+    assert all(rows % 64 == 0 for rows, _ in shapes)
     torch.testing.assert_close(found.logits_NVC, exact.logits_NVC, atol=1e-5, rtol=1e-5)
 
 
-def test_only_plain_fp32_layers_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those of autograd, whose gradients would be lost, of autocast, or of other numbers."""
-    generator = torch.Generator().manual_seed(0)
-    layer = torch.nn.Linear(48, 80)
-    input_BSD = torch.randn(3, 7, 48, generator=generator)
-    reference = input_BSD.double().numpy() @ layer.weight.detach().double().numpy().T + layer.bias.detach().numpy()
-    calls = []
-    onednn = torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_linear_pointwise", lambda *args: calls.append(args) or onednn(*args), raising=True
+@needs_onednn
+def test_slopes_by_onednn_are_those_of_pytorch() -> None:
+    model = scaled_model()
+    engine, batch = Engine(model, plan_of(model)), tiny_batch((5, 9, 3))
+    torch.testing.assert_close(
+        first_order_changes(engine, batch, by_onednn(nullcontext)), first_order_changes(engine, batch)
     )
+
+
+@needs_onednn
+def test_only_plain_fp32_layers_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator reads plain arrays, whatever it is given."""
+    generator = torch.Generator().manual_seed(0)
+    input_BSD, weight_ED = (torch.randn(*shape, generator=generator) for shape in ((3, 7, 48), (80, 48)))
+    bias_E = torch.randn(80, generator=generator)
+    strided_E = torch.randn(80, 2, generator=generator)[:, 0]
+    by_hand = partial(np.testing.assert_allclose, atol=1e-5)
+
+    def expected(bias: torch.Tensor | float) -> np.ndarray:
+        return input_BSD.double().numpy() @ weight_ED.double().numpy().T + np.asarray(bias, dtype=float)
+
+    linear = torch.nn.functional.linear
+    with counted(monkeypatch) as shapes, OneDnnLinear(), torch.no_grad():
+        by_hand(linear(input_BSD, weight_ED, bias_E).numpy(), expected(bias_E))
+        by_hand(linear(input_BSD, weight_ED).numpy(), expected(0.0))
+        turned_SBD = linear(input_BSD.transpose(0, 1), weight_ED, bias_E)
+        by_hand(turned_SBD.numpy(), expected(bias_E).swapaxes(0, 1))
+        assert shapes == [(64, 48)] * 3
+        by_hand(linear(input_BSD, weight_ED, strided_E).numpy(), expected(strided_E))
+        by_hand(linear(input_BSD, weight_ED, bias_E[:1].expand(80)).numpy(), expected(bias_E[0]))
+        by_hand(linear(input_BSD, weight_ED, bias_E[:1]).numpy(), expected(bias_E[0]))
+        by_hand(linear(input_BSD, weight_ED[0]).numpy(), expected(0.0)[..., 0])
+        assert linear(input_BSD[:0], weight_ED, bias_E).shape == (0, 7, 80)
+        assert linear(input_BSD.double(), weight_ED.double()).dtype == torch.float64
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear(input_BSD, weight_ED, bias_E).dtype == torch.bfloat16
+    assert len(shapes) == 3
+
+
+@needs_onednn
+def test_gradients_through_onednn_reach_the_inputs_alone() -> None:
+    layer, input_BD = torch.nn.Linear(48, 80), torch.randn(5, 48, requires_grad=True)
+    slope_BE = torch.randn(5, 80)
     with OneDnnLinear():
-        with torch.no_grad():
-            np.testing.assert_allclose(layer(input_BSD).numpy(), reference, atol=1e-5)
-            assert len(calls) == 1
-            torch.nn.functional.linear(input_BSD, layer.weight)
-            assert len(calls) == 2
-            with torch.autocast("cpu", torch.bfloat16):
-                assert layer(input_BSD).dtype == torch.bfloat16
-            layer.double()(input_BSD.double())
-        layer.float()(input_BSD).sum().backward()
-    assert layer.weight.grad is not None
-    assert len(calls) == 2
+        (layer(input_BD) * slope_BE).sum().backward()
+    assert input_BD.grad is not None
+    np.testing.assert_allclose(
+        input_BD.grad.numpy(), slope_BE.double().numpy() @ layer.weight.detach().double().numpy(), atol=1e-5
+    )
+    assert layer.weight.grad is None
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [((2.0, 1.0), 2.0), ((1.2, 1.0), None), ((1.0, 3.0), None)])
+@needs_onednn
+@pytest.mark.parametrize(
+    ("asked", "seconds", "expected"),
+    [
+        (None, [2.0, 1.0, 0.5], (2.0, BF16, 2.0)),
+        (None, [2.0, 1.0, 0.9], (2.0, FP32, 1.0 / 0.9)),
+        (None, [1.2, 1.0, 0.5], (None, BF16, 2.4)),
+        (None, [1.0, 3.0, 0.5], (None, BF16, 2.0)),
+        (True, [1.2, 1.0, 0.5], (1.2, BF16, 2.0)),
+        (False, [2.0, 0.5], (None, BF16, 4.0)),
+    ],
+)
 def test_onednn_is_used_where_it_is_clearly_faster(
-    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], expected: float | None
+    monkeypatch: pytest.MonkeyPatch,
+    asked: bool | None,
+    seconds: list[float],
+    expected: tuple[float | None, Precision, float],
 ) -> None:
     model = scaled_model()
-    monkeypatch.setattr(forecast_module, "seconds_of_linear", lambda: seconds)
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
+    made = forecast_module.forecast(
+        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 1, None, nullcontext, None, asked
+    )
+    onednn, precision, speedup = expected
+    assert made.arithmetic == Arithmetic(precision, pytest.approx(speedup), None, onednn)
 
-    def predicted(context: Any = nullcontext) -> float | None:
-        plan, data = plan_of(model), batches()
-        made = forecast_module.forecast(describe(model), plan, data, 300, 48, "accuracy", 1, None, context)
-        return made.arithmetic.onednn
 
-    assert predicted() == expected
-    assert predicted(partial(torch.autocast, "cpu", torch.bfloat16)) is None
-    model.double()
-    assert predicted() is None
+@needs_onednn
+def test_onednn_is_out_of_the_question_without_products_in_fp32() -> None:
+    encoder = describe(scaled_model())
+    assert can_use_onednn(encoder, nullcontext)
+    assert not can_use_onednn(encoder, partial(torch.autocast, "cpu", torch.bfloat16))
+    encoder.model.double()
+    assert not can_use_onednn(encoder, nullcontext)

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from trainings import quiet_trainer, tiny_classifier
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 import bertsecrets.ablation.forecast as forecast_module
+import bertsecrets.callbacks.disable as disable_module
+from bertsecrets.ablation.arithmetic import can_use_onednn
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
@@ -235,7 +238,7 @@ def test_sweeps_of_one_training_have_one_precision(tmp_path: Path, monkeypatch: 
     # bf16 is fast in the one measurement and slow in the other.
     measured = iter([[1e-4, 1e-5], [1e-4, 1e-3]])
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: next(measured)[: len(args[2])])
-    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
+    monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
     precisions = []
     keep = Run.add_checks
     monkeypatch.setattr(
@@ -254,7 +257,7 @@ def test_a_resumed_sweep_keeps_its_precision_and_tells_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 0.5])
-    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
+    monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
     _, (begun,) = swept(tmp_path / "run", sweep="screened", plan_only=True)
     assert "screened (bf16, 2.0 times as fast" in begun
     # By now bf16 is slow: a new sweep would be in fp32.
@@ -265,6 +268,28 @@ def test_a_resumed_sweep_keeps_its_precision_and_tells_its_time(
     assert "screened (fp32; bf16 is 0.5 times as fast)" in fresh
     assert "screened (bf16, 0.5 times as fast; fp32 where it counts)" in resumed
     assert resumed == chosen
+
+
+def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
+        pytest.skip("needs oneDNN's operator")
+    asked = []
+    keep = disable_module.screened_sweep
+    monkeypatch.setattr(
+        disable_module, "screened_sweep", lambda *args, **kw: asked.append(args[3].onednn) or keep(*args, **kw)
+    )
+    settings = {"sweep": "screened", "precision": "32-true", "audit": 0.1}
+    for name, seconds, expected in (
+        ("run", [2.0, 1.0], 2.0),
+        ("fresh", [1.2, 1.0], None),
+        ("run", [1.2, 1.0], 1.2),
+    ):
+        monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_, seconds=seconds: seconds)
+        run, _ = swept(tmp_path / name, **settings)
+        assert run.checks()["sweep_uniform"]["onednn"] == expected
+        assert asked.pop() == (expected is not None)
+        text = ablation_sections(run.ablation_table(), run.checks())[0].paragraphs[-1]
+        assert ("fp32 were computed by oneDNN (" in text) == (expected is not None)
 
 
 def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:
@@ -307,7 +332,7 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
 
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
-    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
+    monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
     run, lines = swept(tmp_path / "long", limit=600)
     assert re.match(r"Not disabling heads: 15 variants take about 66 min; run python analyze\.py checkpoint=", lines[0])
     assert not run.ablation_path.exists()
@@ -319,7 +344,7 @@ def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, m
 def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A second for each pair, so that what fits does not depend on the machine.
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
-    monkeypatch.setattr(forecast_module, "_onednn", lambda _: None)
+    monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
     _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line
