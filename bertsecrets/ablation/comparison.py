@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
 from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
 from bertsecrets.results.run import CHECKPOINT
@@ -113,6 +113,7 @@ def _heads(comparison: Comparison) -> Section | None:
     cells: list[list[str]] = []
     repeated: dict[str, NDArray[np.float64]] = {}
     counts: list[int] = []
+    replicated: list[int] = []
     rows: list[Mapping[str, object]] = []
     for label, replicates in comparison.replicates.items():
         effect = effects(replicates, "head")
@@ -123,6 +124,7 @@ def _heads(comparison: Comparison) -> Section | None:
         # Coloured if more than half of the seeds show an effect.
         panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
         counts += [effect.fewest, effect.count]
+        replicated.append(len(delta_RLH))
         always = [(int(layer), int(head)) for layer, head in np.argwhere(share_LH == 1)]
         shown = heads_label(always[:10]) + (" …" if len(always) > 10 else "")
         ever = int((share_LH > 0).sum())
@@ -137,8 +139,7 @@ def _heads(comparison: Comparison) -> Section | None:
         panels[:MOST_PANELS],
         title=title,
         unit="change of score (points)",
-        note=f"mean over seeds; pale: significant in at most half of them; {sample_size(counts)} for each"
-        f"{left_out_panels(panels)}",
+        note=f"{seeds_in_words(replicated, pale=True)}; {sample_size(counts)} for each{left_out_panels(panels)}",
         effects=True,
     )
     header = ["condition", "seeds", "metric (mode)", "heads needed in any seed", "in every seed", "which"]

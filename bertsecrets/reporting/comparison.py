@@ -16,6 +16,7 @@ from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.figures.scores import ScoreRow, score_rows
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
@@ -160,7 +161,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
 
 def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str]) -> Section | None:
     """Whether the heads that changed are the heads that matter; None if either is unknown."""
-    panels, rhos = [], []
+    panels, rhos, seeds = [], [], []
     for condition in conditions:
         drift, disabled = condition.grids("drift", "cosine"), condition.replicates("ablation")
         effect = None if disabled is None else effects(disabled, "head")
@@ -171,6 +172,7 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         if known.sum() < 3:
             continue
         correlation = rank_correlation(x, y)
+        seeds.append(len(effect.delta_RLH))
         label = condition.label(varying)
         needed = effect.needed_RLH.mean(axis=0).ravel() > 0.5
         panels.append(ScatterPanel(f"{label} (ρ = {number(correlation.rho, 2)})", x[known], y[known], needed[known]))
@@ -182,8 +184,8 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score when disabled (points)",
-        note="one dot a head, mean over seeds; filled: needed in more than half of the seeds; ρ: rank correlation"
-        + left_out_panels(panels),
+        note=f"one dot a head, {seeds_in_words(seeds)}; filled: needed{' in more than half of the seeds' if max(seeds) > 1 else ''}; "
+        "ρ: rank correlation" + left_out_panels(panels),
     )
     findings = []
     if rhos:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from bertsecrets.grid import Column
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number, p_value, with_error
 from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -255,11 +255,12 @@ def compare_conditions(comparison: Comparison) -> Section | None:
         heading = f"{title}: {column.label}"
         panels = [HeadPanel(label, grid.value_RLH.mean(axis=0)) for label, grid in grids.items()]
         counts = [grid.count for grid in grids.values()]
+        seeds = seeds_in_words([len(grid.value_RLH) for grid in grids.values()])
         figure = head_panels(
             panels[:MOST_PANELS],
             title=heading,
             unit=column.unit or column.label,
-            note=f"mean over seeds, {sample_size(counts)} for each{left_out_panels(panels)}",
+            note=f"{seeds}, {sample_size(counts)} for each{left_out_panels(panels)}",
             limits=_common_limits([grids_of[name] for name, other in columns.items() if other.unit == column.unit]),
         )
         caption = f"{heading}, side by side on one scale."

@@ -23,7 +23,7 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.saving import png, save_figure
 from bertsecrets.results.figures.scores import scores
-from bertsecrets.results.figures.style import effect_scale, new_figure, scale
+from bertsecrets.results.figures.style import effect_scale, new_figure, scale, seeds_in_words
 from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
 from bertsecrets.results.scores import Score
 
@@ -397,3 +397,16 @@ def test_save_figure_writes_both_formats_the_same_each_time(tmp_path: Path) -> N
     assert root.tag.endswith("svg")
     with pytest.raises(UserError, match=r"\.png or \.svg"):
         save_figure(figure, tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("count", "pale", "expected"),
+    [
+        ([1, 1], False, "one seed"),
+        (3, False, "mean over 3 seeds"),
+        ([1, 3, 2], True, "mean over 1 to 3 seeds; pale: significant in at most half of them"),
+        ([1], True, "one seed; pale: not significant"),
+    ],
+)
+def test_seeds_of_a_figure_are_told(count: int | list[int], pale: bool, expected: str) -> None:
+    assert seeds_in_words(count, pale) == expected

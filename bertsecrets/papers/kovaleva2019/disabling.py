@@ -16,7 +16,7 @@ from bertsecrets.papers.chapter import (
 )
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.scores import LEVEL
@@ -49,6 +49,7 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
                 MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
             ]
         )
+    seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in by_name.values()])
     conditions = [condition for condition, _ in by_name.values()]
     helpful, on_average = (without_unlearned(runs, conditions, answers) for answers in (helpful, on_average))
     claims = [
@@ -70,7 +71,7 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
         ],
         title="Change of score when one head is disabled",
         unit="change of score (points)",
-        note=f"mean over seeds; {sample_size([effect.count for _, effect in by_name.values()])}; colours show chance as well",
+        note=f"{seeds}; {sample_size([effect.count for _, effect in by_name.values()])}; colours show chance as well",
         effects=True,
     )
     header = [
@@ -87,7 +88,7 @@ def disabled_heads(runs: PaperRuns) -> Chapter | None:
         paragraphs=not_learned(runs, conditions),
         tables=[
             *claims_tables(claims),
-            beside_the_paper(header, rows, "Scores with one head disabled, mean over seeds"),
+            beside_the_paper(header, rows, f"Scores with one head disabled, {seeds}"),
         ],
         figures=[FigureBlock("paper_figure8", figure, "Figure 8, by task.", "Heatmaps of changes by layer and head.")],
     )

@@ -19,7 +19,7 @@ from bertsecrets.papers.chapter import (
 )
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.views import Grids
@@ -34,7 +34,7 @@ _ROUNDING = 3e-7
 
 def drift(runs: PaperRuns) -> Chapter | None:
     """Cosine similarity of the maps before and after fine-tuning, per task; None if no run has it."""
-    panels, rows, counts, measured = [], [], [], []
+    panels, rows, counts, seeds, measured = [], [], [], [], []
     last_two, first_least, first_same = Answers(), Answers(), Answers()
     for condition in runs.pretrained:
         grids = condition.grids("drift", "cosine")
@@ -44,6 +44,7 @@ def drift(runs: PaperRuns) -> Chapter | None:
         name = runs.name(condition)
         measured.append(condition)
         counts.append(grids.count)
+        seeds.append(len(grids.value_RLH))
         panels.append(HeadPanel(runs.title(condition), grids.value_RLH.mean(axis=0)))
         last_two[name], first_least[name], first_same[name] = _answers(grids, mean_L)
         theirs = published_for(condition, published.DRIFT)
@@ -54,7 +55,7 @@ def drift(runs: PaperRuns) -> Chapter | None:
         panels,
         title="Cosine similarity of attention maps before and after fine-tuning",
         unit="cosine similarity (1: unchanged)",
-        note=f"mean over seeds, {sample_size(counts)} for each",
+        note=f"{seeds_in_words(seeds)}, {sample_size(counts)} for each",
         limits=(0.0, 1.0),
     )
     last_two, first_least, first_same = (

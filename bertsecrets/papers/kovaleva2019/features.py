@@ -23,7 +23,7 @@ from bertsecrets.papers.chapter import (
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
@@ -99,12 +99,13 @@ def _figure(runs: PaperRuns, measured: Sequence[Condition], column: str) -> list
     if not by_name:
         return []
     panels = [HeadPanel(name, grids.value_RLH.mean(axis=0)) for name, grids in by_name.items()]
+    seeds = seeds_in_words([len(grids.value_RLH) for grids in by_name.values()])
     token = feature_label(column)
     figure = head_panels(
         panels,
         title=f"Attention to {token}",
         unit="mean attention received",
-        note=f"mean over seeds, {sample_size([grids.count for grids in by_name.values()])} for each",
+        note=f"{seeds}, {sample_size([grids.count for grids in by_name.values()])} for each",
         limits=(0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels)),
     )
     caption = f"Figure 6: attention to {token}, by task."
@@ -180,11 +181,12 @@ def _largest_rise(column: str, change: Change) -> tuple[float, str]:
 
 
 def _before_and_after_table(runs: PaperRuns, measured: Sequence[Condition]) -> list[Table]:
-    rows = []
+    rows, seeds = [], []
     for condition in measured:
         theirs = published_for(condition, published.FEATURES) or {}
         for column, changes in _before_and_after(condition).items():
             uniform = condition.grids(_MEASURE, column + UNIFORM)
+            seeds.append(len(changes))
             up, down = (
                 np.mean([(change.differs_LH & (sign * change.delta_LH > 0)).sum() for change in changes])
                 for sign in (1, -1)
@@ -202,5 +204,6 @@ def _before_and_after_table(runs: PaperRuns, measured: Sequence[Condition]) -> l
                 ]
             )
     header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
-    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly (mean over seeds)"
+    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
+    caption += f" ({seeds_in_words(seeds)})" if seeds else ""
     return [beside_the_paper(header, rows, caption)] if rows else []

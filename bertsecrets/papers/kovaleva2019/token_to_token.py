@@ -23,7 +23,7 @@ from bertsecrets.papers.chapter import (
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
@@ -48,12 +48,14 @@ class _Attended:
         value_H: Attention by head, in 0..1.
         error: Standard error of its mean over heads: over seeds, or with one seed over examples, at its widest.
         count: Examples with such a token.
+        seeds: Number of seeds.
     """
 
     layer: int
     value_H: NDArray[np.float64]
     error: float
     count: int
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _last_layer(replicates: Replicates) -> dict[str, _Attended]:
                 else float(np.nanmean(grids.stderr_RLH[:, -1]))
             )
             rows[column.removeprefix(CLS_TO)] = _Attended(
-                value_RLH.shape[1] - 1, np.nanmean(value_RLH[:, -1], axis=0), error, grids.count
+                value_RLH.shape[1] - 1, np.nanmean(value_RLH[:, -1], axis=0), error, grids.count, len(value_RLH)
             )
     return rows
 
@@ -216,7 +218,8 @@ def _attended_table(
         for name, row in attended.items()
     ]
     header = ["task", "[CLS] attends to", "paper (notebook)"]
-    return [beside_the_paper(header, rows, "Last layer, mean over heads and seeds")] if rows else []
+    seeds = [cell.seeds for row in attended.values() for cell in row.values()]
+    return [beside_the_paper(header, rows, f"Last layer, mean over heads, {seeds_in_words(seeds)}")] if rows else []
 
 
 def _in_order(means: Mapping[str, float]) -> str:
@@ -260,7 +263,8 @@ def _figure(attended: Mapping[str, Mapping[str, _Attended]]) -> Sequence[FigureB
         ],
         title=f"What [CLS] attends to in the last layer ({cells[0].layer})",
         unit="largest attention from [CLS]",
-        note=f"mean over seeds, {sample_size([cell.count for cell in cells])} with such a token; hatched: no example has one",
+        note=f"{seeds_in_words([cell.seeds for cell in cells])}, {sample_size([cell.count for cell in cells])} with such a token; "
+        "hatched: no example has one",
         limits=(0.0, max(_PAPER_SCALE, *(float(np.nanmax(cell.value_H)) for cell in cells))),
         rows=[feature_label(kind) for kind in kinds],
     )

@@ -22,7 +22,7 @@ from bertsecrets.papers.chapter import (
 from bertsecrets.papers.michel2019 import published
 from bertsecrets.reporting.conditions import Condition
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT
@@ -72,7 +72,7 @@ def one_head(runs: PaperRuns) -> Chapter | None:
         ],
         title="Change of score when one head is removed",
         unit="change of score (points)",
-        note=f"mean over seeds; pale: significant in at most half of them; "
+        note=f"{seeds_in_words([len(effect.delta_RLH) for _, effect in by_name.values()], pale=True)}; "
         f"{sample_size([effect.count for _, effect in by_name.values()])}",
         effects=True,
     )

@@ -13,7 +13,7 @@ from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.figures.pruning import pruning_curves
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.views import MeasureView, Replicates
@@ -239,5 +239,7 @@ def _size_table(one: Tuned, effect: Effects | None) -> Table:
     rest = total - sum(counts.values())
     cells = [[one.name, str(total), *(number(counts[name], 1) for name in ("needed", "dispensable")), number(rest, 1)]]
     return Table(
-        ["models", "heads", "needed", "dispensable", "inconclusive"], cells, "Verdicts on single heads, mean over seeds"
+        ["models", "heads", "needed", "dispensable", "inconclusive"],
+        cells,
+        f"Verdicts on single heads, {seeds_in_words(len(effect.delta_RLH))}",
     )

@@ -25,7 +25,7 @@ from bertsecrets.patterns.section import NAMED, over_seeds
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import INITIAL
@@ -170,7 +170,7 @@ def side_by_side(runs: QuestionRuns) -> Answer:
                 [HeadPanel(one.name, 100 * delta_LH)],
                 title="Change of score when a head is disabled",
                 unit="change of score (points)",
-                note=f"mean over seeds; {sample_size(effect.count)}; colours show chance as well",
+                note=f"{seeds_in_words(len(effect.delta_RLH))}; {sample_size(effect.count)}; colours show chance as well",
                 signed=True,
             )
             figures = [FigureBlock(f"importance_{one.name}", figure, f"Single heads disabled, {one.name}.", "Heatmap.")]

@@ -115,6 +115,21 @@ def sample_size(count: ArrayLike) -> str:
     return f"n = {low:,} to {high:,} examples"
 
 
+def seeds_in_words(count: ArrayLike, pale: bool = False) -> str:
+    """What values stand for, by their numbers of seeds: ``mean over 3 seeds``, or ``one seed``.
+
+    Args:
+        count: Number of seeds of each value.
+        pale: Also say that cells are pale where at most half of the seeds show an effect.
+    """
+    counts = np.asarray(count, np.int64)
+    low, high = int(counts.min()), int(counts.max())
+    if high == 1:
+        return "one seed" + ("; pale: not significant" if pale else "")
+    seeds = f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return f"mean over {seeds} seeds" + ("; pale: significant in at most half of them" if pale else "")
+
+
 def scale(values: ArrayLike, limits: tuple[float, float] | None, signed: bool | None = None) -> tuple[Normalize, str]:
     """A colour normalisation and the name of its colour map.
 
