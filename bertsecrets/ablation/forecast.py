@@ -43,6 +43,10 @@ FLIPS = 0.01
 """Share of predictions that change without an effect, for which the smallest loss is told."""
 
 _PROBE = 8
+"""Fewest examples of the passes that are timed."""
+_PROBE_TOKENS = 512
+"""Tokens of the passes that are timed, if the first batch has so many: smaller products are slower."""
+
 _HOPELESS = 3.0
 """bf16 whose first pass takes so many times as long as one in fp32 is not timed any further."""
 
@@ -252,8 +256,9 @@ def _seconds_per_token(
     network: nn.Module, batch: Batch, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
 ) -> list[float]:
     """The shortest time of a pass in each context, for a token; the contexts take turns."""
+    rows = max(_PROBE, _PROBE_TOKENS // batch.input_ids_BS.shape[1])
     inputs: dict[str, Tensor] = {
-        name: value[:_PROBE] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
+        name: value[:rows] if value.shape[:1] == (batch.size,) else value for name, value in batch.inputs().items()
     }
     best = [math.inf] * len(contexts)
     with evaluating(network), eager_execution():
