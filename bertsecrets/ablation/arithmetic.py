@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -94,10 +95,15 @@ def in_bf16(
         context: Context manager of the trainer's passes.
         device: Type of the device.
     """
+    return _within(context, partial(torch.autocast, device, torch.bfloat16))
 
+
+def _within(
+    context: Callable[[], AbstractContextManager[Any]], inner: Callable[[], AbstractContextManager[Any]]
+) -> Callable[[], AbstractContextManager[Any]]:
     @contextmanager
     def both() -> Iterator[None]:
-        with context(), torch.autocast(device, torch.bfloat16):
+        with context(), inner():
             yield
 
     return both
@@ -132,7 +138,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient with respect to the inputs."""
         (weight_ED,) = ctx.saved_tensors
-        return _product(gradients[0], weight_ED.t().contiguous(), None), None, None
+        return _product(gradients[0], weight_ED.t(), None), None, None
 
 
 def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
@@ -143,7 +149,7 @@ def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tens
 
 
 def _fits(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> bool:
-    """Whether the operator computes a layer as PyTorch does: it reads plain arrays, whatever it is given."""
+    """Whether the operator gives PyTorch's result: it does not check that its inputs are plain arrays of matching shapes."""
     tensors = [input_XD, weight_ED, *([] if bias_E is None else [bias_E])]
     return (
         not torch.is_autocast_enabled("cpu")
@@ -165,13 +171,7 @@ def by_onednn(context: Callable[[], AbstractContextManager[Any]]) -> Callable[[]
     Args:
         context: Context manager of the trainer's passes.
     """
-
-    @contextmanager
-    def both() -> Iterator[None]:
-        with context(), OneDnnLinear():
-            yield
-
-    return both
+    return _within(context, OneDnnLinear)
 
 
 def can_use_onednn(encoder: Encoder, context: Callable[[], AbstractContextManager[Any]]) -> bool:

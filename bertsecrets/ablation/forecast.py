@@ -192,12 +192,11 @@ def forecast(
         )
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
-    faster = seconds["trainer"] / seconds["onednn"] if seconds.get("onednn") else None
-    if not onednn and (faster or 0.0) < FASTER:
-        faster = None
-    fp32 = seconds["trainer"] / (faster or 1.0)
+    ratio = seconds["trainer"] / seconds["onednn"] if seconds.get("onednn") else 0.0
+    chosen = ratio if ratio >= FASTER or (onednn and ratio) else None
+    fp32 = seconds["trainer"] if chosen is None else seconds["onednn"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
-    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=faster)
+    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=chosen)
     pairs = pair_evaluations(encoder, plan)
     active = _ACTIVE * pairs
     if arithmetic.precision == BF16:

@@ -205,5 +205,4 @@ def _before_and_after_table(runs: PaperRuns, measured: Sequence[Condition]) -> l
             )
     header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
     caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
-    caption += f" ({seeds_in_words(seeds)})" if seeds else ""
-    return [beside_the_paper(header, rows, caption)] if rows else []
+    return [beside_the_paper(header, rows, f"{caption} ({seeds_in_words(seeds)})")] if rows else []
