@@ -19,6 +19,7 @@ from bertsecrets.probes.record import (
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.probe_scores import ProbeRow, probe_scores_figure
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
@@ -186,7 +187,9 @@ def _comparison(comparison: Comparison) -> Section | None:
     return Section(
         Probes.title,
         [],
-        ["Share of words with the right head, in percent; mean over seeds."],
+        [
+            f"Share of words with the right head, in percent; {seeds_in_words([len(some) for some in records.values()])}."
+        ],
         [Table(["probe", *records], rows, "Probes by condition")],
     )
 

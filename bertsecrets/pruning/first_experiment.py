@@ -9,6 +9,7 @@ from bertsecrets.grid import Column
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.pruning import Curve, kept_scores
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
@@ -58,6 +59,7 @@ class FirstPruned(Experiment):
         """The score by heads kept: mean over seeds with its interval."""
         lines: dict[str, dict[int, Interval]] = {}
         rows = []
+        seeds = []
         metric = ""
         for label, replicates in comparison.replicates.items():
             values = [score_of(view) for view in replicates.views if view.extras]
@@ -69,6 +71,7 @@ class FirstPruned(Experiment):
             name = f"{first.run.task} · {content['score']}"
             lines.setdefault(name, {})[int(content["kept"])] = interval
             rows.append([label, content["score"], str(content["kept"]), str(len(values)), *_cells(interval)])
+            seeds.append(len(values))
         if not rows:
             return None
         section = Section(
@@ -87,7 +90,9 @@ class FirstPruned(Experiment):
             metric=metric,
             note="bars: 95% interval over seeds",
         )
-        block = FigureBlock(cls.name, figure, "Mean over seeds.", f"Line chart: {metric} by number of heads kept.")
+        block = FigureBlock(
+            cls.name, figure, f"{seeds_in_words(seeds).capitalize()}.", f"Line chart: {metric} by number of heads kept."
+        )
         return Section(section.title, section.findings, section.paragraphs, section.tables, [block])
 
     @classmethod

@@ -372,6 +372,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     assert f"antecedent for {100 * first.accuracy:.1f} %" in section.findings[0]
     compared = Coreference.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
+    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
     [kinds] = compared.tables
     text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baselines[2].accuracy:.1f})"
     assert list(kinds.rows[0]) == ["all mentions", text, text]

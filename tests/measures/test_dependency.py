@@ -335,6 +335,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     assert " the syntactic head of a word significantly more often" in section.findings[0]
     compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
+    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
     [relations] = compared.tables
     assert list(relations.header) == ["relation", "a", "b"]
     first = record.relations[0]

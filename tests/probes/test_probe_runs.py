@@ -105,6 +105,7 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     assert "right_branching/selectivity" not in scalars
     compared = Probes.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
+    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
     assert list(compared.tables[0].rows[4]) == ["attention", f"{100 * uas.value:.1f}", f"{100 * uas.value:.1f}"]
 
 

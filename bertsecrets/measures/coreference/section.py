@@ -7,6 +7,7 @@ import numpy as np
 from bertsecrets.measures.coreference.record import BaselineScore, CoreferenceRecord, MentionScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
@@ -73,11 +74,13 @@ def coreference_comparison(comparison: Comparison) -> Section | None:
     """The best head for each kind of mention by condition, mean over seeds; None without a record of any condition."""
     scores: dict[str, dict[str, list[MentionScore]]] = {}
     rows: list[Mapping[str, object]] = []
+    seeds = []
     for label, replicates in comparison.replicates.items():
-        for view in replicates.views:
-            record = CoreferenceRecord.read(view.extras)
-            for score in record.kinds if record is not None else ():
-                scores.setdefault(label, {}).setdefault(score.kind, []).append(score)
+        records = [CoreferenceRecord.read(view.extras) for view in replicates.views]
+        known = [record for record in records if record is not None]
+        for score in (score for record in known for score in record.kinds):
+            scores.setdefault(label, {}).setdefault(score.kind, []).append(score)
+        seeds += [len(known)] if known else []
         rows += replicate_rows(label, replicates)
     if not scores:
         return None
@@ -88,8 +91,8 @@ def coreference_comparison(comparison: Comparison) -> Section | None:
         ["mentions", *scores], cells, "The best head for each kind of mention, on documents that it was not chosen on"
     )
     how = (
-        "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets); mean over "
-        "seeds."
+        "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets); "
+        f"{seeds_in_words(seeds)}."
     )
     return Section(title, [], [how], [table], rows=rows)
 

@@ -7,6 +7,7 @@ import numpy as np
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
@@ -70,11 +71,13 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
     """The best head of each relation by condition, mean over seeds; None without a record of any condition."""
     scores: dict[str, dict[str, list[RelationScore]]] = {}
     rows: list[Mapping[str, object]] = []
+    seeds = []
     for label, replicates in comparison.replicates.items():
-        for view in replicates.views:
-            record = DependencyRecord.read(view.extras)
-            for score in record.relations if record is not None else ():
-                scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
+        records = [DependencyRecord.read(view.extras) for view in replicates.views]
+        known = [record for record in records if record is not None]
+        for score in (score for record in known for score in record.relations):
+            scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
+        seeds += [len(known)] if known else []
         rows += replicate_rows(label, replicates)
     if not scores:
         return None
@@ -90,7 +93,8 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
         title,
         [],
         [
-            "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); mean over seeds."
+            "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); "
+            f"{seeds_in_words(seeds)}."
         ],
         [table],
         rows=rows,

@@ -24,6 +24,7 @@ from bertsecrets.papers.questions.models import QuestionRuns, Tuned, TunedModel
 from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import TRAINING
@@ -67,7 +68,13 @@ def gradients(runs: QuestionRuns) -> Answer:
         sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
         sentence += _not_compared(runs, one)
         told.append(
-            Told(one.name, short, sentence, [_tilt_table(tilts)], _gradient_figures(one.name, norm_LH, drift_LH, tilts))
+            Told(
+                one.name,
+                short,
+                sentence,
+                [_tilt_table(tilts)],
+                _gradient_figures(one.name, len(pairs), norm_LH, drift_LH, tilts),
+            )
         )
         missing += _missing_controls(runs, one)
     return Answer(told, missing)
@@ -165,7 +172,9 @@ def _tilt_table(tilts: dict[str, Estimate]) -> Table:
     )
 
 
-def _gradient_figures(name: str, norm_LH: Array, drift_LH: Array, tilts: dict[str, Estimate]) -> list[FigureBlock]:
+def _gradient_figures(
+    name: str, seeds: int, norm_LH: Array, drift_LH: Array, tilts: dict[str, Estimate]
+) -> list[FigureBlock]:
     known = np.isfinite(norm_LH) & (norm_LH > 0) & np.isfinite(drift_LH)
     last_two: NDArray[np.bool_] = np.zeros(norm_LH.shape, bool)
     last_two[-2:] = True
@@ -174,7 +183,7 @@ def _gradient_figures(name: str, norm_LH: Array, drift_LH: Array, tilts: dict[st
         title="Gradient norms and change of attention, head by head",
         x_label="log10 of the mean gradient norm",
         y_label="1 − cosine",
-        note="a dot for each head, mean over seeds; filled: the last two layers",
+        note=f"a dot for each head, {seeds_in_words(seeds)}; filled: the last two layers",
     )
     blocks = [
         FigureBlock(f"gradients_{name}", scatter, f"Gradient norms against change of attention, {name}.", "Scatter.")
