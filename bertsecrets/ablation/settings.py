@@ -84,7 +84,9 @@ class AblationSettings(Settings):
         default=None, description="bf16-mixed, 32-true, or null to choose by the time it takes"
     )
     budget: str | None = Field(
-        default=None, pattern=r"^(\d+\.?\d*|\.\d+)(s|min|h)$", description="a time such as 90s, 10min or 1h, or null"
+        default=None,
+        pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",
+        description="a time such as 90s, 10min or 1h, or null",
     )
     looks: int = Field(default=1, ge=1, le=20, description="a whole number from 1 to 20")
     plan_only: bool = Field(default=False, description="true or false")

@@ -62,7 +62,7 @@ class TrainProbes(pl.Callback):
         batch_size: Annotated[int, Field(ge=1, description=_NUMBER)] = 32,
         evaluation: str | None = None,
         punctuation: bool = False,
-        replicates: Annotated[int, Field(ge=1, description=_NUMBER)] = 1000,
+        replicates: Annotated[int, Field(ge=2, description="a whole number from 2")] = 1000,
         seed: Annotated[int, Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")] = 0,
     ) -> None:
         for name in probes:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import nn
@@ -81,12 +82,10 @@ class PruneHeads(pl.Callback):
                 raise UserError(
                     f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
                 ) from error
-        # A column may still be measured by the same command.
-        if not any(isinstance(callback, MeasureHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            columns = self._columns()
-            for name in self.scores:
-                if name not in CONTROLS:
-                    find_score(name, columns)
+        columns = {**_yet_to_be_measured(trainer), **self._columns()}
+        for name in self.scores:
+            if name not in CONTROLS:
+                find_score(name, columns)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or not is_last_validation(trainer):
@@ -192,6 +191,17 @@ class PruneHeads(pl.Callback):
         for run in reversed(self.tables):
             columns |= columns_of(run)
         return columns
+
+
+def _yet_to_be_measured(trainer: pl.Trainer) -> dict[str, Array]:
+    """Empty columns, by name, in place of those that the same command will measure."""
+    return {
+        f"{measure.name}/{column.name}": np.empty(0)
+        for callback in trainer.callbacks  # type: ignore[attr-defined]
+        if isinstance(callback, MeasureHeads)
+        for _, measure in callback.taken
+        for column in measure.columns
+    }
 
 
 def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:

@@ -66,7 +66,7 @@ class PruneFirst(pl.Callback):
     def __init__(
         self,
         run: Run,
-        keep: Annotated[int, Field(ge=1)] | None = None,
+        keep: Annotated[int | None, Field(ge=1, description="a whole number from 1, or null")] = None,
         score: Annotated[str, Field(min_length=1)] = "exact",
         tables: Sequence[str] = (),
         iterative: bool = False,

@@ -19,12 +19,14 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.callbacks.fit_gates import FitGates
+from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.callbacks.prune import PruneHeads
 from bertsecrets.callbacks.prune_first import PruneFirst
 from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
+from bertsecrets.measures.offsets import Offsets
 from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
 from bertsecrets.models.optimisation import OptimizerConfig
@@ -36,7 +38,7 @@ from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import SCORES, removal_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.views import MeasureView
 
 TASK = task("demo_paraphrase")
@@ -60,10 +62,10 @@ def a_module(data: TaskData, learning_rate: float = 1e-3) -> SequenceClassifier:
     )
 
 
-def validate(folder: Path, callback: pl.Callback) -> SequenceClassifier:
+def validate(folder: Path, *callbacks: pl.Callback) -> SequenceClassifier:
     data = some_data()
     module = a_module(data)
-    quiet_trainer(folder, [callback], epochs=1).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(folder, [*callbacks], epochs=1).validate(module, datamodule=data, verbose=False)
     return module
 
 
@@ -162,6 +164,19 @@ def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
 def test_pruning_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         validate(tmp_path, PruneHeads(a_run(tmp_path), PruneSettings.read("prune", settings)))
+
+
+def test_scores_may_be_columns_that_the_same_command_measures(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    measured = MeasureHeads([Watched(lambda layers, heads: Offsets(layers, heads, offsets=[-1, 0]))], run)
+    settings = PruneSettings(step=0.4, seeds=1, examples=16, keep=5, scores=["offsets/same"], latency_rounds=0)
+    validate(tmp_path, measured, PruneHeads(run, settings))
+    table = run.table()
+    same_LH = table.grid("offsets", "same", CHECKPOINT, table.steps("offsets", "same", CHECKPOINT)[-1])[0]
+    (kept_LH,) = [MeasureView(run, one).value("kept") for one in run.declarations() if one.name == Pruning.name]
+    assert same_LH[kept_LH == 1].min() >= same_LH[kept_LH == 0].max()
+    with pytest.raises(UserError, match="Unknown pruning score 'offsets/next'"):
+        validate(tmp_path, measured, PruneHeads(run, settings.model_copy(update={"scores": ["offsets/next"]})))
 
 
 def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
