@@ -1,6 +1,6 @@
 """Simulate what the verdicts on disabled heads promise: coverage of intervals, power, redundancy and seeds.
 
-python benchmarks/verdicts.py            # tables of docs/ablation.md, about an hour on one core
+python benchmarks/verdicts.py            # tables of docs/ablation.md and docs/screened_sweeps.md, about an hour on one core
 python benchmarks/verdicts.py coverage --simulations 500
 """
 
