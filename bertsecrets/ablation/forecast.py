@@ -48,7 +48,10 @@ _PROBE_TOKENS = 512
 """Tokens of the passes that are timed, if the first batch has so many: smaller products are slower."""
 
 _HOPELESS = 3.0
-"""bf16 whose first pass takes so many times as long as one in fp32 is not timed any further."""
+"""A way that takes so many times as long as the trainer's is not timed any further, once it had its :data:`_SECONDS`."""
+
+_SECONDS = 0.1
+"""Each way is timed for so long in a turn, and twice at least: of a small model, a pass is soon disturbed."""
 
 _ACTIVE = 0.25
 """A screened sweep evaluates about so large a share of the pairs, pilot and audit included."""
@@ -265,15 +268,17 @@ def _seconds_per_token(
             for place, context in enumerate(contexts):
                 if turn and best[place] > _HOPELESS * best[0]:
                     continue
+                spent: list[float] = []
                 with context():
                     # A first pass may round the weights or compile code, which a sweep does once for many passes.
-                    for _ in range(2):
+                    while len(spent) < 2 or sum(spent) < _SECONDS:
                         started = time.perf_counter()
                         network(**inputs)
                         if inputs["input_ids"].is_cuda:
                             torch.cuda.synchronize()
-                        best[place] = min(best[place], time.perf_counter() - started)
-                        if best[place] > _HOPELESS * best[0]:
+                        spent.append(time.perf_counter() - started)
+                        best[place] = min(best[place], spent[-1])
+                        if sum(spent) > _SECONDS and best[place] > _HOPELESS * best[0]:
                             break
     return [seconds / inputs["input_ids"].numel() for seconds in best]
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -604,6 +605,31 @@ def test_onednn_is_used_where_it_is_clearly_faster(
     )
     onednn, precision, speedup = expected
     assert made.arithmetic == Arithmetic(precision, pytest.approx(speedup), None, onednn)
+
+
+def test_a_way_is_not_judged_by_its_first_short_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ways(torch.nn.Module):
+        """A pass of each way takes these seconds, the first one of all others."""
+
+        seconds, passes, way, clock = ((0.010, 0.010), (0.040, 0.002), (0.200, 0.200)), [0, 0, 0], 0, 0.0
+
+        def forward(self, **_: torch.Tensor) -> None:
+            self.clock += self.seconds[self.way][min(self.passes[self.way], 1)]
+            self.passes[self.way] += 1
+
+    ways = Ways()
+
+    @contextmanager
+    def taking(way: int) -> Iterator[None]:
+        ways.way = way
+        yield
+
+    monkeypatch.setattr(forecast_module, "time", SimpleNamespace(perf_counter=lambda: ways.clock))
+    batch = batches()[0]
+    best = forecast_module._seconds_per_token(ways, batch, [partial(taking, way) for way in range(3)])
+    tokens = batch.input_ids_BS.numel()
+    assert np.multiply(best, tokens) == pytest.approx([0.010, 0.002, 0.200])
+    assert ways.passes[2] == 1
 
 
 @needs_onednn
