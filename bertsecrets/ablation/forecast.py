@@ -143,7 +143,7 @@ class Forecast:
             else ""
         )
         how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
-        if self.reason is not None and wish == "screened":
+        if self.reason is not None and (wish == "screened" or (wish is None and self.exact > EXACT_UP_TO)):
             how += f", as {self.reason}"
         elif wish is None and self.screened is not None:
             how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"

@@ -330,6 +330,16 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
 
 
+def test_a_long_sweep_says_why_it_is_not_screened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"mode": "resample", "draws": 1, "plan_only": True}
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1e-4])
+    _, (short, *_) = swept(tmp_path / "short", **asked)
+    assert short.endswith("Exact sweep.")
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
+    _, (long, *_) = swept(tmp_path / "long", **asked)
+    assert long.endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
+
+
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
     monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
