@@ -71,13 +71,11 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
     """The best head of each relation by condition, mean over seeds; None without a record of any condition."""
     scores: dict[str, dict[str, list[RelationScore]]] = {}
     rows: list[Mapping[str, object]] = []
-    seeds = []
     for label, replicates in comparison.replicates.items():
-        records = [DependencyRecord.read(view.extras) for view in replicates.views]
-        known = [record for record in records if record is not None]
-        for score in (score for record in known for score in record.relations):
-            scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
-        seeds += [len(known)] if known else []
+        for view in replicates.views:
+            record = DependencyRecord.read(view.extras)
+            for score in record.relations if record is not None else ():
+                scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
         rows += replicate_rows(label, replicates)
     if not scores:
         return None
@@ -94,7 +92,7 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
         [],
         [
             "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); "
-            f"{seeds_in_words(seeds)}."
+            f"{seeds_in_words([max(map(len, found.values())) for found in scores.values()])}."
         ],
         [table],
         rows=rows,
