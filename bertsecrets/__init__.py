@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bertsecrets.notebook import DemoTexts, DisabledHeads, HeadGrid, demo, disable, fine_tune, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
-    from bertsecrets.results.run import Run
+    from bertsecrets.reporting.notebook_run import Run
 
 __version__ = "0.1.0"
 
@@ -36,7 +36,7 @@ _HOMES = {
     "HeadGrid": "bertsecrets.notebook",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
-    "Run": "bertsecrets.results.run",
+    "Run": "bertsecrets.reporting.notebook_run",
     "demo": "bertsecrets.notebook",
     "disable": "bertsecrets.notebook",
     "fine_tune": "bertsecrets.notebook",

@@ -1,12 +1,14 @@
 """Measure and disable heads in a notebook: a Hugging Face encoder, its tokenizer and plain lists; no Hydra, no Lightning."""
 
-import base64
 import inspect
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from torch import nn, random
@@ -42,7 +44,7 @@ from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.saving import png
+from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, TRAINING
@@ -55,14 +57,15 @@ Text = str | tuple[str, str]
 
 MeasureMaker = Callable[[int, int], Measure]
 
-_DPI = 100
 _PLANS = ("heads", "layers", "all_but_one")
 _NOT_HERE = (
     *("sweep", "audit", "budget", "looks", "plan_only", "max_examples", "evaluation"),
     *("layer", "heads", "layers", "plan_file", "ranking"),
+    *("precision", "group_size", "group_count", "similarity_examples"),
 )
-"""Settings of a sweep that speak of runs and files, or of ways to sweep that a notebook does not take."""
+"""Settings of a sweep that speak of runs and files, or of plans and ways to sweep that a notebook does not take."""
 _LONGEST = 512
+"""Tokens of a text for a model without limit."""
 _SPLITS = ("train", "validation")
 _WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
 """Ends of the names of models whose heads can be watched and measured, but not disabled with verdicts."""
@@ -101,7 +104,7 @@ class HeadGrid(grids.HeadGrid):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return _html(self.plot())
+        return html_image(self.plot(), f"{self.measure} by layer and head")
 
     def plot(self, column: str | None = None) -> Figure:
         """A heatmap by layer and head.
@@ -154,7 +157,8 @@ class DisabledHeads:
         return "\n".join(section.findings)
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{line}</p>" for line in repr(self).splitlines()) + "".join(map(_html, self.plots()[:1]))
+        lines = "".join(f"<p>{line}</p>" for line in repr(self).splitlines())
+        return lines + "".join(html_image(figure, "change of score by layer and head") for figure in self.plots()[:1])
 
     def plots(self) -> list[Figure]:
         """The figures of a report: the heatmap first, where single heads were disabled."""
@@ -239,8 +243,8 @@ def fine_tune(
 ) -> nn.Module:
     """Fine-tune a sequence classifier in place, as ``train.py`` does, and return it in evaluation mode.
 
-    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in float32 on the model's device. For anything
-    that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
+    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in the model's float32 (or float64) on its device.
+    For anything that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
 
     Args:
         model: Any Hugging Face encoder with a sequence classification head.
@@ -249,20 +253,26 @@ def fine_tune(
         labels: Their classes as numbers from 0, or their scores where the model has one output.
         epochs: Passes over the texts.
         batch_size: Texts in a step.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
         seed: Seed of the order of the texts and of dropout.
         optimizer: Of :class:`bertsecrets.models.optimisation.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
 
     Raises:
-        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a
-            setting is out of range.
+        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, its weights
+            are in half precision or not finite, a gradient is not finite, or a setting is out of range.
     """
     config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
     _whole(epochs, "epochs")
+    texts = _listed(texts)
     known = _labels(texts, labels, "texts")
-    task = _task(unwrap(model), _listed(texts), known, None)
+    task = _task(unwrap(model), texts, known, None)
     split = _encode(model, tokenizer, list(zip(texts, known, strict=True)), None, max_length, task.is_regression)
     network = unwrap(model)
+    if network.dtype not in (torch.float32, torch.float64):
+        raise UserError(
+            f"The model's weights are {network.dtype}, in which small steps of training are lost; give model.float()."
+        )
+    trainable = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
     freeze(network, config.freeze)
     sampler = BucketedTrainSampler(split.lengths, _whole(batch_size, "batch_size"), seed)
     steps = epochs * len(sampler)
@@ -282,12 +292,19 @@ def fine_tune(
                     loss = (mse_loss if task.is_regression else cross_entropy)(outputs, batch.label_B)
                     stepper.zero_grad()
                     loss.backward()
-                    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                    norm = nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                    if not norm.isfinite():
+                        raise UserError(
+                            f"The norm of the gradient is {norm.item()} in epoch {epoch}; the weights are those of the step "
+                            "before: take a smaller learning_rate."
+                        )
                     stepper.step()
                     rate.step()
                     advance()
         finally:
             network.eval()
+            for parameter, was_trainable in trainable:
+                parameter.requires_grad_(was_trainable)
     return model
 
 
@@ -316,7 +333,7 @@ def measure(
             ``"en_core_web_md"``.
         annotations: In place of a pipeline, the annotation of each sentence of each text, as :func:`demo` gives it.
         batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
 
     Returns:
         The :class:`HeadGrid` of one measure, or a dictionary name -> grid of a list of measures.
@@ -395,7 +412,7 @@ def disable(
             ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for.
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
         settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``level``, ``resamples``, ...
 
     Raises:
@@ -415,22 +432,29 @@ def disable(
         if name in settings:
             raise UserError(f"bs.disable has no setting '{name}'; choose it in python analyze.py with ablation.{name}.")
     ablation = AblationSettings.read("settings", settings)
+    if reference_labels is not None and reference_texts is None:
+        raise UserError(
+            "reference_labels is given without reference_texts, whose labels they are; give both or neither."
+        )
+    texts = _listed(texts)
     labels = _labels(texts, labels, "texts")
-    task = _task(unwrap(model), _listed(texts), labels, metric)
+    task = _task(unwrap(model), texts, labels, metric)
     labelled = list(zip(texts, labels, strict=True))
     if isinstance(unwrap(model), SentenceEmbedder):
         check_embedder_mode(ablation)
-        longest = max_length or unwrap(model).max_length
+        longest = _longest(unwrap(model), max_length)
         examples = _examples(model, tokenizer, labelled, None)
         sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
         return _disabled(model, task, sentences, plans, ablation, batch_size, lambda plan: Replacements())
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     references = split
     if reference_texts is not None:
-        known: list[float | None] = [None] * len(_listed(reference_texts))
+        reference_texts = _listed(reference_texts)
+        known: list[float | None] = [None] * len(reference_texts)
         if reference_labels is not None:
-            known = list(_labels(reference_texts, reference_labels, "reference_texts"))
-            _task(unwrap(model), reference_texts, known, metric)  # type: ignore[arg-type]
+            given = _labels(reference_texts, reference_labels, "reference_texts")
+            _task(unwrap(model), reference_texts, given, metric)
+            known = list(given)
         reference = list(zip(reference_texts, known, strict=True))
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ablation.mode == "optimal":
@@ -514,6 +538,9 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
                     f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, the "
                     "class's place in model.config.id2label."
                 )
+    for label in labels if regression else ():
+        if not isinstance(label, int | float) or not math.isfinite(label):
+            raise UserError(f"Label {label!r} is not a score; expected a finite number.")
     if regression and len(set(labels)) < 2:
         raise UserError(
             f"All {len(labels)} labels are the same, so that no correlation is defined; give different scores."
@@ -521,7 +548,7 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
     task = Task(
         name="texts",
         metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
-        texts=1 if isinstance(texts[0] if texts else "", str) else 2,
+        texts=1 if not texts or isinstance(texts[0], str) else 2,
         labels=() if regression else tuple(f"class {place}" for place in range(outputs)),
         label_range=(float(min(labels)), float(max(labels))) if regression else None,
     )
@@ -539,8 +566,27 @@ def _encode(
     annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> EncodedSplit:
     examples = _examples(model, tokenizer, labelled, pipeline, annotations)
-    longest = max_length or min(max_positions(unwrap(model)) or _LONGEST, _LONGEST)
-    return EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
+    longest = _longest(unwrap(model), max_length)
+    split = EncodedSplit(examples, tokenizer, longest, regression=regression)  # type: ignore[arg-type]
+    if split.truncated:
+        warnings.warn(
+            f"{split.truncated:,} of {len(split):,} texts are longer than {longest} tokens and were cut to as many.",
+            stacklevel=3,
+        )
+    return split
+
+
+def _longest(model: PreTrainedModel, max_length: int | None) -> int:
+    """The number of tokens to which texts are cut."""
+    most = model.max_length if isinstance(model, SentenceEmbedder) else max_positions(model)
+    if max_length is None:
+        return most or _LONGEST
+    positions = max_positions(model)
+    if positions is not None and _whole(max_length, "max_length") > positions:
+        raise UserError(
+            f"max_length is {max_length}, but the model has positions for {positions} tokens; give at most these."
+        )
+    return _whole(max_length, "max_length")
 
 
 def _examples(
@@ -550,7 +596,10 @@ def _examples(
     pipeline: str | None,
     annotations: Sequence[Sequence[Annotation]] | None = None,
 ) -> list[Example]:
-    check_encoder(model, tokenizer)
+    network = check_encoder(model, tokenizer)
+    for name, parameter in network.named_parameters():
+        if not parameter.isfinite().all():
+            raise UserError(f"'{name}' of the model has numbers that are not finite; load or train the model again.")
     if not labelled:
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
@@ -599,10 +648,13 @@ def _whole(value: int, name: str) -> int:
     return value
 
 
-def _listed(texts: Sequence[Text]) -> Sequence[Text]:
+def _listed(texts: Sequence[Text]) -> list[Text]:
     if isinstance(texts, str):
         raise UserError(f"texts is the string {texts!r}; give a list of sentences, e.g. [{texts!r}].")
-    return texts
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        # Their entries are the names of columns.
+        raise UserError(f"texts is a {type(texts).__name__}; give one of its columns, e.g. texts['text'].")
+    return list(texts)
 
 
 def _makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
@@ -647,8 +699,3 @@ def _from_section(section: Mapping[str, Any]) -> MeasureMaker:
         return made
 
     return make
-
-
-def _html(figure: Figure) -> str:
-    image = base64.b64encode(png(figure, _DPI)).decode("ascii")
-    return f'<img alt="heatmap by layer and head" src="data:image/png;base64,{image}">'

@@ -1,9 +1,14 @@
 """The public API on a tiny model: its numbers are those of the measures and of a naive loop, and mistakes are one sentence."""
 
 import copy
+import shutil
+from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 import torch
+from reporting.finished_runs import make_run
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer, GPT2Config, GPT2Model
 
@@ -89,6 +94,13 @@ class WrongShape(bs.Measure):
         return attention_BHQK.mean((0, 2, 3))[:, None]
 
 
+def broken(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy with one weight that is not a number."""
+    other = copy.deepcopy(model)
+    next(other.parameters()).data[0, 0] = torch.nan
+    return other
+
+
 def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-untyped-def]
     model, tokenizer = pair
     slow = BertTokenizer(vocab={token: place for place, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])})
@@ -111,7 +123,9 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
             "give reference_texts and reference_labels",
         ),
         (
-            lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], reference_texts=["a"], reference_labels=[]),
+            lambda: bs.disable(
+                model, tokenizer, TEXTS, [0, 1, 0, 1], mode="mean", reference_texts=["a"], reference_labels=[]
+            ),
             "1 reference_texts and 0 labels",
         ),
         (
@@ -122,6 +136,20 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], ["hats"]), "Unknown plan 'hats'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], looks=4), "bs.disable has no setting 'looks'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], level=2), "settings.level is 2"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], precision="bf16-mixed"), "no setting 'precision'"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], group_size=2), "no setting 'group_size'"),
+        (
+            lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], mode="mean", reference_labels=[0]),
+            "reference_labels is given without reference_texts",
+        ),
+        (lambda: bs.measure(model, tokenizer, {"text": TEXTS}, "entropy"), "texts is a dict; give one of its columns"),
+        (lambda: bs.measure(model, tokenizer, pandas.DataFrame({"text": TEXTS}), "entropy"), "texts is a DataFrame"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, "entropy", max_length=0), "max_length is 0"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, "entropy", max_length=3.5), "max_length is 3.5"),
+        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], max_length=5000), "but the model has positions for"),
+        (lambda: bs.fine_tune(copy.deepcopy(model).half(), tokenizer, TEXTS, [0, 1, 0, 1]), r"give model.float\(\)"),
+        (lambda: bs.measure(broken(model), tokenizer, TEXTS, "entropy"), "has numbers that are not finite"),
+        (lambda: bs.Run("nowhere"), "'nowhere' is not a folder"),
     ]
     for call, message in wrong:
         with pytest.raises(UserError, match=message):
@@ -189,3 +217,88 @@ def test_unknown_demo_texts_are_refused(arguments: tuple[str, ...], message: str
     with pytest.raises(UserError) as error:
         bs.demo(*arguments)  # type: ignore[arg-type]
     assert message in str(error.value)
+
+
+def test_columns_of_pandas_and_arrays_are_lists_of_texts(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    labels = [0, 1, 0, 1]
+    expected = bs.disable(model, tokenizer, TEXTS, labels, ["layers"], resamples=100).to_pandas()
+    frame = pandas.DataFrame({"text": TEXTS, "label": labels}, index=[7, 8, 9, 10])
+    for texts, known in (
+        (frame["text"], frame["label"]),
+        (np.array(TEXTS), torch.tensor(labels)),
+        (tuple(TEXTS), labels),
+    ):
+        found = bs.disable(model, tokenizer, texts, known, ["layers"], resamples=100).to_pandas()
+        pandas.testing.assert_frame_equal(found, expected)
+
+
+def test_a_score_must_be_a_finite_number(tiny_bert) -> None:  # type: ignore[no-untyped-def]
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=1)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    with pytest.raises(UserError, match="Label nan is not a score"):
+        bs.fine_tune(model, tokenizer, TEXTS, [0.1, 0.2, float("nan"), 0.4])
+
+
+def test_logits_that_are_no_numbers_are_refused(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    overflowing = copy.deepcopy(model)
+    torch.nn.init.constant_(overflowing.classifier.weight, 1e38)
+    torch.nn.init.constant_(overflowing.classifier.bias, 3e38)
+    torch.nn.init.constant_(overflowing.bert.pooler.dense.weight, 1e38)
+    with pytest.raises(UserError, match="The logits of the model are not all finite"):
+        bs.disable(overflowing, tokenizer, TEXTS, [0, 1, 0, 1])
+
+
+def test_texts_that_are_cut_are_counted(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    with pytest.warns(UserWarning, match="1 of 4 texts are longer than 6 tokens"):
+        bs.measure(model, tokenizer, ["a b", "a", "b c", "a b c d e f g"], "entropy", max_length=6)
+
+
+def test_frozen_layers_are_frozen_for_one_training(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    tuned = copy.deepcopy(model)
+    before = copy.deepcopy(tuned.state_dict())
+    bs.fine_tune(tuned, tokenizer, TEXTS, [0, 1, 0, 1], epochs=1, freeze=["embeddings", 0])
+    first = [name for name in before if ".layer.0." in name and name.endswith("weight")]
+    assert all(torch.equal(tuned.state_dict()[name], before[name]) for name in first)
+    assert all(parameter.requires_grad for parameter in tuned.parameters())
+    bs.fine_tune(tuned, tokenizer, TEXTS, [0, 1, 0, 1])
+    assert not any(torch.equal(tuned.state_dict()[name], before[name]) for name in first)
+
+
+def test_the_mode_of_every_part_comes_back(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    mixed = copy.deepcopy(model).train()
+    mixed.bert.encoder.eval()
+    modes = [part.training for part in mixed.modules()]
+    bs.measure(mixed, tokenizer, TEXTS, "entropy")
+    bs.disable(mixed, tokenizer, TEXTS, [0, 1, 0, 1], resamples=100)
+    assert [part.training for part in mixed.modules()] == modes
+
+
+def test_padding_on_the_left_gives_the_numbers_of_the_right(pair, tiny_bert) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    left = AutoTokenizer.from_pretrained(tiny_bert, padding_side="left")
+    one_by_one = bs.measure(model, tokenizer, TEXTS, "offsets", batch_size=1)
+    together = bs.measure(model, left, TEXTS, "offsets")
+    assert torch.allclose(together.value_LHC, one_by_one.value_LHC, atol=1e-6)
+
+
+def test_a_finished_run_prints_plots_and_turns_into_pandas(tmp_path: Path) -> None:
+    change_LH = np.linspace(-0.1, 0.02, 6).reshape(2, 3)
+    make_run(tmp_path / "run", cosine_LH=1 - np.abs(change_LH), delta_LH=change_LH)
+    run = bs.Run(str(tmp_path / "run"))
+    frame = run.to_pandas()
+    assert list(frame.columns[:2]) == ["layer", "head"]
+    assert frame[["layer", "head"]].to_numpy().tolist() == [[layer, head] for layer in range(2) for head in range(3)]
+    disabled = run.disabled().sort_values(["layer", "head"])
+    assert disabled["delta"].to_numpy() == pytest.approx(change_LH.ravel())
+    assert repr(run).startswith("Run '")
+    assert run.plots()
+    assert "<img" in run._repr_html_()
+    assert "<script" not in run._repr_html_()
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(UserError, match="is not a folder"):
+        bs.Run(tmp_path / "run")

@@ -164,6 +164,15 @@ def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
     return own_XV - logits_XVC.scatter(-1, place_XV1, -torch.inf).amax(-1)
 
 
+def check_finite(logits_BC: Tensor, whose: str) -> None:
+    """Raise UserError for logits that are not finite: an argmax of them would be a class like any other."""
+    if not logits_BC.isfinite().all():
+        raise UserError(
+            f"The logits of {whose} are not all finite; load or train the model again, or compute in float32 "
+            "(trainer.precision=32-true)."
+        )
+
+
 def _losses(label_N: Tensor, clean_NC: Tensor, logits_NVC: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     if task.is_regression:
         return (clean_NC[:, 0] - label_N).square(), (logits_NVC[..., 0] - label_N[:, None]).square()

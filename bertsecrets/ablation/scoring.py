@@ -18,6 +18,9 @@ Score = Callable[[Array], Array]
 _CHUNK = 4_000_000
 """Weights (resamples times examples) in memory at a time."""
 
+_NO_SPREAD = 1e-15
+"""Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""
+
 
 def _correct(label_N: Array, prediction_VN: Array) -> Array:
     return np.asarray(prediction_VN == label_N, dtype=np.float64)[..., None]
@@ -58,15 +61,23 @@ def _f1(mean_F: Array) -> Array:
 
 
 def _matthews(mean_F: Array) -> Array:
-    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
-    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
-    predicted_C, gold_C = share_PG.sum(-1), share_PG.sum(-2)
-    right = np.trace(share_PG, axis1=-2, axis2=-1)
+    predicted_C, gold_C, right = _class_shares(mean_F)
     covariance = right - (predicted_C * gold_C).sum(-1)
-    spread = (1 - (predicted_C**2).sum(-1)) * (1 - (gold_C**2).sum(-1))
+    spread = _spread(predicted_C, gold_C)
     # 0 if either is constant, as in scikit-learn and GLUE; shares of one class sum to 1 up to rounding.
     root = np.sqrt(np.maximum(spread, 0))
-    return np.asarray(np.divide(covariance, root, out=np.zeros_like(right), where=spread > 1e-15))
+    return np.asarray(np.divide(covariance, root, out=np.zeros_like(right), where=spread > _NO_SPREAD))
+
+
+def _class_shares(mean_F: Array) -> tuple[Array, Array, Array]:
+    """Shares of the predicted classes, of the gold classes, and of right predictions."""
+    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
+    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
+    return share_PG.sum(-1), share_PG.sum(-2), np.trace(share_PG, axis1=-2, axis2=-1)
+
+
+def _spread(predicted_C: Array, gold_C: Array) -> Array:
+    return np.asarray((1 - (predicted_C**2).sum(-1)) * (1 - (gold_C**2).sum(-1)))
 
 
 def _correlation(mean_F: Array) -> Array:
@@ -182,12 +193,30 @@ def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
 
 
 def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[float, float]:
-    """The largest loss and gain (at least 0) of the metric, to first order, if one example's prediction were another.
+    """The largest loss and gain (at least 0) of a correlation, to first order, if one example's prediction were another.
 
-    Other predictions are the other classes that occur, or for scores the least and the greatest prediction.
+    Other predictions are the least and the greatest one.
     """
     change_VN = _moves(metric, label_N, prediction_N)
     return max(0.0, -float(change_VN.min())), max(0.0, float(change_VN.max()))
+
+
+def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
+    """The largest change of a class metric, either way, if one example's prediction were another class that occurs.
+
+    Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives say.
+    """
+    # F1 has two classes even where one of them does not occur.
+    classes = np.unique(np.concatenate([label_N, prediction_N, [0.0, 1.0] if metric == "f1" else []]))
+    features, score = METRICS[metric]
+    kind_K2, count_K = np.unique(np.stack([label_N, prediction_N], 1), axis=0, return_counts=True)
+    # All pairs of a label that occurs and a class, so that the classes among the features are all that occur.
+    label_KC = np.broadcast_to(kind_K2[:, :1], (len(kind_K2), len(classes)))
+    other_KCF = features(label_KC.ravel(), np.tile(classes, len(kind_K2))[None])[0].reshape(*label_KC.shape, -1)
+    own_KF = other_KCF[np.arange(len(kind_K2)), np.searchsorted(classes, kind_K2[:, 1])]
+    sum_F = count_K @ own_KF
+    changed_KC = score((sum_F - own_KF[:, None] + other_KCF) / len(label_N))
+    return float(np.abs(changed_KC - score(sum_F[None] / len(label_N))[0]).max())
 
 
 def typical_harm(metric: str, label_N: Array, prediction_N: Array) -> float:
@@ -231,6 +260,9 @@ def _gradient(score: Score, mean_VF: Array, step: float = 1e-6) -> Array:
         above_VF[:, feature] += step
         below_VF[:, feature] -= step
         gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * step)
+    if score is _matthews:
+        # At constant predictions the root has no derivative; the least that can be said is in ``largest_flip``.
+        gradient_VF[_spread(*_class_shares(mean_VF)[:2]) <= _NO_SPREAD] = 0
     return gradient_VF
 
 

@@ -18,7 +18,7 @@ from torchmetrics import Metric
 from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, margins
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite, margins
 from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
@@ -238,6 +238,7 @@ class _Share:
 
     def __init__(self, batch: Batch, plan: Plan, screening: Screening, clean_BC: Tensor, change_BVC: Tensor) -> None:
         self.batch = batch
+        check_finite(clean_BC, "the model")
         self.clean_BC = clean_BC
         self.estimate_BVC = clean_BC[:, None] + change_BVC
         self.logits_BVC = self.estimate_BVC.clone()

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from bertsecrets.ablation.engine import engine_for
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
@@ -38,7 +38,7 @@ def sweep(
         progress: Called with the number of newly finished pairs of a variant and an example.
 
     Raises:
-        UserError: If an example has no label, or the plan and the model do not fit.
+        UserError: If an example has no label, logits are not finite, or the plan and the model do not fit.
     """
     replacements = replacements or Replacements()
     engine = engine_for(model)(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
@@ -54,6 +54,10 @@ def sweep(
             with context():
                 inputs = [donor.to(engine.device).inputs() for donor in donors]
                 clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
+            check_finite(clean_BC, "the model")
+            if not logits_BVC.isfinite().all():
+                for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
+                    check_finite(logits_BC, f"variant '{variant.name}'")
             if parts is not None:
                 parts.save(batch, {"clean": clean_BC, "logits": logits_BVC})
         else:

@@ -12,6 +12,7 @@ from bertsecrets.ablation.scoring import (
     Array,
     check_metric,
     influences,
+    largest_flip,
     largest_moves,
     typical_harm,
     weighted_scores,
@@ -202,7 +203,8 @@ def effects_of(
     stderr_V = np.full(variants, np.nan)
     stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
     limits = change_limits(metric, label_N, clean_N, prediction_VN)
-    low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
+    most = _RANGE[metric]
+    low_V, high_V = (limit_V.clip(-most, most) for limit_V in limits(np.full(variants, look.level(1 - level) / 2)))
     moved_VN = prediction_VN - clean_N
     alpha = look.level((1 - level) / (family or variants))
     return Effects(
@@ -247,7 +249,8 @@ def paired_tests(
         loss_V = _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), count, margin)
     else:
         p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), delta_V, -margin)
+        tested_V = np.where(_says_nothing(metric, label_N), np.nan, delta_V)
+        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), tested_V, -margin)
     return PairedTests(baseline, score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
 
 
@@ -305,14 +308,22 @@ def verdicts_of(delta_V: Array, p_V: Array, p_margin_V: Array, rate: float) -> t
 
 
 def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
-    """Limits of each variant's change of score as a function of the tail (see :func:`judge`)."""
+    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN where labels say nothing."""
     if metric == "accuracy":
         return paired_proportions(*_discordant(label_N, clean_N, prediction_VN), len(label_N))
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
     largest = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
-    return influenced_change(score_V[1:] - score_V[0], influence_VN, *largest)
+    change_V = np.where(_says_nothing(metric, label_N), np.nan, score_V[1:] - score_V[0])
+    return influenced_change(change_V, influence_VN, *largest)
+
+
+def _says_nothing(metric: str, label_N: Array) -> bool:
+    """Whether the score is 0 with these labels whatever is predicted: F1 without a positive label, Matthews of one class."""
+    if metric == "f1":
+        return not (label_N == 1).any()
+    return metric == "matthews" and len(np.unique(label_N)) < 2
 
 
 def _discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -381,13 +392,17 @@ def _largest(
 ) -> tuple[Array, Array]:
     """The largest loss and gain that one example can make, ``[V]`` each.
 
-    A flip of any class is possible. Scores move as far as seen, if enough of them move; else from end to end.
+    A flip of any class is possible, of the unedited model's prediction or the variant's. Scores move as far as seen, if enough
+    of them move; else from end to end.
     """
+    if metric in CLASS_METRICS:
+        clean = largest_flip(metric, label_N, clean_N)
+        flip_V = np.array([max(clean, largest_flip(metric, label_N, each_N)) for each_N in prediction_VN])
+        return flip_V, flip_V
     largest_V2 = np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
-    if metric not in CLASS_METRICS:
-        observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / len(label_N)
-        many_V = (prediction_VN != clean_N).sum(-1) >= _FEW_MOVED
-        largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
+    observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / len(label_N)
+    many_V = (prediction_VN != clean_N).sum(-1) >= _FEW_MOVED
+    largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
     return largest_V2[:, 0], largest_V2[:, 1]
 
 

@@ -5,9 +5,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,10 @@ Listener = Callable[[AttentionCall], Tensor]
 _listeners: WeakKeyDictionary[nn.Module, list[Listener]] = WeakKeyDictionary()
 _previous_implementation: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDictionary()
 _listeners_lock = threading.RLock()
+
+_verified: WeakSet[nn.Module] = WeakSet()
+"""Attention modules of which a call was checked."""
+_VERIFIED_ROWS = 8
 
 _eager_lock = threading.Lock()
 _eager_contexts = 0
@@ -199,16 +203,88 @@ def _attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
+    mask = _mask(module, query, key, attention_mask, is_causal)
+    if position_bias is not None:
+        kwargs["position_bias"] = position_bias
     output_BSHd, _ = sdpa_attention_forward(
-        module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        # SDPA takes a module that does not say whether it is causal for one that is; the mask has the order.
+        module,
+        query,
+        key,
+        value,
+        mask,
+        scaling=scaling,
+        dropout=dropout,
+        is_causal=False,
+        **kwargs,
     )
+    # Several heads may share their keys and values (grouped-query attention).
+    if (sharing := query.shape[1] // key.shape[1]) > 1:
+        key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
     if scaling is None:
         scaling = float(query.shape[-1]) ** -0.5
+    call = AttentionCall(module, query, key, value, _biased(mask, position_bias), scaling, output_BSHd)
+    if module not in _verified and not dropout:
+        _verify(call)
+        _verified.add(module)
     for listener in tuple(_listeners.get(module, ())):
-        output_BSHd = listener(AttentionCall(module, query, key, value, attention_mask, scaling, output_BSHd))
+        output_BSHd = listener(replace(call, output_BSHd=output_BSHd))
     return output_BSHd, None
+
+
+def _mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor | None:
+    """The mask of a call, in which the order of a causal module is written out."""
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    queries, keys = query.shape[2], key.shape[2]
+    if mask is not None or not causal or queries == 1:
+        return mask
+    return torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)[None, None]
+
+
+def _biased(mask: Tensor | None, position_bias: Tensor | None) -> Tensor | None:
+    """A mask and a bias by position (T5) as one additive mask."""
+    if position_bias is None or mask is None:
+        return mask if position_bias is None else position_bias
+    if mask.dtype == torch.bool:
+        return torch.where(mask, position_bias, torch.finfo(position_bias.dtype).min)
+    return mask + position_bias
+
+
+@torch.no_grad()
+def _verify(call: AttentionCall) -> None:
+    """Check on some rows of a module's first call that its map, times its values, is its output.
+
+    Raises:
+        UserError: If not: something that the call does not show moves the weights.
+    """
+    mask = call.mask
+    if mask is not None:
+        mask = mask[:1, :, :_VERIFIED_ROWS]
+    rows = replace(
+        call,
+        query_BHQd=call.query_BHQd[:1, :, :_VERIFIED_ROWS],
+        key_BHKd=call.key_BHKd[:1],
+        value_BHKd=call.value_BHKd[:1],
+        mask=mask,
+    )
+    value_BHKd = rows.value_BHKd
+    attention_BHQK = rows.attention_BHQK()
+    expected_BHQd = attention_BHQK @ value_BHKd.to(attention_BHQK.dtype)
+    error_BHQ = (call.output_BSHd[:1, :_VERIFIED_ROWS].transpose(1, 2) - expected_BHQd).abs().amax(-1)
+    if mask is not None:
+        # What SDPA gives a row that may attend to nothing is nobody's map.
+        allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        error_BHQ = error_BHQ * allowed.any(-1)
+    exact = call.output_BSHd.dtype in (torch.float32, torch.float64) and call.output_BSHd.device.type == "cpu"
+    if error_BHQ.max() > (1e-3 if exact else 0.05) * value_BHKd.abs().max():
+        raise UserError(
+            f"{type(call.module).__name__} computes its attention in a way that its map does not show, so its heads can be "
+            "neither watched nor overridden; report the model type."
+        )
 
 
 AttentionInterface.register(_IMPLEMENTATION, _attend)

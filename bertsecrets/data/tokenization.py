@@ -29,9 +29,10 @@ class Tokens:
 
 
 class EncodedSplit(Dataset[Batch]):
-    """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example.
+    """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example, on the right.
 
-    Pairs are truncated by removing tokens from the longer sentence.
+    Whatever side the tokenizer pads: on the left, an encoder with absolute positions would see an example elsewhere in every
+    batch. Pairs are truncated by removing tokens from the longer sentence.
 
     Args:
         examples: The split; at least one.
@@ -111,13 +112,11 @@ class EncodedSplit(Dataset[Batch]):
             annotations=tuple(example.annotations for example in examples),
         )
 
-    def _pad(self, rows: Sequence[Sequence[int]], length: int, filler: int) -> Tensor:
+    @staticmethod
+    def _pad(rows: Sequence[Sequence[int]], length: int, filler: int) -> Tensor:
         tensor = torch.full((len(rows), length), filler, dtype=torch.int64)
         for i, row in enumerate(rows):
-            if self.tokenizer.padding_side == "left":
-                tensor[i, length - len(row) :] = torch.tensor(row)
-            else:
-                tensor[i, : len(row)] = torch.tensor(row)
+            tensor[i, : len(row)] = torch.tensor(row)
         return tensor
 
 

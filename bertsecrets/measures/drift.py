@@ -142,9 +142,13 @@ class Drift(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         assert reference_BHQK is not None
         rows_BQ = batch.attention_mask_BS.bool()
+        first_B = rows_BQ.long().argmax(-1)
+        example_B = torch.arange(len(first_B), device=first_B.device)
+        cls_BH1K, cls_reference_BH1K = (
+            maps_BHQK[example_B, :, first_B][:, :, None] for maps_BHQK in (attention_BHQK, reference_BHQK)
+        )
         if self.padding == "kovaleva":
             rows_BQ = torch.ones_like(rows_BQ)
-        cls_BH1K, cls_reference_BH1K = attention_BHQK[:, :, :1], reference_BHQK[:, :, :1]
         return torch.stack(
             (
                 cosine(attention_BHQK, reference_BHQK, rows_BQ),

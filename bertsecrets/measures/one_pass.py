@@ -18,7 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import GradientMeasure, LossMeasure, Measure, Need, OutputMeasure, ValueMeasure
-from bertsecrets.models.encoder import describe, unwrap, watched_part
+from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
 
 
 def check_needs(
@@ -115,7 +115,6 @@ def measure_pass(
         check_comparable(model, other)
     network = unwrap(model)
     device = next(network.parameters()).device
-    modes = [(module, module.training) for module in (network, *others.values())]
     differentiating = [measure for measure in measures if isinstance(measure, GradientMeasure)]
     reading_outputs = [measure for measure in measures if isinstance(measure, OutputMeasure)]
     watching = [measure for measure in measures if not isinstance(measure, LossMeasure)]
@@ -123,9 +122,9 @@ def measure_pass(
         measure.reset()
         # MPS has no float64: the sums stay on the CPU.
         measure.to("cpu" if device.type == "mps" else device)
-    try:
-        for module, _ in modes:
-            module.eval()
+    with ExitStack() as stack:
+        for module in (network, *others.values()):
+            stack.enter_context(evaluating(module))
         for on_host in batches:
             batch = on_host.to(device)
             annotated = bool(batch.annotations) and all(batch.annotations)
@@ -138,9 +137,6 @@ def measure_pass(
                 _feed_outputs(network, reading_outputs, batch, context, means_LHd)
             if progress is not None:
                 progress()
-    finally:
-        for module, training in modes:
-            module.train(training)
     return [measure.compute() for measure in measures]
 
 

@@ -90,13 +90,14 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode; it returns to its mode afterwards, also after an error."""
-    training = module.training
+    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an error."""
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, training in modes:
+            part.training = training
 
 
 def unwrap(module: nn.Module) -> PreTrainedModel:

@@ -114,7 +114,7 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
     return smaller
 
 
-def save_pruned(model: nn.Module, folder: Path) -> None:
+def save_pruned(model: nn.Module, folder: str | Path) -> None:
     """Write a pruned model to a folder: ``config.json``, ``model.safetensors`` and ``heads.json``.
 
     The library alone cannot load it, for ``config.json`` describes the shapes before pruning;
@@ -129,6 +129,7 @@ def save_pruned(model: nn.Module, folder: Path) -> None:
             f"No head of this {type(model).__name__} was removed; call remove_heads first, or save the whole model with "
             "save_pretrained."
         )
+    folder = Path(folder)
     with folder_write(folder):
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,11 @@ from bertsecrets.models.encoder import check_encoder, describe
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.report.page import report_page, write_report
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run as RunFolder
+
+if TYPE_CHECKING:
+    # Its sections take seconds to import, which a plain view need not wait for.
+    from bertsecrets.reporting.notebook_run import Run
 
 _WEIGHTS = 2 * 144 * 128**2
 """Weights that fit into a page of 3 MB, if need be with fewer digits: two models' 144 heads at 128 tokens."""
@@ -73,7 +77,7 @@ def head_view(
     second: str | None = None,
     *,
     reference: nn.Module | None = None,
-    run: Run | str | Path | None = None,
+    run: "Run | RunFolder | str | Path | None" = None,
     grids: Sequence[HeadGrid] = (),
     start: tuple[int, int] = (0, 0),
     max_length: int | None = None,
@@ -219,7 +223,9 @@ def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> lis
     return [place for place, added in enumerate(special) if added or place in chosen]
 
 
-def _table(run: Run | str | Path | None, grids: Sequence[HeadGrid], size: tuple[int, int]) -> JointTable | None:
+def _table(
+    run: "Run | RunFolder | str | Path | None", grids: Sequence[HeadGrid], size: tuple[int, int]
+) -> JointTable | None:
     if run is None and not grids:
         return None
     # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to import.
@@ -229,7 +235,7 @@ def _table(run: Run | str | Path | None, grids: Sequence[HeadGrid], size: tuple[
 
     columns: list[HeadColumn] = []
     if run is not None:
-        finished = run if isinstance(run, Run) else Run.open(Path(run))
+        finished = RunFolder.open(run if isinstance(run, str | Path) else run.folder)
         together = heads_together(
             [(view, experiment_of(declaration)) for declaration, view in views_of(finished).values()]
         )

@@ -77,12 +77,13 @@ class Run:
     writes: bool = True
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
+    def open(cls, folder: str | Path) -> "Run":
         """Open a finished run's folder, to which only pages and figures are written.
 
         Raises:
             UserError: If the folder's configuration is missing or cannot be read.
         """
+        folder = Path(folder)
         run = cls(folder, folder.name, "", "", "")
         config = run.config()
         trained = config.get("trained", config)

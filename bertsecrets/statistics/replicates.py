@@ -166,7 +166,7 @@ def multi_bootstrap(
 
     Args:
         delta_SV: Effects of V variants with S seeds.
-        resampled_SRV: The same under R resamples of the examples, the same resamples for every seed.
+        resampled_SRV: The same under R resamples of the examples, the same resamples for every seed; NaN where undefined.
         margin: The loss that matters.
         level: Level of the limits.
         generator: Draws the seeds.
@@ -183,8 +183,13 @@ def multi_bootstrap(
     weight_RS = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     fixed_RV = resampled_SRV.mean(axis=0)
     moved_RV = np.einsum("rs,srv->rv", weight_RS, resampled_SRV) - fixed_RV
-    between_V = (moved_RV**2).mean(axis=0) * seeds / (seeds - 1)
-    within_V = np.maximum(fixed_RV.var(axis=0, ddof=1), np.asarray(least_stderr_V) ** 2)
+    # A resample in which a seed's effect is undefined is left out; without two others there is no spread.
+    few_V = np.isfinite(fixed_RV).sum(axis=0) < 2
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice|Degrees of freedom", RuntimeWarning)
+        between_V = np.nanmean(moved_RV**2, axis=0) * seeds / (seeds - 1)
+        within_V = np.maximum(np.nanvar(fixed_RV, axis=0, ddof=1), np.asarray(least_stderr_V) ** 2)
+    between_V, within_V = (np.where(few_V, np.nan, part_V) for part_V in (between_V, within_V))
     variance_V = between_V + within_V
     delta_V = delta_SV.mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

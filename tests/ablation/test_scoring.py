@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from references import metric_value
 from scipy.stats import pearsonr, rankdata
 
-from bertsecrets.ablation.scoring import METRICS, influences, largest_moves, weighted_ranks, weighted_scores
+from bertsecrets.ablation.scoring import METRICS, influences, largest_flip, weighted_ranks, weighted_scores
 from bertsecrets.errors import UserError
 
 
@@ -74,7 +74,22 @@ def test_influences_are_the_effects_of_a_little_more_weight(metric: str) -> None
     np.testing.assert_allclose(influences(metric, label_N, prediction_VN), change_NV.T / 1e-5, atol=2e-3)
 
 
-def test_the_largest_move_of_accuracy_is_one_example() -> None:
-    label_N, clean_N = np.array([1, 0, 1, 1.0]), np.array([1, 0, 0, 1.0])
-    assert largest_moves("accuracy", label_N, clean_N) == (pytest.approx(0.25), pytest.approx(0.25))
-    assert largest_moves("accuracy", label_N, label_N) == (pytest.approx(0.25), 0.0)
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+@pytest.mark.parametrize("predicted", [0.0, 0.02, 0.5, 1.0], ids=["none", "few", "half", "all"])
+def test_the_largest_flip_equals_a_loop_over_examples(metric: str, predicted: float) -> None:
+    generator = np.random.default_rng(3)
+    label_N = (generator.random(60) < 0.3).astype(float)
+    prediction_N = (generator.random(60) < predicted).astype(float)
+    score = metric_value(metric, label_N, prediction_N)
+    largest = 0.0
+    for place in range(60):
+        other_N = prediction_N.copy()
+        other_N[place] = 1 - other_N[place]
+        largest = max(largest, abs(metric_value(metric, label_N, other_N) - score))
+    assert largest_flip(metric, label_N, prediction_N) == pytest.approx(largest)
+    assert largest > 0
+
+
+def test_constant_predictions_have_no_influence_on_matthews() -> None:
+    label_N = np.tile([0.0, 1.0], 10)
+    assert np.all(influences("matthews", label_N, np.zeros((1, 20))) == 0)

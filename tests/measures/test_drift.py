@@ -255,3 +255,30 @@ def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> No
 def test_the_cosine_of_equal_maps_is_not_above_1() -> None:
     attention_BHQK = torch.rand(8, 12, 40, 40, generator=torch.Generator().manual_seed(0)).softmax(-1)
     assert cosine(attention_BHQK, attention_BHQK).max() <= 1
+
+
+def test_the_row_of_the_first_token_is_that_of_the_first_real_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    now_BHQK, before_BHQK = (torch.softmax(torch.randn(2, 3, 6, 6, generator=generator), -1) for _ in range(2))
+    left_BS = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    for maps_BHQK in (now_BHQK, before_BHQK):
+        maps_BHQK *= left_BS[:, None, None]
+        maps_BHQK /= maps_BHQK.sum(-1, keepdim=True)
+    fields = {name: torch.zeros(2, 6, dtype=torch.int64) for name in ("input_ids_BS", "word_BS")}
+    batch = Batch(
+        **fields,
+        attention_mask_BS=left_BS,
+        token_type_ids_BS=None,
+        special_BS=left_BS < 0,
+        index_B=torch.arange(2),
+        label_B=None,
+    )
+    found_BHC = Drift(1, 3).per_example(now_BHQK, batch, before_BHQK)
+    names = [column.name for column in Drift.columns]
+    for row, first in ((0, 2), (1, 0)):
+        for head in range(3):
+            one, other = now_BHQK[row, head, first].numpy(), before_BHQK[row, head, first].numpy()
+            value = found_BHC[row, head, names.index("cls_cosine")].item()
+            assert value == pytest.approx(1 - distance.cosine(one, other), abs=1e-6)
+            value = found_BHC[row, head, names.index("cls_jensen_shannon")].item()
+            assert value == pytest.approx(distance.jensenshannon(one, other) ** 2, abs=1e-6)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bertsecrets.papers.claims.claim import FOLDER, Claim, check_columns, read_c
 from bertsecrets.papers.claims.kinds import kinds
 from bertsecrets.papers.claims.ledger import FAILS, HOLDS, UNTOLD, Entry, depends_on, run_ledger
 from bertsecrets.papers.claims.page import ClaimsPage
+from bertsecrets.papers.claims.sheet import Grid
 from bertsecrets.papers.claims.test import REACH, Reading
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
@@ -716,3 +718,31 @@ def test_models_of_two_sizes_go_together(tmp_path: Path) -> None:
     pages = compare_sweep(tmp_path / "runs", paper="claims")
     assert [page.name for page in pages] == ["comparison.html", "claims.html"]
     assert "mrpc · mpnet" in pages[-1].read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"kind": "mean"},
+        {"kind": "contrast", "layers": "first", "other": "last"},
+        {"kind": "extreme_layers", "layers": "first", "extreme": "highest"},
+    ],
+    ids=lambda test: test["kind"],
+)
+def test_a_head_without_standard_error_leaves_that_of_the_mean_unknown(test: dict[str, Any]) -> None:
+    class Half:
+        def grid(self, column: str) -> Grid:
+            return Grid(np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.01, np.nan], [np.nan, 0.01]]), 5)
+
+    reading = claim_of({"column": "surface/cls", "above": 0.2, **test}).test.reading(Half())
+    assert math.isfinite(reading.value)
+    assert math.isnan(reading.stderr)
+
+
+def test_seeds_without_a_number_are_not_counted_on_the_page(tmp_path: Path) -> None:
+    for seed, values in ((1, LAYERS), (2, np.asarray(LAYERS) + 0.002), (3, np.full(np.shape(LAYERS), np.nan))):
+        surface_run(tmp_path / "a" / f"run{seed}", values, seed=seed)
+    page = ClaimsPage(("kovaleva_cls_early",)).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
+    text = page.read_text("utf-8")
+    assert "1 of 3 seeds without a number" in text
+    assert re.search(r"mrpc</td>\s*<td[^>]*>2</td>", text)

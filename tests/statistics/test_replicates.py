@@ -134,3 +134,23 @@ def test_without_spread_the_estimate_is_certain_and_one_seed_is_too_few() -> Non
     assert (found.p_value.tolist(), found.p_margin.tolist()) == ([1.0, 0.0], [0.0, 1.0])
     with pytest.raises(UserError, match="needs two seeds or more, but there is 1"):
         multi_bootstrap(same[:1], same[:1, None], margin=0.01, level=0.95, generator=np.random.default_rng(0))
+
+
+def test_a_resample_without_a_value_is_left_out() -> None:
+    generator = np.random.default_rng(0)
+    delta_S1 = np.array([[-0.5], [-0.52], [-0.48]])
+    resampled_SR1 = delta_S1[:, None] + 0.02 * generator.standard_normal((3, 200, 1))
+    one_missing = resampled_SR1.copy()
+    one_missing[1, 17] = np.nan
+    settings = {"margin": 0.01, "level": 0.95}
+    gap = multi_bootstrap(delta_S1, one_missing, generator=np.random.default_rng(1), **settings)
+    kept = np.delete(resampled_SR1, 17, axis=1)
+    fixed_R = kept.mean(0)[:, 0]
+    assert gap.stderr[0] ** 2 > fixed_R.var(ddof=1)
+    whole = multi_bootstrap(delta_S1, resampled_SR1, generator=np.random.default_rng(1), **settings)
+    assert gap.stderr == pytest.approx(whole.stderr, rel=0.02)
+    assert gap.p_value == pytest.approx(whole.p_value, rel=0.2)
+    few = np.full_like(resampled_SR1, np.nan)
+    few[:, 0] = -0.5
+    nothing = multi_bootstrap(delta_S1, few, generator=np.random.default_rng(1), **settings)
+    assert np.isnan([nothing.stderr, nothing.p_value, nothing.low]).all()

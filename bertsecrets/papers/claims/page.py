@@ -268,10 +268,13 @@ def _row(cell: Cell) -> list[str]:
     finding = cell.finding
     if finding is None:
         return [cell.subject, MISSING, MISSING, MISSING, MISSING, cell.verdict, cell.reason]
+    known = [reading for reading in finding.readings if math.isfinite(reading.value)]
     details = list(dict.fromkeys(reading.detail for reading in finding.readings if reading.detail))
+    if len(known) < len(finding.readings):
+        details.append(f"{len(finding.readings) - len(known)} of {len(finding.readings)} seeds without a number")
     return [
         cell.subject,
-        str(len(finding.readings)),
+        str(len(known)),
         f"{max(reading.count for reading in finding.readings):,}",
         interval_in_words(finding.value, finding.low, finding.high),
         p_value(cell.p_value),

@@ -238,6 +238,20 @@ def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
     return value_LH, stderr_LH, max(grid.count for grid in grids)
 
 
+def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
+    """The mean over the heads that have a value, with its standard error, as if errors went one way; NaN without such a head.
+
+    The standard error is NaN where one of these heads has none: then nothing is known of the mean's.
+
+    >>> mean_of(np.array([1.0, 3.0, np.nan]), np.array([0.1, np.nan, np.nan]))
+    (2.0, nan)
+    """
+    known_N = np.isfinite(value_N)
+    if not known_N.any():
+        return math.nan, math.nan
+    return float(value_N[known_N].mean()), float(stderr_N[known_N].mean())
+
+
 def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
     """One column or several as several."""
     return (columns,) if isinstance(columns, str) else tuple(columns)

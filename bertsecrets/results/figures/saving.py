@@ -1,7 +1,9 @@
 """Save figures as PNG and SVG, to files and as bytes."""
 
+import base64
 import io
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -12,6 +14,7 @@ from bertsecrets.results.figures.style import house_style
 from bertsecrets.results.files import atomic_write
 
 _DPI = 150
+_NOTEBOOK_DPI = 100
 _drawn: WeakKeyDictionary[Figure, dict[str, bytes]] = WeakKeyDictionary()
 
 
@@ -39,6 +42,12 @@ def svg(figure: Figure) -> bytes:
     return _rendered(
         figure, "svg", lambda buffer: figure.savefig(buffer, format="svg", metadata={"Date": None}, dpi=_DPI)
     )
+
+
+def html_image(figure: Figure, text: str) -> str:
+    """The figure as an HTML element for a notebook, described by a text."""
+    image = base64.b64encode(png(figure, _NOTEBOOK_DPI)).decode("ascii")
+    return f'<img alt="{escape(text)}" src="data:image/png;base64,{image}">'
 
 
 def _rendered(figure: Figure, form: str, draw: Callable[[io.BytesIO], None]) -> bytes:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from pydantic import Field
 
 from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
-from bertsecrets.papers.claims.test import Reading, Test, listed, summed
+from bertsecrets.papers.claims.test import Reading, Test, listed, mean_of, summed
 
 
 class Contrast(Test):
@@ -33,5 +32,5 @@ class Contrast(Test):
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
         first, second = (list(PLACES[name].rows(len(value_LH))) for name in (self.layers, self.other))
-        value = float(np.nanmean(value_LH[first]) - np.nanmean(value_LH[second]))
-        return Reading(value, float(np.nanmean(stderr_LH[first]) + np.nanmean(stderr_LH[second])), count)
+        (mean, stderr), (other, other_stderr) = (mean_of(value_LH[rows], stderr_LH[rows]) for rows in (first, second))
+        return Reading(mean - other, stderr + other_stderr, count)

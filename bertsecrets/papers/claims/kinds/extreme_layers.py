@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
-from bertsecrets.papers.claims.test import Reading, Test, listed, summed
+from bertsecrets.papers.claims.test import Reading, Test, listed, mean_of, summed
 
 
 class ExtremeLayers(Test):
@@ -35,7 +35,10 @@ class ExtremeLayers(Test):
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
         sign = 1.0 if self.extreme == "highest" else -1.0
-        mean_L, error_L = sign * np.nanmean(value_LH, axis=1), np.nanmean(stderr_LH, axis=1)
+        by_layer = [mean_of(value_H, stderr_H) for value_H, stderr_H in zip(value_LH, stderr_LH, strict=True)]
+        mean_L, error_L = sign * np.array([mean for mean, _ in by_layer]), [stderr for _, stderr in by_layer]
+        if np.isnan(mean_L).any():
+            return Reading(np.nan, np.nan, count)
         own = list(PLACES[self.layers].rows(len(mean_L)))
         rest = [layer for layer in range(len(mean_L)) if layer not in own]
         inner, outer = min(own, key=lambda layer: mean_L[layer]), max(rest, key=lambda layer: mean_L[layer])

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from bertsecrets.papers.claims.sheet import PLACES, Layers, Sheet
-from bertsecrets.papers.claims.test import Reading, Test, listed, summed
+from bertsecrets.papers.claims.test import Reading, Test, listed, mean_of, summed
 from bertsecrets.settings import Settings
 
 
@@ -66,7 +66,5 @@ class Mean(Test):
         detail = "" if self.where is None else f"{heads} of {chosen_LH.size} heads"
         if not heads:
             return Reading(np.nan, np.nan, count, detail)
-        value = float(value_LH[chosen_LH].mean())
-        # NaN where a head has no standard error: then nothing is known of the mean's.
-        stderr = float(stderr_LH[chosen_LH].mean())
+        value, stderr = mean_of(value_LH[chosen_LH], stderr_LH[chosen_LH])
         return Reading(abs(value) if self.absolute else value, stderr, count, detail)
