@@ -531,6 +531,11 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
         raise UserError(
             f"{type(model).__name__} has no classification head; give a model made by AutoModelForSequenceClassification."
         )
+    if getattr(model.config, "problem_type", None) == "multi_label_classification":
+        raise UserError(
+            "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric here judges; give "
+            "a model with one class for each text, or watch and measure its heads."
+        )
     if not regression:
         for label in labels:
             if type(label) is not int or not 0 <= label < outputs:

@@ -10,7 +10,15 @@ import pytest
 import torch
 from reporting.finished_runs import make_run
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer, GPT2Config, GPT2Model
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertTokenizer,
+    FNetConfig,
+    FNetModel,
+    GPT2Config,
+    GPT2Model,
+)
 
 import bertsecrets as bs
 from bertsecrets.data.batch import Batch
@@ -105,6 +113,9 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
     model, tokenizer = pair
     slow = BertTokenizer(vocab={token: place for place, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])})
     decoder = GPT2Model(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=50))
+    without_heads = FNetModel(FNetConfig(vocab_size=30522, hidden_size=8, num_hidden_layers=1, intermediate_size=8))
+    several = copy.deepcopy(model)
+    several.config.problem_type = "multi_label_classification"
     wrong = [
         (lambda: bs.measure(model, tokenizer, [], "entropy"), "texts is empty"),
         (lambda: bs.measure(model, tokenizer, "The cat.", "entropy"), "give a list of sentences"),
@@ -150,6 +161,8 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         (lambda: bs.fine_tune(copy.deepcopy(model).half(), tokenizer, TEXTS, [0, 1, 0, 1]), r"give model.float\(\)"),
         (lambda: bs.measure(broken(model), tokenizer, TEXTS, "entropy"), "has numbers that are not finite"),
         (lambda: bs.Run("nowhere"), "'nowhere' is not a folder"),
+        (lambda: bs.measure(without_heads, tokenizer, TEXTS, "entropy"), "'fnet' has no attention heads to watch"),
+        (lambda: bs.disable(several, tokenizer, TEXTS, [0, 1, 0, 1]), "gives several labels to a text"),
     ]
     for call, message in wrong:
         with pytest.raises(UserError, match=message):

@@ -34,7 +34,7 @@ _WHAT = frozenset({"layer", "heads", "layers", "plan_file", "ranking", "group_si
 _SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed")
 """What the merged run takes from its parts."""
 
-_SAME = ("task", "model.name", "data.limit_train", "data.limit_eval")
+_SAME = ("task", "model.name", "data.limit_train", "data.limit_eval", "trainer.precision")
 """Settings in which parts may not differ; folders may, as the parts may come from different machines."""
 
 _DISABLES = DisableHeads.__name__

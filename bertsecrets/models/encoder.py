@@ -149,8 +149,8 @@ def describe(module: nn.Module) -> Encoder:
     """The encoder inside a model, through its family's adapter or, without one, the generic path.
 
     Raises:
-        UserError: If the family has no adapter and bypasses the library's attention interface, or heads of the model were
-            physically removed.
+        UserError: If the model has no attention heads, its family has no adapter and bypasses the library's attention interface,
+            or heads of the model were physically removed.
     """
     model = unwrap(module)
     if hasattr(model, REMOVED_HEADS):
@@ -159,7 +159,11 @@ def describe(module: nn.Module) -> Encoder:
             "whole model, whose logits under override mode 'zero' are the same."
         )
     base: Any = model.base_model
-    num_heads, hidden = model.config.num_attention_heads, model.config.hidden_size
+    num_heads, hidden = (getattr(model.config, name, None) for name in ("num_attention_heads", "hidden_size"))
+    if num_heads is None or hidden is None:
+        raise UserError(
+            f"Model type '{model.config.model_type}' has no attention heads to watch; give an encoder such as BERT or RoBERTa."
+        )
     family = FAMILIES.get(model.config.model_type)
     if family is None:
         layers, sites = generic_layout(base)
