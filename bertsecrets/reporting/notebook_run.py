@@ -32,7 +32,7 @@ class Run:
 
     @cached_property
     def _report(self) -> RunReport:
-        return report_run(self.record, heads=0)
+        return report_run(self.record, heads=1)
 
     def __repr__(self) -> str:
         report = self._report.report

@@ -196,6 +196,7 @@ MERGES = [
     merge("other-sample", r"differ in their ablation.max_examples", configured("b", ablation__max_examples=3)),
     merge("other-limit", r"differ in their data.limit_eval", configured("b", data__limit_eval=3)),
     merge("other-model", r"differ in their model.name", configured("b", model__name="bert")),
+    merge("other-precision", r"differ in their trainer.precision", configured("b", trainer__precision="bf16-mixed")),
     merge("other-task", r"differ in their task", configured("b", task__name="mine")),
     merge("other-init", r"differ in their initialisation", configured("b", trained__init="random_normal")),
     merge("other-run", r"differ in their run", configured("b", trained__name="another")),
