@@ -166,7 +166,8 @@ class Answers(dict[str, "bool | None"]):
         told = [name for name, answer in self.items() if answer is not None]
         untold = [name for name, answer in self.items() if answer is None]
         yes = [name for name, answer in self.items() if answer]
-        parts = [held(yes, told)] if told else []
+        # “In all 2” of those that can be told would read as in all.
+        parts = [f"for {', '.join(told)}" if untold and yes == told else held(yes, told)] if told else []
         parts += [f"cannot be told for {', '.join(untold)}"] if untold else []
         parts += [f"not judged for {', '.join(self.not_learned)}"] if self.not_learned else []
         return "; ".join(parts)

@@ -359,7 +359,7 @@ def test_initialisations_are_compared_by_tests(tmp_path: Path) -> None:
         ({}, None, None, None, ""),
         ({"a": True}, True, True, True, "for a"),
         ({"a": True, "b": None}, None, None, True, "for a; cannot be told for b"),
-        ({"a": True, "b": True, "c": None}, None, True, True, "in all 2; cannot be told for c"),
+        ({"a": True, "b": True, "c": None}, None, True, True, "for a, b; cannot be told for c"),
         ({"a": False, "b": None}, False, False, None, "not for a; cannot be told for b"),
         ({"a": None}, None, None, None, "cannot be told for a"),
     ],
