@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_warn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.attention import check_attention
@@ -34,7 +35,7 @@ from bertsecrets.models.origin import check_folder_origin, check_origin, check_s
 from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import displayed
-from bertsecrets.results.run import TRAINING, Run, is_first_process
+from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 from bertsecrets.sweeps.run_processes import watched
 
@@ -75,6 +76,11 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     check_attention(checkpoint.model)
 
     origin = run_of(keys.checkpoint)
+    if origin is not None and not (origin.folder / FINISHED).is_file():
+        rank_zero_warn(
+            f"The run in '{displayed(origin.folder)}' is not finished: these are the numbers of its last checkpoint; continue it "
+            f"with python train.py resume={displayed(origin.folder)}."
+        )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.composition import check
-from bertsecrets.cli.habits import as_setting, group_of, with_trainer_arguments
+from bertsecrets.cli.habits import as_setting, check_model_name, group_of, with_trainer_arguments
 from bertsecrets.cli.help import help_text
 from bertsecrets.cli.own_data import own_data
 from bertsecrets.cli.quiet import in_job, raise_kept
@@ -88,6 +88,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         if invocation is None:
             _run_task(task)
             return
+        check_model_name(invocation)
         own = own_data(invocation)
         if own:
             # Hydra does not accept settings on both sides of an option.

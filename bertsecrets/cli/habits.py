@@ -7,13 +7,18 @@ from pathlib import Path
 import pytorch_lightning as pl
 from omegaconf import OmegaConf
 
+from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides
 
 _MEANT = {
     "accumulate": "trainer.accumulate_grad_batches",
     "batch_size": "task.training.batch_size",
     "batchsize": "task.training.batch_size",
     "bs": "task.training.batch_size",
+    "data.dataset": "data=hub data.dataset",
+    "data.label": "data=csv data.label",
+    "data.text": "data=csv data.text",
     "data_dir": "data.root",
     "csv": "data=csv data.path",
     "data_path": "data.path",
@@ -41,6 +46,7 @@ _MEANT = {
     "num_gpus": "trainer.devices",
     "num_train_epochs": "trainer.max_epochs",
     "num_workers": "data.num_workers",
+    "optimizer.lr": "optimizer.learning_rate",
     "out": "hydra.run.dir",
     "output": "hydra.run.dir",
     "output_dir": "hydra.run.dir",
@@ -58,6 +64,7 @@ _MEANT = {
     "trainer.epochs": "trainer.max_epochs",
     "trainer.learning_rate": "optimizer.learning_rate",
     "trainer.lr": "optimizer.learning_rate",
+    "wandb.project": "logger.wandb.project",
     "wandb_project": "logger.wandb.project",
     "warmup_ratio": "optimizer.warmup_fraction",
     "weight_decay": "optimizer.weight_decay",
@@ -78,6 +85,18 @@ _MEANT_WITH_VALUE = {
 
 _MODELS = ("model_name", "model_name_or_path", "model_path", "pretrained_model", "pretrained_model_name_or_path")
 _ANALYSED = ("ckpt", "ckpt_path", "folder", "run", "run_dir", "run_folder")
+
+
+def check_model_name(invocation: Invocation) -> None:
+    """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
+    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    chosen = given["model"].value() if "model" in given else None
+    if "model.name" in given and chosen != "folder" and "model.path" not in given:
+        value = given["model.name"].value()
+        raise UserError(
+            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
+            "name your own with model=folder model.path=<folder> model.name=<name>."
+        )
 
 
 def trainer_arguments() -> list[str]:

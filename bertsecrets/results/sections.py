@@ -414,6 +414,11 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     best = max(known, key=lambda label: known[label])
     if len(known) == 1:
         return f"Between seeds, the order of heads by {title} has a rank correlation of {number(known[worst], 2)}."
+    if number(known[worst], 2) == number(known[best], 2):
+        return (
+            f"Between seeds, the order of heads by {title} agrees equally in all {len(known)} conditions (rank correlation "
+            f"{number(known[best], 2)})."
+        )
     return (
         f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation "
         f"{number(known[best], 2)}) and least for {worst} ({number(known[worst], 2)})."
