@@ -51,15 +51,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(f"{'together':<28} {passed.total():>4} of {totals.total()}")
     path = config.getoption("--faults-table")
     if path:
-        Path(path).write_text(markdown({name: (row, results.get(name, "none")) for name, row in rows.items()}), "utf-8")
+        page = Path(path)
+        # What stands above the tables is written by hand.
+        head = page.read_text("utf-8").partition("\n## ")[0] if page.is_file() else "# Fault cases\n"
+        tables = markdown({name: (row, results.get(name, "none")) for name, row in rows.items()})
+        page.write_text(f"{head}\n{tables}", "utf-8")
 
 
 def markdown(rows: dict[str, tuple[dict[str, str], str]]) -> str:
-    """The table, one section for each subject."""
-    lines = ["# Fault cases", ""]
+    """The tables, one section for each subject."""
+    lines: list[str] = []
     for subject in sorted({_subject(name) for name in rows}):
         lines += [
             f"## {subject.replace('_', ' ')}",
+            "",
+            f"{sum(_subject(name) == subject for name in rows)} cases.",
             "",
             "| case | command | exit status | reads | outcome |",
             "|---|---|---|---|---|",
@@ -75,6 +81,7 @@ def markdown(rows: dict[str, tuple[dict[str, str], str]]) -> str:
 def _cut(text: str) -> str:
     """A cell's text without folders of this machine, printable and not too long."""
     text = re.sub(r"/\S*?/pytest-\d+/(popen-gw\d+/)?[\w-]+", "<folder>", text)
+    text = re.sub(r"/\S*?/site-packages(?=/)", "<site-packages>", text).replace(str(Path.home()), "<home>")
     text = "".join(letter if letter.isprintable() else "�" for letter in text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
