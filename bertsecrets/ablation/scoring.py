@@ -261,7 +261,7 @@ def _gradient(score: Score, mean_VF: Array, step: float = 1e-6) -> Array:
         below_VF[:, feature] -= step
         gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * step)
     if score is _matthews:
-        # At constant predictions the root has no derivative; the least that can be said is in ``largest_flip``.
+        # The score has no derivative at constant predictions; ``largest_flip`` covers what one prediction changes there.
         gradient_VF[_spread(*_class_shares(mean_VF)[:2]) <= _NO_SPREAD] = 0
     return gradient_VF
 

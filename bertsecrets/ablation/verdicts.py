@@ -249,8 +249,7 @@ def paired_tests(
         loss_V = _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), count, margin)
     else:
         p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-        tested_V = np.where(_says_nothing(metric, label_N), np.nan, delta_V)
-        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), tested_V, -margin)
+        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), delta_V, -margin)
     return PairedTests(baseline, score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
 
 
@@ -308,19 +307,19 @@ def verdicts_of(delta_V: Array, p_V: Array, p_margin_V: Array, rate: float) -> t
 
 
 def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
-    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN where labels say nothing."""
+    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0."""
     if metric == "accuracy":
         return paired_proportions(*_discordant(label_N, clean_N, prediction_VN), len(label_N))
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
     largest = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
-    change_V = np.where(_says_nothing(metric, label_N), np.nan, score_V[1:] - score_V[0])
+    change_V = np.where(_is_always_0(metric, label_N), np.nan, score_V[1:] - score_V[0])
     return influenced_change(change_V, influence_VN, *largest)
 
 
-def _says_nothing(metric: str, label_N: Array) -> bool:
-    """Whether the score is 0 with these labels whatever is predicted: F1 without a positive label, Matthews of one class."""
+def _is_always_0(metric: str, label_N: Array) -> bool:
+    """Whether every prediction of these labels scores 0: F1 without a positive label, Matthews with labels of one class."""
     if metric == "f1":
         return not (label_N == 1).any()
     return metric == "matthews" and len(np.unique(label_N)) < 2
@@ -392,8 +391,8 @@ def _largest(
 ) -> tuple[Array, Array]:
     """The largest loss and gain that one example can make, ``[V]`` each.
 
-    A flip of any class is possible, of the unedited model's prediction or the variant's. Scores move as far as seen, if enough
-    of them move; else from end to end.
+    Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if enough of
+    them move, else from the lowest to the highest.
     """
     if metric in CLASS_METRICS:
         clean = largest_flip(metric, label_N, clean_N)

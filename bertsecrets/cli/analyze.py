@@ -78,7 +78,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     origin = run_of(keys.checkpoint)
     if origin is not None and not (origin.folder / FINISHED).is_file():
         rank_zero_warn(
-            f"The run in '{displayed(origin.folder)}' is not finished: these are the numbers of its last checkpoint; continue it "
+            f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; continue it "
             f"with python train.py resume={displayed(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())

@@ -160,4 +160,5 @@ def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
         beyond = np.where(over, low > bound, high < bound)
         left, right = np.where(beyond, left, centre), np.where(beyond, centre, right)
     p = np.exp((left + right) / 2)
-    return np.where(np.isnan(estimate), np.nan, np.where(over, p, 1 - p))
+    undefined = np.isnan(estimate) | np.isnan(low)
+    return np.where(undefined, np.nan, np.where(over, p, 1 - p))

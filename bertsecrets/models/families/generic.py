@@ -40,8 +40,7 @@ def _probe(base: PreTrainedModel) -> list[nn.Module]:
 
     def record(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
         called.append(module)
-        # Which modules are called is all that matters; SDPA takes those that do not say so for causal ones.
-        return sdpa_attention_forward(module, *args, **{"is_causal": False, **kwargs})
+        return sdpa_attention_forward(module, *args, **kwargs)
 
     AttentionInterface.register(_PROBE, record)
     AttentionMaskInterface.register(_PROBE, sdpa_mask)
