@@ -22,7 +22,7 @@ from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.override import MODES_OF_CONSTANTS, HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, unwrap
+from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 
 _log = logging.getLogger(__name__)
@@ -99,22 +99,16 @@ class Engine:
         Raises:
             UserError: If mode ``resample`` has no donors, or memory runs out on a single variant.
         """
-        network = self.encoder.model
-        training = network.training
         if self.plan.mode == "resample" and not donors:
             raise UserError(
                 "Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors."
             )
-        network.eval()
-        try:
-            with torch.set_grad_enabled(gradients):
-                if self.plan.mode != "resample":
-                    return self._draw(inputs, None, progress)
-                counted = _DrawsCounted(len(donors), progress)
-                draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
-                return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
-        finally:
-            network.train(training)
+        with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
+            if self.plan.mode != "resample":
+                return self._draw(inputs, None, progress)
+            counted = _DrawsCounted(len(donors), progress)
+            draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
+            return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
 
     def _draw(
         self,

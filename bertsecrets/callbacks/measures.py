@@ -24,7 +24,7 @@ from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe, unwrap
+from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.progress import progress_over
@@ -236,14 +236,10 @@ class MeasureHeads(pl.Callback):
         if not count:
             return None
         network = unwrap(model)
-        device, training = next(network.parameters()).device, network.training
-        network.eval()
-        try:
-            with trainer.precision_plugin.forward_context():
-                batches = _data(trainer).training_sample(count)
-                return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
-        finally:
-            network.train(training)
+        device = next(network.parameters()).device
+        with evaluating(network), trainer.precision_plugin.forward_context():
+            batches = _data(trainer).training_sample(count)
+            return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
         own = measure.record(grid, model)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.files import atomic_write
 
 
@@ -86,15 +87,10 @@ def _exported(model: PreTrainedModel, longest: int) -> Iterator[tuple[nn.Module,
         arguments["token_type_ids"] = torch.zeros(shape, dtype=torch.long)
     dimensions = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=longest)}
     device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield (
-                _Logits(model, segments),
-                {name: tensor.to(device) for name, tensor in arguments.items()},
-                dict.fromkeys(arguments, dimensions),
-            )
-    finally:
-        model.train(training)
+    with evaluating(model), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield (
+            _Logits(model, segments),
+            {name: tensor.to(device) for name, tensor in arguments.items()},
+            dict.fromkeys(arguments, dimensions),
+        )

@@ -16,7 +16,7 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.pruning.hard_concrete import HardConcrete
 from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.pruning.sets import Context, HeadSet
@@ -65,11 +65,9 @@ def fit_gates(
     encoder = describe(model)
     network = encoder.model
     device = next(network.parameters()).device
-    training = network.training
     trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    network.eval()
     try:
-        with torch.enable_grad(), torch.inference_mode(False):
+        with evaluating(network), torch.enable_grad(), torch.inference_mode(False):
             for parameter in trainable:
                 parameter.requires_grad_(False)
             gates = HardConcrete(encoder.num_layers, encoder.num_heads).to(device)
@@ -99,7 +97,6 @@ def fit_gates(
     finally:
         for parameter in trainable:
             parameter.requires_grad_(True)
-        network.train(training)
     return gates.eval()
 
 
