@@ -19,7 +19,7 @@ from bertsecrets.attention.watch import watch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.measured import measured_scores
+from bertsecrets.pruning.measured import measured_scores, ranking_measures
 from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
 from bertsecrets.pruning.situation import Situation
 
@@ -152,3 +152,13 @@ def test_names_of_measured_scores() -> None:
         UserError, match=r"'confidence' cannot be computed anew after each step: the layers of model type 'albert'"
     ):
         find_score("confidence", {})(here)
+
+
+def test_every_shipped_measure_that_ranks_heads_is_known_without_a_list() -> None:
+    makers = ranking_measures()
+    assert {"confidence", "entropy", "head_gradient", "integrated_gradients"} <= set(makers)
+    assert "drift" not in makers
+    measure = makers["integrated_gradients"](2, 3)
+    assert measure.total_LHC.shape[:2] == (2, 3)
+    assert measure.passes == (12, 12)
+    assert makers["confidence"](2, 3).passes == (1, 0)

@@ -1,23 +1,16 @@
-"""The benchmark of scores: every column that ranks heads, against exact effects and against planted truth."""
+"""Scores of heads: every column that ranks them, compared with exact effects and with planted truth."""
 
-import importlib
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from omegaconf import OmegaConf
 from scipy import stats
 
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Measure
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.views import MeasureView
-from bertsecrets.settings import CONF
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 
 Array = NDArray[np.float64]
@@ -36,23 +29,6 @@ class Score:
     name: str
     value_LH: Array
     signed: bool
-
-
-def ranking_measures() -> dict[str, Callable[[int, int], Measure]]:
-    """The shipped measures with a column that ranks heads (``Column.keep``), by name, with their default settings."""
-    makers: dict[str, Callable[[int, int], Measure]] = {}
-    for path in sorted((CONF / "measure").glob("*.yaml")):
-        content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        for name, section in content.items():
-            if not isinstance(section, Mapping) or "_target_" not in section:
-                continue
-            module, _, kind = section["_target_"].rpartition(".")
-            measure: Any = getattr(importlib.import_module(module), kind)
-            columns = inspect.getattr_static(measure, "columns", ())
-            if isinstance(columns, tuple) and any(column.keep is not None for column in columns):
-                valid = inspect.signature(measure).parameters
-                makers[name] = partial(measure, **{key: value for key, value in section.items() if key in valid})
-    return makers
 
 
 def scores_of_grid(grid: HeadGrid) -> list[Score]:

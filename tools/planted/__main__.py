@@ -1,8 +1,8 @@
 """Hold every score of heads against the exact effect of disabling them, and against planted truth.
 
-    python benchmarks/importance.py planted --out planted.json               # a minute on one core
-    python benchmarks/importance.py runs outputs/mrpc outputs/rte --out scores.json
-    python benchmarks/importance.py tables planted.json scores.json          # Markdown of docs/importance.md
+    python -m tools.planted planted --out planted.json               # a minute on one core
+    python -m tools.planted runs outputs/mrpc outputs/rte --out scores.json
+    python -m tools.planted tables planted.json scores.json          # Markdown of docs/importance.md
 
 ``runs`` takes folders of finished trainings. The exact effects are those of analysis=disable in <folder>-disable. Scores
 are the columns that rank heads in the head tables of analyses in <folder>-*, such as analysis=importance, and those of the
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import weighted_scores
@@ -26,22 +25,17 @@ from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.task import Task
-from bertsecrets.importance.benchmark import (
-    Score,
-    agreement,
-    ranking_measures,
-    scores_of_grid,
-    scores_of_run,
-    separation,
-)
-from bertsecrets.importance.planted import PLANTS, Planted, plant
+from bertsecrets.measures.base import OutputMeasure
 from bertsecrets.measures.one_pass import measure_pass, task_losses
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
-from bertsecrets.results.config_copy import plain
+from bertsecrets.pruning.measured import ranking_measures
+from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.replicates import mean_interval
+from tools.planted.classifiers import PLANTS, Planted, plant
+from tools.planted.scores import Score, agreement, scores_of_grid, scores_of_run, separation
 
 EFFECTS = {
     "loss": "rise of the loss",
@@ -79,6 +73,7 @@ def planted_scores(planted: Planted) -> list[Score]:
 def exact_score(planted: Planted) -> Score:
     """The rise of the loss with one head disabled (mode zero)."""
     batch = planted.split[list(range(len(planted.split)))]
+    assert batch.label_B is not None
     value_LH = np.zeros(size_of(planted.model))
     whole = task_losses(planted.model(**batch.inputs()).logits, batch.label_B).mean()
     for layer, head in np.ndindex(value_LH.shape):
@@ -124,7 +119,7 @@ def margins(logits_NVC: torch.Tensor, label_N: torch.Tensor, task: Task) -> torc
 
 def compare_run(folder: Path, examples: int) -> dict[str, Any]:
     """All scores of a run against its exact effects, with their cost."""
-    settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
+    settings = read_settings(plain(read_config(folder)))
     tokenizer = load_tokenizer(settings.model)
     data = make_data(settings, tokenizer)
     model = load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
@@ -144,7 +139,7 @@ def compare_run(folder: Path, examples: int) -> dict[str, Any]:
         measure.prepare(split)
         started = time.perf_counter()
         means_LHd = None
-        if getattr(measure, "reference_examples", 0):
+        if isinstance(measure, OutputMeasure) and measure.reference_examples:
             sample = data.training_sample(min(examples, measure.reference_examples))
             means_LHd = mean_head_outputs(model, (batch.inputs() for batch in sample))
         (grid,) = measure_pass(model, [measure], batches, means_LHd=means_LHd)

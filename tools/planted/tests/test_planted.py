@@ -12,19 +12,12 @@ from torch import Tensor
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.importance.benchmark import (
-    Score,
-    agreement,
-    ranking_measures,
-    scores_of_grid,
-    scores_of_run,
-    separation,
-)
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.integrated_gradients import IntegratedGradients
-from bertsecrets.importance.planted import Planted, plant
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.results.run import Run
+from tools.planted.classifiers import Planted, plant
+from tools.planted.scores import Score, agreement, scores_of_grid, scores_of_run, separation
 
 
 def logits_of(planted: Planted, disabled: Any = ()) -> Tensor:
@@ -82,16 +75,6 @@ def test_scores_find_what_their_definition_says() -> None:
         assert separation(scores[name], planted.heads, dead=True) == 1.0, name
     # Not all columns rank heads.
     assert "head_gradient/signed" not in scores
-
-
-def test_every_shipped_measure_that_ranks_heads_is_known_without_a_list() -> None:
-    makers = ranking_measures()
-    assert {"confidence", "entropy", "head_gradient", "integrated_gradients"} <= set(makers)
-    assert "drift" not in makers
-    measure = makers["integrated_gradients"](2, 3)
-    assert measure.total_LHC.shape[:2] == (2, 3)
-    assert measure.passes == (12, 12)
-    assert makers["confidence"](2, 3).passes == (1, 0)
 
 
 def test_agreement_with_ties_and_directions() -> None:
