@@ -1,5 +1,7 @@
-"""The build step that pyproject.toml cannot express: the wheel carries the folder conf as bertsecrets/conf."""
+"""The build steps that pyproject.toml cannot express: configurations in the wheel, and a README for a package index."""
 
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -18,4 +20,21 @@ class BuildWithConfigurations(build_py):
             shutil.copytree("conf", target)
 
 
-setup(cmdclass={"build_py": BuildWithConfigurations})
+def readme_for_index(text: str, url: str | None) -> str:
+    """The README without relative links, which lead nowhere on a package index: absolute ones if the repository's address is given."""
+
+    def replaced(match: re.Match[str]) -> str:
+        image, label, target = match.groups()
+        if url is not None:
+            return f"{image}[{label}]({url.rstrip('/')}/{target})"
+        return "" if image else label
+
+    return re.sub(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", replaced, text)
+
+
+setup(
+    cmdclass={"build_py": BuildWithConfigurations},
+    # The address is given when a release is built, so that forks link to their own files.
+    long_description=readme_for_index(Path("README.md").read_text("utf-8"), os.environ.get("BERTSECRETS_URL")),
+    long_description_content_type="text/markdown",
+)

@@ -1,4 +1,4 @@
-"""The alpha-beta rule of relevance propagation, as in the published code of Voita et al. 2019 (METHODS V2).
+"""The alpha-beta rule of relevance propagation, as in the published code of Voita et al. 2019 (methods V2).
 
 An output z_j = sum_i z_ji hands its relevance down by the positive and the negative contributions apart:
 R_i = sum_j R_j (alpha max(z_ji, 0) / sum_i max(z_ji, 0) + beta min(z_ji, 0) / sum_i min(z_ji, 0)), with alpha = beta = 0.5 and 1e-5

@@ -1,4 +1,4 @@
-"""Confidence of heads: the largest weight of a row, on average (Voita et al. 2019, section 4; METHODS V1)."""
+"""Confidence of heads: the largest weight of a row, on average (Voita et al. 2019, section 4; methods V1)."""
 
 from dataclasses import replace
 from typing import Literal, get_args

@@ -1,4 +1,4 @@
-"""Gradient importance of attention to [SEP] and other tokens (Clark et al. 2019, section 3.2; METHODS C3)."""
+"""Gradient importance of attention to [SEP] and other tokens (Clark et al. 2019, section 3.2; methods C3)."""
 
 import math
 from collections.abc import Mapping

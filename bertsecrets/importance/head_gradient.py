@@ -1,4 +1,4 @@
-"""Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; METHODS M1)."""
+"""Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; methods M1)."""
 
 from dataclasses import replace
 from typing import Annotated

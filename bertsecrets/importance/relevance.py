@@ -1,4 +1,4 @@
-"""Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4; METHODS V2)."""
+"""Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4; methods V2)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

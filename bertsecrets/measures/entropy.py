@@ -1,4 +1,4 @@
-"""Entropy of attention: how widely a head spreads it (Clark et al. 2019, section 3.3; METHODS C4)."""
+"""Entropy of attention: how widely a head spreads it (Clark et al. 2019, section 3.3; methods C4)."""
 
 import math
 

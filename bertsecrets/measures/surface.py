@@ -1,4 +1,4 @@
-"""Attention to [CLS], [SEP], punctuation and all other tokens (Clark et al. 2019, section 3.2; METHODS C2)."""
+"""Attention to [CLS], [SEP], punctuation and all other tokens (Clark et al. 2019, section 3.2; methods C2)."""
 
 from collections.abc import Sequence
 

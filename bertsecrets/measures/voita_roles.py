@@ -1,4 +1,4 @@
-"""Positional, syntactic and rare-word heads by the published thresholds (Voita et al. 2019, section 5; METHODS V4)."""
+"""Positional, syntactic and rare-word heads by the published thresholds (Voita et al. 2019, section 5; methods V4)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -62,7 +62,7 @@ class Judgement(NamedTuple):
 class PatternNetwork(nn.Module):
     """Five logits per map, by convolutions over the picture and along the strips.
 
-    The paper's network (METHODS K2) convolves whole maps, where lines thin out and cost grows with the area of longer
+    The paper's network (methods K2) convolves whole maps, where lines thin out and cost grows with the area of longer
     maps. Here a map of any length costs the same, and each diagonal has its own channel.
 
     Args:

@@ -1,4 +1,4 @@
-"""Share of each attention pattern per head (Kovaleva et al. 2019, section 4.1 and Figure 2; METHODS K2)."""
+"""Share of each attention pattern per head (Kovaleva et al. 2019, section 4.1 and Figure 2; methods K2)."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -142,7 +142,7 @@ def test_pairs_are_those_worked_out_by_hand(pairs: str, matching: str, direction
 
 
 def test_the_papers_example_with_every_weight() -> None:
-    """The row of "he" as METHODS K3 prints it for head 1-2; the link is he -> agitated."""
+    """The row of "he" as methods K3 prints it for head 1-2; the link is he -> agitated."""
     row_K = torch.tensor([0.02, 0.01, 0.05, 0.32, 0.46, 0.02, 0.12])
     attention_BHQK = torch.zeros(1, 1, 7, 7)
     attention_BHQK[0, 0, 1] = row_K
@@ -566,7 +566,7 @@ def test_annotation_is_needed() -> None:
 
 @pytest.mark.hub
 def test_figure_3_of_the_paper(glue: Path) -> None:
-    """METHODS K3, with weights from the hub or from the folder that BERTSECRETS_BERT_BASE names."""
+    """methods K3, with weights from the hub or from the folder that BERTSECRETS_BERT_BASE names."""
     shared = glue.parent
     spec = ModelSpec(name="bert_base", path=os.environ.get("BERTSECRETS_BERT_BASE", "bert-base-uncased"))
     try:

@@ -34,7 +34,7 @@ def classify(maps: list[np.ndarray]) -> list[int]:
 
 
 def test_maps_constructed_by_definition_are_classified() -> None:
-    """METHODS K2, synthetic acceptance: F1 of at least 0.95 on stripes, bands, both, squares and random rows."""
+    """methods K2, synthetic acceptance: F1 of at least 0.95 on stripes, bands, both, squares and random rows."""
     generator = np.random.default_rng(11)
     maps, label = [], []
     for number in range(300):

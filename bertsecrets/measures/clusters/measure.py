@@ -1,4 +1,4 @@
-"""Distances between all pairs of heads, of the model and of the model before fine-tuning (METHODS C8)."""
+"""Distances between all pairs of heads, of the model and of the model before fine-tuning (methods C8)."""
 
 import math
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""Coreference heads: how often a head attends from a mention to one of its antecedents (METHODS C6)."""
+"""Coreference heads: how often a head attends from a mention to one of its antecedents (methods C6)."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 class Coreference(Measure):
-    """How often a head attends from a mention to one of its antecedents (Clark et al. 2019, section 4.3; METHODS C6).
+    """How often a head attends from a mention to one of its antecedents (Clark et al. 2019, section 4.3; methods C6).
 
     From the head word of each mention that has an antecedent, the attention to the head words of the candidates is compared:
     summed over the tokens of a candidate, averaged over those of the mention. The answer is right if the largest goes to the

@@ -1,4 +1,4 @@
-"""Dependency heads: how often a head points from a word to its syntactic head, or back (METHODS C5)."""
+"""Dependency heads: how often a head points from a word to its syntactic head, or back (methods C5)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 
 class Dependency(Measure):
-    """How often attention points from a word to its syntactic head (Clark et al. 2019, section 4.2; METHODS C5).
+    """How often attention points from a word to its syntactic head (Clark et al. 2019, section 4.2; methods C5).
 
     Attention between words is summed over the tokens of the attended word and averaged over those of the attending one.
     A head points from a word to the other word of the sentence that it attends to most (from a dependent to its head), or

@@ -79,7 +79,7 @@ class FrameRelations(Measure):
     """Attention along annotated frame relations, and whether position or the attended word explains it.
 
     Columns, averaged over examples (an example's number is the mean over its frames):
-        ``weight``: the largest attention weight among the token pairs of the link (METHODS K3).
+        ``weight``: the largest attention weight among the token pairs of the link (methods K3).
         ``position``: the same in other places of the sentence: the pairs moved together, so that all signed distances
             stay. A head that attends at a fixed offset gives these places as much as the link.
         ``received``: the same from other places of the sentence: the attending tokens moved, the attended ones kept. A

@@ -65,7 +65,7 @@ def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) ->
 
 
 class Features(Measure):
-    """Attention to linguistic features (Kovaleva et al. 2019, section 4.4; METHODS K5).
+    """Attention to linguistic features (Kovaleva et al. 2019, section 4.4; methods K5).
 
     Columns:
         ``<feature>``: s = max over tokens j with the feature of (1/L) * sum over the L real tokens i of A_ij, special

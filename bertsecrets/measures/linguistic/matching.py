@@ -100,7 +100,7 @@ class OffsetMatching:
 class StringMatching:
     """Matching by spelling: a token has a feature if it is spelt like a piece of any such word of the example.
 
-    As in the original code (METHODS K5): "don't" makes every apostrophe of the example a negation, and repeated words
+    As in the original code (methods K5): "don't" makes every apostrophe of the example a negation, and repeated words
     share their features. Strings of ``contains`` are searched in the whole text, also within words.
 
     Args:

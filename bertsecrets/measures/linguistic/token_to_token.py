@@ -74,7 +74,7 @@ class _Found:
 
 
 class TokenToToken(Measure):
-    """Attention from one kind of token to another (Kovaleva et al. 2019, section 4.5; METHODS K6).
+    """Attention from one kind of token to another (Kovaleva et al. 2019, section 4.5; methods K6).
 
     Columns:
         ``cls_to_<feature>``: the largest attention from the first token ([CLS]) to a token with the feature, in 0..1;

@@ -145,7 +145,7 @@ class OffsetPairs:
 
 
 class SpellingPairs:
-    """The pairs that the original code of Kovaleva et al. looks at (METHODS K6).
+    """The pairs that the original code of Kovaleva et al. looks at (methods K6).
 
     The tokens spelt like a piece of any first word of the example, from left to right, are paired one to one with those
     spelt like a piece of any second word, regardless of the word; the surplus of the longer list is dropped.
