@@ -1,5 +1,6 @@
 """Data sets of the `datasets` library: local copies of every kind, and a hub that cannot be reached."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from data.tasks import task
 
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.hub import HubSource
-from bertsecrets.data.task import Task
+from bertsecrets.data.task import HubLayout, Task
 from bertsecrets.errors import UserError
 
 
@@ -46,6 +47,33 @@ def test_a_folder_that_load_dataset_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [example.label for example in hub.examples("validation")] == [0]
     assert [example.label for example in hub.examples("test")] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "text"])
+def test_a_relative_folder_named_like_a_format_is_read_and_not_its_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    rows([1, 0]).to_csv(str(tmp_path / name / "train.csv"))
+    for suffix in ("csv", "json", "txt"):
+        (tmp_path / f"train-other.{suffix}").write_text("sentence1,sentence2,label\nc,d,1\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert [one.texts for one in source(task("mrpc"), Path(name), tmp_path).examples("train")] == [
+        ("a 0", "b 0"), ("a 1", "b 1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "mine"])
+def test_a_name_on_the_hub_reads_nothing_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "mine").mkdir()
+    rows([1, 0]).to_csv(str(tmp_path / "mine" / "train.csv"))
+    rows([1, 0]).to_csv(str(tmp_path / "train.csv"))
+    monkeypatch.chdir(tmp_path)
+    hub = make_source(SourceConfig(), task("mrpc").model_copy(update={"hub": HubLayout(path=name, texts=("sentence1",))}))
+    with pytest.raises(UserError, match=f"'{name}' is also the name of a folder here or of a file format"):
+        hub.examples("train")
 
 
 def test_labels_may_be_names(tmp_path: Path) -> None:
@@ -131,6 +159,24 @@ def test_the_librarys_offline_mode_is_reported_too(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"OfflineModeIsEnabled.*data=tsv data\.root=<GLUE folder>"):
         make_source(SourceConfig(cache_dir=str(tmp_path)), task("mrpc")).prepare()
+
+
+def test_the_attempts_of_the_hub_client_are_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = huggingface_hub.utils.logging.get_logger("huggingface_hub.utils._http")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        client.warning("Retrying in 1s [Retry 1/5].")
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    with pytest.raises(UserError, match="could not be loaded"):
+        make_source(SourceConfig(), task("mrpc")).prepare()
+    assert not caplog.records
+    client.warning("later")
+    assert [record.message for record in caplog.records] == ["later"]
 
 
 @pytest.mark.parametrize(

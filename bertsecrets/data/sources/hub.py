@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import logging as hub_logging
+
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources.base import TRAIN, check_length, read_score
 from bertsecrets.data.task import HubLayout, Task
@@ -31,7 +33,8 @@ class HubSource:
             raise UserError(f"data.path '{path}' is not a directory; give a local copy of data set '{task.hub.path}'.")
         self.task = task
         self.layout: HubLayout = task.hub
-        self.folder = None if path is None else Path(path).expanduser()
+        # The library would take a relative path such as "csv" for the name of its reader of all such files around.
+        self.folder = None if path is None else Path(path).expanduser().resolve()
         self.revision = revision
         self.cache_dir = cache_dir
         self.notes: tuple[str, ...] = ()
@@ -100,9 +103,16 @@ class HubSource:
 
     def _load(self, split: str | None) -> Any:
         import datasets
+        import datasets.packaged_modules
 
         what = f"Data set {self.name}" if split is None else f"Split '{split}' of data set {self.name}"
         if self.folder is None:
+            readers = Path(datasets.packaged_modules.__file__).parent
+            if any((around / self.layout.path).is_dir() for around in (readers, Path())):
+                raise UserError(
+                    f"Data set '{self.layout.path}' is also the name of a folder here or of a file format, which the datasets "
+                    "library would read instead; give data.path=<folder>, or the full name on the hub."
+                )
             return self._attempt(
                 lambda: datasets.load_dataset(
                     self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
@@ -123,12 +133,17 @@ class HubSource:
         return (self.folder / "dataset_dict.json").is_file()
 
     def _attempt(self, load: Callable[[], Any], what: str) -> Any:
+        verbosity = hub_logging.get_verbosity()
+        # Its lines on each attempt to reach the hub say less than the sentence below.
+        hub_logging.set_verbosity_error()
         try:
             return load()
         # The errors of datasets, the hub client and its HTTP client have no common base class.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UserError(f"{what} could not be loaded ({reason}); {self._advice()}.") from error
+        finally:
+            hub_logging.set_verbosity(verbosity)
 
     def _advice(self) -> str:
         if self.folder is not None:
