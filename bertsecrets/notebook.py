@@ -32,6 +32,7 @@ from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
+from bertsecrets.data.sources.base import check_characters
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
@@ -616,6 +617,8 @@ def _examples(
             )
         if sentences and len(parts) != len(sentences[0]):
             raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
+        for part in parts:
+            check_characters(part)
         sentences.append(parts)
     annotated = _annotations(sentences, pipeline, annotations)
     return [

@@ -121,6 +121,8 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         (lambda: bs.measure(model, tokenizer, "The cat.", "entropy"), "give a list of sentences"),
         (lambda: bs.measure(model, tokenizer, ["a", ("b", "c")], "entropy"), "sentences only, or pairs only"),
         (lambda: bs.measure(model, tokenizer, ["a", None], "entropy"), "neither a sentence nor a pair"),
+        (lambda: bs.measure(model, tokenizer, ["a", "b \udfff"], "entropy"), r"'b \\udfff' has a lone surrogate"),
+        (lambda: bs.disable(model, tokenizer, [("a", "\ud800"), ("b", "c")], [0, 1]), r"has a lone surrogate"),
         (lambda: bs.measure(model, tokenizer, TEXTS, "entrpy"), "did you mean 'entropy'"),
         (lambda: bs.measure(model, tokenizer, TEXTS, []), "measures is empty"),
         (lambda: bs.measure(model, tokenizer, TEXTS, WrongShape), r"expected \[1, 4, 1\]: one number for each example"),

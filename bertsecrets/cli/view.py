@@ -7,6 +7,7 @@ from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import read_analyze
+from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import initial_checkpoint
 from bertsecrets.models.loading import load_tokenizer
@@ -32,6 +33,8 @@ def view_text(config: DictConfig) -> HeadView:
     sentences = [keys.view] if isinstance(keys.view, str) else list(keys.view or ())
     if not all(sentence.strip() for sentence in sentences):
         raise UserError("A sentence of view is empty; give one or two sentences, e.g. view='The cat sat.'.")
+    for sentence in sentences:
+        check_characters(sentence)
     tokenizer = load_tokenizer(settings.model)
     if keys.checkpoint in (None, INITIAL) and keys.reference is None:
         checkpoint = initial_checkpoint(settings.task, settings.model, keys.init, keys.seed)

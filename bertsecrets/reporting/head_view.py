@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertsecrets.attention.watch import capture
+from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe
@@ -150,6 +151,7 @@ def _sentences(text: Any, second: Any) -> tuple[str, ...]:
             raise UserError(
                 f"The {name} sentence is {part!r}, which has no word; give a sentence such as 'The cat sat.'."
             )
+        check_characters(part)
     return parts
 
 

@@ -40,5 +40,7 @@ def test_two_sentences_are_compared_with_a_reference(config_of, tiny_bert: Path)
 def test_an_empty_sentence_is_refused_before_a_model_is_loaded(config_of) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match="A sentence of view is empty"):
         view.view_text(config_of("view= ", "model.path=nowhere"))
+    with pytest.raises(UserError, match=r"Text 'The \\ud800 sat.' has a lone surrogate, '\\ud800', at character 4"):
+        view.view_text(config_of("view=The \ud800 sat.", "model.path=nowhere"))
     with pytest.raises(UserError, match="compare and view are both given"):
         view.view_text(config_of("view=The cat sat.", "compare=runs"))

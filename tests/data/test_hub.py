@@ -71,7 +71,9 @@ def test_a_name_on_the_hub_reads_nothing_of_the_working_directory(
     rows([1, 0]).to_csv(str(tmp_path / "mine" / "train.csv"))
     rows([1, 0]).to_csv(str(tmp_path / "train.csv"))
     monkeypatch.chdir(tmp_path)
-    hub = make_source(SourceConfig(), task("mrpc").model_copy(update={"hub": HubLayout(path=name, texts=("sentence1",))}))
+    hub = make_source(
+        SourceConfig(), task("mrpc").model_copy(update={"hub": HubLayout(path=name, texts=("sentence1",))})
+    )
     with pytest.raises(UserError, match=f"'{name}' is also the name of a folder here or of a file format"):
         hub.examples("train")
 
@@ -159,6 +161,16 @@ def test_the_librarys_offline_mode_is_reported_too(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"OfflineModeIsEnabled.*data=tsv data\.root=<GLUE folder>"):
         make_source(SourceConfig(cache_dir=str(tmp_path)), task("mrpc")).prepare()
+
+
+def test_what_a_file_lacks_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_text('{"sentence1": "\\ud800", "sentence2": "b", "label": 1}\n', "utf-8")
+    with pytest.raises(
+        UserError, match=r"could not be loaded \(.*surrogate.*\); check the folder that data.path names"
+    ):
+        source(task("mrpc"), tmp_path / "set", tmp_path).examples("train")
+    assert "Failed" not in capfd.readouterr().err
 
 
 def test_the_attempts_of_the_hub_client_are_not_printed(

@@ -1,5 +1,6 @@
 """Data of the user's own: CSV files and data sets without a task, what is inferred from them, and what is held out."""
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -127,7 +128,9 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
         ("", {}, "has no header; expected the names of the columns in its first line."),
         ("review,stars\n\n", {}, "has no rows that can be used"),
-        ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "column 'review' is longer than 1,000,000 characters"),
+        ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "reviews.csv:2: the row is longer than 1,000,000"),
+        ("review," * 200_000 + "stars\na,1\n", {}, "reviews.csv:1: the row is longer than 1,000,000 characters"),
+        ("review,stars\ra,1\rb,2\r", {}, "reviews.csv:1: not CSV (new-line character seen in unquoted field"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_reported_in_one_sentence(
@@ -137,6 +140,23 @@ def test_a_wrong_file_is_reported_in_one_sentence(
         own_task(csv_data(tmp_path, content, **settings))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("quoted", "separator"), [("a,b,c", ";"), ("a;b;c", ","), ("a,b;c;d", "\t"), ("a\tb\tc", ",")])
+def test_a_separator_within_quotes_separates_nothing(tmp_path: Path, quoted: str, separator: str) -> None:
+    rows = [[f'"{quoted}"', "text", "label"], ["1", "good", "x"], ["2", "bad", "y"]]
+    config = csv_data(tmp_path, "\n".join(map(separator.join, rows)), text=quoted, label="label")
+    assert [one.texts for one in make_source(config, task_of(config)).source.examples("train")] == [("1",), ("2",)]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    config = csv_data(tmp_path, path=str(tmp_path / "pipe.csv"))
+    with pytest.raises(
+        UserError, match=r"pipe.csv' is a pipe or a device; write its content to a file and give that\.$"
+    ):
+        own_task(config)
 
 
 def test_rows_left_out_are_counted(tmp_path: Path) -> None:
@@ -150,6 +170,16 @@ def test_a_file_that_is_too_small_to_hold_rows_out_is_reported(tmp_path: Path) -
     config = csv_data(tmp_path, "review,stars\na,1\nb,2\n")
     source = make_source(config, task_of(config))
     with pytest.raises(UserError, match=r"The 2 training rows of task 'reviews' are too few .*data\.eval_path=<file>"):
+        source.examples("train")
+
+
+@pytest.mark.parametrize(
+    ("texts", "how_many"), [(1, "all have the same text, so that none"), (2, "have 2 different texts, too few")]
+)
+def test_rows_that_repeat_a_text_are_not_called_too_few(tmp_path: Path, texts: int, how_many: str) -> None:
+    config = csv_data(tmp_path, "review,stars\n" + "".join(f"t{i % texts},{i % 2}\n" for i in range(40)))
+    source = make_source(config, task_of(config))
+    with pytest.raises(UserError, match=rf"The 40 training rows of task 'reviews' {how_many}"):
         source.examples("train")
 
 

@@ -145,6 +145,7 @@ def test_a_long_text_says_what_it_leaves_out_and_keeps_both_sentences(pair, tmp_
     [
         (("",), {}, "The first sentence is '', which has no word"),
         ((FIRST, " \n"), {}, "The second sentence is ' .n', which has no word"),
+        ((FIRST, "a \ud800"), {}, r"Text 'a \\ud800' has a lone surrogate, '\\ud800', at character 2; remove it"),
         (((FIRST, SECOND), "third"), {}, "text is a pair"),
         ((3,), {}, "neither a sentence nor a pair"),
         ((FIRST,), {"start": (9, 0)}, rf"start is \(9, 0\); expected a layer from 0 to {LAYERS - 1}"),

@@ -7,11 +7,13 @@ it cannot read 4 of 11,829 lexical units (``python benchmarks/framenet_readers.p
 import gc
 import re
 import zipfile
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 from tqdm.auto import tqdm
@@ -21,6 +23,9 @@ from bertsecrets.errors import UserError
 
 VERSIONS = ("1.5", "1.6", "1.7")
 """Releases that share one layout."""
+
+_LARGEST = 50_000_000
+"""Bytes of a file, unpacked; the largest of the releases has 2 million."""
 
 _NAMESPACE = "{http://framenet.icsi.berkeley.edu}"
 _REQUIRED_FILES = ("luIndex.xml", "frameIndex.xml", "frRelation.xml")
@@ -137,13 +142,22 @@ class FrameNetFiles:
     def read(self, name: str) -> bytes:
         """A file's content; raises UserError if it is missing or cannot be read."""
         try:
-            if self._zip is not None:
-                return self._zip.read(self._prefix + name)
-            return (self.root / self._prefix / name).read_bytes()
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            with self._opened(self._prefix + name) as file:
+                content = file.read(_LARGEST + 1)
+        # A zip with a password is a RuntimeError.
+        except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
                 f"FrameNet folder '{self.root}' is incomplete ({name} is missing or cannot be read); give the whole folder."
             ) from error
+        if len(content) > _LARGEST:
+            raise UserError(
+                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, which no release has; give a folder or "
+                "zip of FrameNet."
+            )
+        return content
+
+    def _opened(self, path: str) -> IO[bytes]:
+        return (self.root / path).open("rb") if self._zip is None else self._zip.open(path)
 
     def parse(self, name: str) -> ElementTree.Element:
         """An XML file's root element; raises UserError if the file is missing or not valid XML."""

@@ -110,6 +110,9 @@ def opened(path: Path, advice: str) -> Iterator[TextIO]:
     Raises:
         UserError: If it is missing, not a file, may not be read, or is not UTF-8.
     """
+    if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
+        # Opening one may wait for ever, and it cannot be read twice.
+        raise UserError(f"'{path}' is a pipe or a device; write its content to a file and give that.")
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             yield file
@@ -129,6 +132,17 @@ def check_length(text: str, where: str) -> None:
             f"{where} is longer than {LONGEST_TEXT:,} characters; shorten or remove it, as only the first tokens of a text are "
             "used."
         )
+
+
+def check_characters(text: str) -> None:
+    """Raise UserError if a text has a lone surrogate, which no tokenizer reads; texts of files in UTF-8 have none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"Text {shown(text)} has a lone surrogate, {shown(text[error.start])}, at character {error.start}; remove it, or "
+            "decode the text with the encoding that it was written in."
+        ) from error
 
 
 def read_score(text: str | float, task: Task, where: str) -> float:

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from pytorch_lightning.utilities import rank_zero_warn
 
@@ -46,7 +47,7 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     lines: list[int] = []
     skipped = 0
     with opened(path, "give data.path=<CSV file>") as stream:
-        rows = _rows(stream, path)
+        rows = _rows(_lines(stream, path), path)
         header, _ = next(rows, ([], 0))
         places = [_place(path, header, name) for name in columns]
         for row, line in rows:
@@ -122,15 +123,25 @@ class CsvSource:
         return self.task.labels.index(text)
 
 
-def _rows(stream: Iterator[str], path: Path) -> Iterator[tuple[list[str], int]]:
+def _lines(stream: TextIO, path: Path) -> Iterator[str]:
+    """The lines, none of them read further than it may be long."""
+    number = 0
+    while line := stream.readline(LONGEST_TEXT + 2):
+        number += 1
+        check_length(line.rstrip("\r\n"), f"{path}:{number}: the row")
+        yield line
+
+
+def _rows(lines: Iterator[str], path: Path) -> Iterator[tuple[list[str], int]]:
     """The rows that are not blank, header included, and the lines at which they end."""
-    first = next(stream, "")
+    first = next(lines, "")
     if not first.strip():
         raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
-    separator = max(_SEPARATORS, key=first.count)
-    header = csv.reader([first], delimiter=separator)
-    reader = csv.reader(stream, delimiter=separator, strict=True)
     limit = csv.field_size_limit(LONGEST_TEXT + 1)
+    # A separator within quotes separates nothing.
+    separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader([first.replace("\r", " ")], delimiter=mark))))
+    header = csv.reader([first], delimiter=separator)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
         yield [name.strip() for name in next(header)], 1
         for row in reader:

@@ -44,9 +44,15 @@ class HeldOutSource:
             parts = {TRAIN: [one for one in everything if one.texts not in chosen]}
             parts[HELD_OUT] = [one for one in everything if one.texts in chosen]
             if not all(parts.values()):
+                different = len({one.texts for one in everything})
+                how_many = "are too few to hold some out for evaluation"
+                if different == 1 < len(everything):
+                    how_many = "all have the same text, so that none can be held out for evaluation"
+                elif different < len(everything):
+                    how_many = f"have {different:,} different texts, too few to hold some out for evaluation"
                 raise UserError(
-                    f"The {len(everything):,} training rows of task '{self.task.name}' are too few to hold some out for "
-                    "evaluation; give more rows, or evaluation rows of your own (for a CSV, data.eval_path=<file>)."
+                    f"The {len(everything):,} training rows of task '{self.task.name}' {how_many}; give more texts, or "
+                    "evaluation rows of your own (for a CSV, data.eval_path=<file>)."
                 )
             self._splits = parts
             without = len(rows) - len(everything)

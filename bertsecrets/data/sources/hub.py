@@ -1,6 +1,7 @@
 """Read rows from a data set of the Hugging Face hub, or from a local copy."""
 
 from collections.abc import Callable, Mapping
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,24 @@ class HubSource:
         return (self.folder / "dataset_dict.json").is_file()
 
     def _attempt(self, load: Callable[[], Any], what: str) -> Any:
-        verbosity = hub_logging.get_verbosity()
-        # Its lines on each attempt to reach the hub say less than the sentence below.
-        hub_logging.set_verbosity_error()
+        import datasets
+
+        # Their lines, such as one on each attempt to reach the hub, say less than the sentence below.
+        loggings = (datasets.logging, hub_logging)
+        levels = [logging.get_verbosity() for logging in loggings]
+        for logging in loggings:
+            logging.set_verbosity(CRITICAL)
         try:
             return load()
         # The errors of datasets, the hub client and its HTTP client have no common base class.
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
+            cause = error.__cause__ if generated and error.__cause__ is not None else error
+            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
             raise UserError(f"{what} could not be loaded ({reason}); {self._advice()}.") from error
         finally:
-            hub_logging.set_verbosity(verbosity)
+            for logging, level in zip(loggings, levels, strict=True):
+                logging.set_verbosity(level)
 
     def _advice(self) -> str:
         if self.folder is not None:
