@@ -5,7 +5,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -38,6 +37,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import check_needs, measure_pass
+from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
@@ -667,43 +667,10 @@ def _listed(texts: Sequence[Text]) -> list[Text]:
 
 def _makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
     names = [name for name in measures if isinstance(name, str)]
-    shipped = sorted(path.stem for path in (CONF / "measure").glob("*.yaml"))
     for name in names:
-        if name not in shipped:
-            raise UserError(f"Unknown measure '{name}'; {choices(name, shipped)}.")
+        if name not in shipped_names():
+            raise UserError(f"Unknown measure '{name}'; {choices(name, shipped_names())}.")
     for maker in measures:
         if isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
             raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
-    sections = _sections(names) if names else {}
-    return [_from_section(sections[name]) if isinstance(name, str) else name for name in measures]
-
-
-def _sections(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The sections of measures as ``train.py`` composes them."""
-    # Hydra takes a second to import, which other users of this module need not wait for.
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    with initialize_config_dir(config_dir=str(Path(CONF).resolve()), version_base="1.3"):
-        config = compose("train", overrides=[f"measure=[{','.join(names)}]"])
-    content = OmegaConf.to_container(
-        OmegaConf.masked_copy(config, ["measure", "framenet", "every_n_validations"]), resolve=True
-    )
-    assert isinstance(content, dict)
-    # How often a run takes a measure, and what W&B tracks of it, are not arguments of its class.
-    watch = ("every_n_validations", "tracked")
-    return {
-        name: {key: value for key, value in section.items() if key not in watch}
-        for name, section in content["measure"].items()
-    }
-
-
-def _from_section(section: Mapping[str, Any]) -> MeasureMaker:
-    from hydra.utils import instantiate
-
-    def make(num_layers: int, num_heads: int) -> Measure:
-        made = instantiate({**section, "_convert_": "all"}, num_layers=num_layers, num_heads=num_heads)
-        assert isinstance(made, Measure)
-        return made
-
-    return make
+    return [shipped_measure(maker) if isinstance(maker, str) else maker for maker in measures]

@@ -1,16 +1,13 @@
 """Scores from other experiments, computed on the examples that choose heads: every column that ranks heads."""
 
 import copy
-import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
@@ -23,10 +20,10 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.relevance import Relevance, take_relevance
 from bertsecrets.measures.base import Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.pruning.situation import Situation
-from bertsecrets.settings import CONF
 
 MODE = "zero"
 """How heads are disabled: a removed head's output is zero."""
@@ -78,17 +75,11 @@ def measured_scores() -> dict[str, MeasuredScore]:
 def ranking_measures() -> dict[str, Callable[[int, int], Measure]]:
     """The shipped measures with a column that ranks heads (``Column.keep``), by name, with their default settings."""
     makers: dict[str, Callable[[int, int], Measure]] = {}
-    for path in sorted((CONF / "measure").glob("*.yaml")):
-        content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        for name, section in content.items():
-            if not isinstance(section, Mapping) or "_target_" not in section:
-                continue
-            module, _, kind = section["_target_"].rpartition(".")
-            measure: Any = getattr(importlib.import_module(module), kind)
-            columns = inspect.getattr_static(measure, "columns", ())
-            if isinstance(columns, tuple) and any(column.keep is not None for column in columns):
-                valid = inspect.signature(measure).parameters
-                makers[name] = partial(measure, **{key: value for key, value in section.items() if key in valid})
+    for name in shipped_names():
+        maker = shipped_measure(name)
+        columns = inspect.getattr_static(maker.func, "columns", ())
+        if isinstance(columns, tuple) and any(column.keep is not None for column in columns):
+            makers[name] = maker
     return makers
 
 

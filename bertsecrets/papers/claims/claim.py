@@ -1,6 +1,5 @@
 """Claims: one file each, read and checked before anything is tested."""
 
-import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -14,6 +13,7 @@ from bertsecrets.ablation.direct import DirectEffects
 from bertsecrets.errors import UserError, choices
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.papers.claims.kinds import kinds
 from bertsecrets.papers.claims.sheet import BEFORE, DISABLE, DISABLED, LAYER, About
 from bertsecrets.papers.claims.test import Test
@@ -123,12 +123,9 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
         DirectEffects.name: tuple(column.name for column in DirectEffects.columns),
     }
     depends_on_data = (Dependency,)
-    for path in sorted((CONF / "measure").glob("*.yaml")):
-        for name, section in (yaml.safe_load(path.read_text("utf-8")) or {}).items():
-            if isinstance(section, Mapping) and "_target_" in section:
-                module, _, kind = section["_target_"].rpartition(".")
-                measure = getattr(importlib.import_module(module), kind)
-                columns[name] = () if measure in depends_on_data else _columns_of(measure)
+    for name in shipped_names():
+        measure = shipped_measure(name).func
+        columns[name] = () if measure in depends_on_data else _columns_of(measure)
     return columns
 
 
