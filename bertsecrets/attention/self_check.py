@@ -33,6 +33,7 @@ class SelfCheck:
 def check_attention(model: nn.Module) -> SelfCheck:
     """Check on one tiny padded batch that this model's heads can be watched and overridden.
 
+    * all weights are finite numbers;
     * every layer is watched once, in order, and its map is ``[B, H, Q, K]``;
     * rows of real tokens sum to one, and padding receives nothing;
     * watching does not change the logits;
@@ -50,6 +51,7 @@ def check_attention(model: nn.Module) -> SelfCheck:
 
 
 def _check(encoder: Encoder) -> SelfCheck:
+    _check_weights(encoder)
     inputs = _batch(encoder)
     real_BS = inputs["attention_mask"].bool()
     logits_BC = _logits(encoder, inputs)
@@ -88,6 +90,16 @@ def _check(encoder: Encoder) -> SelfCheck:
                 "this model can be judged; report the model type."
             )
     return SelfCheck(watched, padding, tuple(moved))
+
+
+def _check_weights(encoder: Encoder) -> None:
+    for name, weight in encoder.model.named_parameters():
+        wrong = weight.numel() - int(weight.isfinite().sum())
+        if wrong:
+            raise UserError(
+                f"The weights of {_name(encoder)} hold NaN or infinity, first in {name} ({wrong:,} of {weight.numel():,} numbers); "
+                "give another checkpoint, or fine-tune again with a lower learning rate."
+            )
 
 
 def _name(encoder: Encoder) -> str:

@@ -216,6 +216,15 @@ def test_the_check_fails_for_a_model_that_ignores_its_heads() -> None:
         check_attention(model)
 
 
+def test_the_check_names_the_first_weights_that_are_not_numbers() -> None:
+    model = tiny_model("bert")
+    with torch.no_grad():
+        model.bert.encoder.layer[1].attention.self.query.weight[0, :2] = torch.tensor([torch.nan, -torch.inf])
+        model.classifier.bias[0] = torch.nan
+    with pytest.raises(UserError, match=r"first in bert\.encoder\.layer\.1\.attention\.self\.query\.weight \(2 of "):
+        check_attention(model)
+
+
 def test_the_check_fails_for_a_model_that_attends_to_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert")
     forward = model.bert.forward
