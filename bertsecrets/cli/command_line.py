@@ -27,8 +27,10 @@ from bertsecrets.results.run import is_first_process
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
     Invocation,
+    as_argument,
     is_multirun,
     parse_arguments,
+    parse_overrides,
     quoted,
     unknown_options,
     unquoted,
@@ -39,10 +41,11 @@ from bertsecrets.sweeps.run_folder import report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
-from bertsecrets.sweeps.trust import check_sweep_arguments, names_target
+from bertsecrets.sweeps.trust import check_links, check_sweep_arguments, may_be_given_again, names_code
 
 _log = logging.getLogger(__name__)
 
+_VIEW = "view="
 _ALLOWED_WITH_RESUME = ("resume", "debug", "progress")
 
 
@@ -145,7 +148,9 @@ def _disk_error(error: BaseException | None, folder: Path) -> str | None:
 def _interrupted(folder: Path | None) -> str:
     if folder is None or not any((folder / name).exists() for name in (CONFIG_COPY, SWEEP_FILE)):
         return signals.NOTHING_SAVED
-    return f"Interrupted; continue with resume={shlex.quote(str(folder))}"
+    # Of the folder's own configuration these count only if they are given again.
+    again = [argument for argument in sys.argv[1:] if may_be_given_again(_key(argument))]
+    return f"Interrupted; continue with {shlex.join([f'resume={folder}', *again])}"
 
 
 def check_words(arguments: list[str], command: str) -> None:
@@ -186,15 +191,18 @@ def with_resume(arguments: list[str]) -> list[str]:
     others = [argument for argument in arguments if not argument.startswith("resume=")]
     if sweep is None and {"-m", "--multirun"} & set(others):
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
+    check_links(folder)
     for argument in others:
-        key = argument.split("=")[0].lstrip("+~")
-        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or names_target(argument)
+        key = _key(argument)
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or names_code(key)
         if not argument.startswith("-") and not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
                 "it out, or start a new run."
             )
     if sweep is not None:
+        again = set(map(_key, others))
+        sweep = [argument for argument in sweep if _key(argument) not in again]
         check_sweep_arguments(sweep, folder)
         return [*sweep, *others]
     return [
@@ -205,13 +213,17 @@ def with_resume(arguments: list[str]) -> list[str]:
     ]
 
 
+def _key(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("+~")
+
+
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:
     """The arguments of ``analyze.py`` with ``analysis=prune`` where settings of pruning are given without an analysis.
 
     >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
     """
-    keys = [argument.split("=")[0].lstrip("+~") for argument in arguments]
+    keys = list(map(_key, arguments))
     if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
         return arguments
     last = max((place for place, key in enumerate(keys) if key.startswith("prune.")), default=None)
@@ -221,19 +233,24 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
-    """The arguments, with the sentence of ``view`` quoted for Hydra, to which commas and quotes would mean something.
+    """The arguments, with the sentences of ``view`` quoted for Hydra, to which commas, quotes and dollars would mean something.
 
     >>> with_quoted_text(["view=It's late, she said.", "view=[one,two]", "checkpoint=a"])
-    ["view='It\\\\'s late, she said.'", 'view=[one,two]', 'checkpoint=a']
+    ["view='It\\\\'s late, she said.'", "view=['one', 'two']", 'checkpoint=a']
     """
-    key = "view="
-    taken = ("[", "'", '"')
-    return [
-        f"{key}{quoted(text)}"
-        if argument.startswith(key) and (text := argument.removeprefix(key)) != "null" and not text.startswith(taken)
-        else argument
-        for argument in arguments
-    ]
+    return [f"{_VIEW}{_as_text(argument)}" if argument.startswith(_VIEW) else argument for argument in arguments]
+
+
+def _as_text(argument: str) -> str:
+    text = argument.removeprefix(_VIEW)
+    if text == "null":
+        return text
+    if not text.startswith(("[", "'", '"')):
+        return quoted(text)
+    override = parse_overrides([argument])[0]
+    if override.is_sweep_override():
+        return ",".join(_as_text(f"{_VIEW}{value}") for value in override.sweep_string_iterator())
+    return as_argument(override.value())
 
 
 def _output_folder(config: DictConfig) -> Path:

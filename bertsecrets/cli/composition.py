@@ -56,7 +56,9 @@ def check(invocation: Invocation) -> DictConfig:
             composed = _composed(invocation, combination)
             try:
                 own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-                read_settings(plain(with_run_settings(own, combination)))
+                # A run is resumed with its own configuration, which is judged when it is read.
+                if not isinstance(own.resume, str):
+                    read_settings(plain(with_run_settings(own, combination)))
             except UserError as error:
                 if len(combinations) == 1:
                     raise

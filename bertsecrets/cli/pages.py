@@ -19,6 +19,7 @@ from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.sweep import SWEEP_FILE
+from bertsecrets.sweeps.trust import check_links
 
 COMPARISON = "comparison"
 """Folder of a sweep's pages inside the sweep's folder."""
@@ -34,6 +35,7 @@ def report_again(config: DictConfig) -> list[Path]:
     """
     settings = read_analyze(plain(config))
     folder = Path(str(settings.keys.report))
+    check_links(folder)
     runs, unfinished = find_runs([str(folder)])
     trusted = trusted_classes(settings)
     pages = []
@@ -99,6 +101,7 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     chosen = any(argument.startswith("hydra.run.dir=") for argument in HydraConfig.get().overrides.hydra)
     if chosen or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
         return None
+    check_links(Path(names[0]))
     return Path(names[0]).absolute() / COMPARISON
 
 

@@ -15,7 +15,7 @@ from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.run_folder import read_begun
-from bertsecrets.sweeps.trust import check_targets
+from bertsecrets.sweeps.trust import check_code, with_settings_given_again
 
 _log = logging.getLogger(__name__)
 
@@ -26,14 +26,21 @@ _FIXED = ("init", "seed")
 """Facts of a run that an analysis cannot change."""
 
 
-def resumed(config: DictConfig, folder: Path) -> DictConfig:
+def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictConfig:
     """The interrupted run's own configuration, with those new settings that cannot change its numbers.
 
+    Args:
+        config: Composed from the present command line.
+        folder: The run's folder.
+        overrides: The settings on the present command line.
+
     Raises:
-        UserError: If it cannot be read, or names a class that neither the project nor the command line names.
+        UserError: If it cannot be read, names a class that neither the project nor the command line names, or asks to write or
+            send something outside of the folder that the command line does not ask for.
     """
     own = read_config(folder)
-    check_targets(plain(own), plain(config), folder)
+    check_code(plain(own), plain(config), folder)
+    own = with_settings_given_again(own, config, overrides, folder)
     path = folder / CONFIG_COPY
     if ("optimizer" in own) != ("optimizer" in config):
         command = "train.py" if "optimizer" in own else "analyze.py"
@@ -93,10 +100,11 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
                 f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave it "
                 "out, or analyse another checkpoint."
             )
-    if "model" in keys and config.model.path != recorded["model"].get("path"):
+    path, trained_from = config.model.path, recorded["model"].get("path")
+    if "model" in keys and path != trained_from:
         raise UserError(
-            f"model={config.model.name} contradicts the run in '{run.folder}', which was trained from "
-            f"'{recorded['model']['name']}'; leave it out, or analyse another checkpoint."
+            f"model={config.model.name} with model.path='{path}' contradicts the run in '{run.folder}', which was trained from "
+            f"model.path='{trained_from}'; leave it out, or analyse another checkpoint."
         )
     inherited = config.copy()
     OmegaConf.set_struct(inherited, False)

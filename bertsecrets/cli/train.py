@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
@@ -51,7 +52,7 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
     """
     folder = run_folder()
     if config.resume is not None:
-        config = resumed(config, folder)
+        config = resumed(config, folder, HydraConfig.get().overrides.task)
     settings = read_train(plain(config))
     check_trainer(settings)
     check_save(settings)

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import UserError
 
@@ -129,11 +129,12 @@ def sweeper_params(config: DictConfig) -> dict[str, str]:
 
 
 def quoted(text: str) -> str:
-    """Quote a text so that Hydra's grammar reads it back unchanged.
+    """Quote a text so that Hydra's grammar reads it back unchanged, and no interpolation in it is resolved.
 
-    >>> quoted("it's [here]")
-    "'it\\\\'s [here]'"
+    >>> print(quoted("it's ${here}"))
+    'it\\'s \\${here}'
     """
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -156,9 +157,10 @@ def as_argument(value: Any) -> str:
 def unquoted(text: str) -> str:
     """Undo :func:`quoted`; any other text is returned as it is.
 
-    >>> unquoted(quoted("it's [here]")), unquoted("plain")
-    ("it's [here]", 'plain')
+    >>> unquoted(quoted("it's ${here}")), unquoted("plain")
+    ("it's ${here}", 'plain')
     """
     if len(text) < 2 or text[0] != "'" or text[-1] != "'":
         return text
-    return str(OverridesParser.create().parse_override(f"key={text}").value())
+    value = OverridesParser.create().parse_override(f"key={text}").value()
+    return str(OmegaConf.create({"key": value}).key)

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
-from bertsecrets.sweeps.hydra_arguments import quoted
+from bertsecrets.sweeps.hydra_arguments import as_argument, quoted
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
 from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
 from bertsecrets.sweeps.signals import Interrupted
@@ -35,7 +35,7 @@ from bertsecrets.sweeps.sweep import (
     JobRecord,
     line_of,
 )
-from bertsecrets.sweeps.trust import foreign_targets
+from bertsecrets.sweeps.trust import foreign_code, outside
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _SWEEP_SETTINGS = (
@@ -126,8 +126,8 @@ def _has_finished(folder: Path) -> bool:
 def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     """The command line of the job as a single run."""
     if resumable:
-        trusted = [f"++{key}={quoted(target)}" for key, target in foreign_targets(plain(config)).items()]
-        return [f"resume={folder}", *trusted]
+        again = {**foreign_code(plain(config)), **outside(plain(config))}
+        return [f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
     own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]

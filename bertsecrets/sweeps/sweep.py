@@ -26,6 +26,7 @@ from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
 from bertsecrets.sweeps.run_folder import NO_INFLUENCE
+from bertsecrets.sweeps.trust import check_links
 
 SWEEP_FILE = "sweep.json"
 """Name of the file that makes a folder a sweep's."""
@@ -165,6 +166,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         raise UserError(
             f"hydra.sweep.dir is '{folder}', which cannot be written ({describe_os_error(error)}); choose another folder."
         ) from error
+    check_links(folder)
     if (folder / CONFIG_COPY).exists():
         raise UserError(f"hydra.sweep.dir is '{folder}', which holds a single run; choose another folder.")
     fixed, swept = _settings(invocation, config)

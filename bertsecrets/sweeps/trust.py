@@ -1,62 +1,105 @@
-"""What a folder's configuration may make this process import or call.
+"""What a folder of somebody else may make this process do.
 
 A run's or a sweep's folder may come from somebody else. Its configuration is data: it may choose among the classes of the
-project's own configuration and those that the present command line names, and nothing else.
+project's own configuration and those that the present command line names, and it writes nothing outside of the folder and sends
+nothing anywhere unless the present command line says so too.
 """
 
 import functools
+import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, QuotedString, RangeSweep
+from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import CONF, shown
-from bertsecrets.sweeps.hydra_arguments import parse_overrides, quoted
+from bertsecrets.sweeps.hydra_arguments import as_argument, parse_overrides, quoted
 
 TARGET = "_target_"
 """The key with which a section names the class or function to call."""
 
-_HYDRA_SETTINGS = (
-    "hydra.launcher.array_parallelism",
-    "hydra.launcher.cpus_per_task",
-    "hydra.launcher.gpus_per_node",
-    "hydra.launcher.mem_gb",
-    "hydra.launcher.n_jobs",
-    "hydra.launcher.nodes",
-    "hydra.launcher.partition",
-    "hydra.launcher.tasks_per_node",
-    "hydra.launcher.timeout_min",
-    "hydra.mode",
-    "hydra.sweep.subdir",
-    "hydra.sweeper.direction",
-    "hydra.sweeper.max_batch_size",
-    "hydra.sweeper.n_jobs",
-    "hydra.sweeper.n_trials",
-    "hydra.sweeper.sampler.seed",
-    "hydra.sweeper.study_name",
-)
-"""Hydra's settings that a sweep's folder may bring along. Others run shell commands, import modules or move files."""
+_FUNCTIONS = ("score", "scores")
+"""Keys of pruning whose values may name a function to import, as ``module:function``."""
 
-_RESOLVER = re.compile(r"\$\{[^}]*:")
-_LEAVES_FOLDER = re.compile(r"\.\.|(^|[\[(,'\"\s])[/~]")
-"""In the name of a group's option or of a folder: a path out of the folder that it belongs to."""
+_OUTSIDE = (
+    "annotation.cache_dir",
+    "claims_folder",
+    "data.cache_dir",
+    "export",
+    "labelling.folder",
+    "push_to_hub",
+    "report",
+    "save",
+    "workspace",
+)
+"""Settings that write or send something outside of the run's folder if they are texts."""
+
+_LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")
+"""Settings of a logger that send nothing."""
+
+_NONE = r"(?!)"
+_COUNT = r"\d{1,9}|None"
+_FOLDER_NAME = r"\w[\w.=,+ -]*"
+_OPTION = r"[\w*][\w*.-]*"
+_HYDRA_SETTINGS = {
+    "hydra.launcher.array_parallelism": _COUNT,
+    "hydra.launcher.cpus_per_task": _COUNT,
+    "hydra.launcher.gpus_per_node": _COUNT,
+    "hydra.launcher.mem_gb": _COUNT,
+    "hydra.launcher.n_jobs": rf"-1|{_COUNT}",
+    "hydra.launcher.nodes": _COUNT,
+    "hydra.launcher.partition": r"[\w.,-]+|None",
+    "hydra.launcher.tasks_per_node": _COUNT,
+    "hydra.launcher.timeout_min": _COUNT,
+    "hydra.mode": "MULTIRUN",
+    "hydra.sweep.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
+    "hydra.sweeper.direction": "minimize|maximize",
+    "hydra.sweeper.max_batch_size": _COUNT,
+    "hydra.sweeper.n_jobs": rf"-1|{_COUNT}",
+    "hydra.sweeper.n_trials": _COUNT,
+    "hydra.sweeper.sampler.seed": _COUNT,
+    "hydra.sweeper.study_name": r"\w[\w.-]*|None",
+}
+"""Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import modules or move
+files."""
+
+_HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")
+
+_NAMES = ("name", "task.name", "model.name")
+"""Settings that name folders."""
+
+_REFERENCE = re.compile(r"\$\{(name|task\.name|model\.name|init|seed)\}")
+"""The interpolations that a sweep's folder may bring along: each is checked to be a name or a number. A resolver reads the
+environment, for one, and other settings may hold the path of a folder elsewhere."""
+
+_DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
+"""What the values of a recorded setting can be."""
+
+_WANDB_RUNS = "*run-*"
+"""The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
 
 
 @functools.cache
 def project_targets() -> frozenset[str]:
     """The classes and functions that the project's own configurations name."""
     contents = (yaml.safe_load(path.read_text("utf-8")) for path in sorted(CONF.rglob("*.yaml")))
-    return frozenset(target for content in contents for _, target in targets_in(content) if isinstance(target, str))
+    return frozenset(target for content in contents for _, target in code_in(content) if isinstance(target, str))
 
 
-def targets_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every ``_target_`` of a configuration as plain values, at any depth: its dotted key and its value.
+def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every class or function that a configuration as plain values names, at any depth: its dotted key and its name.
 
-    >>> list(targets_in({"callbacks": {"mine": {"_target_": "a.B", "parts": [{"_target_": "c.d"}]}}}))
+    >>> list(code_in({"callbacks": {"mine": {"_target_": "a.B", "parts": [{"_target_": "c.d"}]}}}))
     [('callbacks.mine._target_', 'a.B'), ('callbacks.mine.parts.0._target_', 'c.d')]
+    >>> list(code_in({"prune": {"scores": ["exact", "my_package:score"]}}))
+    [('prune.scores', 'my_package:score')]
     """
     if isinstance(content, Mapping):
         entries = [(str(name), value) for name, value in content.items()]
@@ -68,16 +111,14 @@ def targets_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         place = f"{key}.{name}" if key else name
         if name == TARGET:
             yield place, value
-        yield from targets_in(value, place)
+        elif name in _FUNCTIONS:
+            texts = value if isinstance(value, (list, tuple)) else [value]
+            yield from ((place, text) for text in texts if isinstance(text, str) and ":" in text)
+        yield from code_in(value, place)
 
 
-def foreign_targets(config: Mapping[str, Any]) -> dict[str, str]:
-    """The classes of a configuration that are not the project's own, by key."""
-    return {key: target for key, target in targets_in(config) if target not in project_targets()}
-
-
-def check_targets(config: Mapping[str, Any], present: Mapping[str, Any], folder: Path) -> None:
-    """Check that a folder's configuration names no class but the project's own and those of the present command line.
+def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Path) -> None:
+    """Check that a folder's configuration names no code but the project's own and that of the present command line.
 
     Args:
         config: Of the folder, as plain values.
@@ -85,46 +126,177 @@ def check_targets(config: Mapping[str, Any], present: Mapping[str, Any], folder:
         folder: Where ``config`` comes from.
 
     Raises:
-        UserError: Naming the first other class, and how to allow it.
+        UserError: Naming the first other class or function, and how to allow it.
     """
-    named = {target for _, target in targets_in(present) if isinstance(target, str)}
-    for key, target in targets_in(config):
+    named = {target for _, target in code_in(present) if isinstance(target, str)}
+    for key, target in code_in(config):
         if not isinstance(target, str) or target not in project_targets() | named:
             raise UserError(
                 f"The configuration in '{folder}' names {key}={shown(target)}, which is not part of bertsecrets; if you "
-                f"trust it, name it on the command line, too: ++{key}=<class>."
+                f"trust it, name it on the command line, too: ++{key}=<{'class' if key.endswith(TARGET) else 'function'}>."
             )
 
 
-def names_target(argument: str) -> bool:
-    """Whether a setting of the command line does nothing but name a class."""
-    return argument.split("=")[0].endswith(f".{TARGET}")
+def outside(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that write or send something outside of the run's folder, by dotted key.
+
+    >>> outside({"save": "model", "logger": {"wandb": {"_target_": "a.b", "mode": "online", "entity": None}}})
+    {'save': 'model', 'logger.wandb.mode': 'online'}
+    """
+    values = {key: _select(config, key) for key in _OUTSIDE}
+    loggers = config.get("logger")
+    for name, section in loggers.items() if isinstance(loggers, Mapping) else ():
+        values |= {f"logger.{name}.{key}": value for key, value in section.items()} if isinstance(section, dict) else {}
+    return {key: value for key, value in values.items() if _is_outside(key, value)}
+
+
+def _select(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _is_outside(key: str, value: Any) -> bool:
+    if key in _OUTSIDE:
+        return isinstance(value, str)
+    group, _, setting = key.partition(".")
+    setting = setting.partition(".")[2]
+    harmless = value is None or setting in _LOGGED_INSIDE or (setting == "mode" and value in ("offline", "disabled"))
+    return group == "logger" and bool(setting) and not harmless
+
+
+def with_settings_given_again(
+    config: DictConfig, present: DictConfig, overrides: Sequence[str], folder: Path
+) -> DictConfig:
+    """A folder's configuration with what the present command line says on writing and sending outside of the folder.
+
+    Args:
+        config: Of the folder.
+        present: Composed from the present command line.
+        overrides: The settings of the present command line.
+        folder: Where ``config`` comes from.
+
+    Raises:
+        UserError: If the folder asks for something that neither the command line nor its environment does.
+    """
+    merged = config.copy()
+    again = {override.key_or_group: override for override in parse_overrides(list(overrides))}
+    again = {key: override for key, override in again.items() if may_be_given_again(key)}
+    for key, override in again.items():
+        section = key.rpartition(".")[0]
+        if section and OmegaConf.select(merged, section) is None:
+            raise UserError(
+                f"'{override.input_line}' does not fit the run in '{folder}', which has no {section}; leave it out."
+            )
+        OmegaConf.update(merged, key, override.value())
+    now = plain(present)
+    asked = {
+        key: value for key, value in outside(plain(merged)).items() if key not in again and _select(now, key) != value
+    }
+    if asked:
+        raise _asks_for(
+            {key: value if isinstance(value, str) else as_argument(value) for key, value in asked.items()}, folder
+        )
+    return merged
+
+
+def _asks_for(asked: Mapping[str, str], folder: Path) -> UserError:
+    without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in asked]
+    return UserError(
+        f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow that "
+        f"({shlex.join(f'{key}={value}' for key, value in asked.items())}), or go on without ({shlex.join(without)})."
+    )
+
+
+def may_be_given_again(key: str) -> bool:
+    """Whether a setting only says what is written or sent outside of a folder, so that it can be given when resuming."""
+    return key in _OUTSIDE or key.startswith("logger.")
+
+
+def names_code(key: str) -> bool:
+    """Whether a setting does nothing but name a class or a function."""
+    return key.rpartition(".")[2] in (TARGET, *_FUNCTIONS)
+
+
+def foreign_code(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with which a configuration names code that is not the project's own, by key."""
+    return {key: _select(config, key) for key, target in code_in(config) if target not in project_targets()}
+
+
+def check_links(folder: Path) -> None:
+    """Check that no symbolic link in a folder leads out of it, through which resuming would write.
+
+    Raises:
+        UserError: Naming the first that does.
+    """
+    home = os.path.realpath(folder)
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+                raise UserError(
+                    f"'{path}' is a symbolic link to '{os.readlink(path)}', outside of the folder; nothing is written through "
+                    "it: put what it names in its place, or remove it."
+                )
+        if Path(parent).name == "wandb":
+            folders[:] = [name for name in folders if not Path(name).match(_WANDB_RUNS)]
 
 
 def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
-    """Check that the command line recorded in a sweep's folder brings no code with it.
+    """Check that the command line recorded in a sweep's folder brings no code with it, and acts in the folder only.
 
     Raises:
-        UserError: Naming the first argument that could.
+        UserError: Naming the first argument that does otherwise.
     """
+    if not str(folder.resolve()).isprintable():
+        raise UserError(f"The path {shown(str(folder))} has control characters; rename the folder.")
+    asked = {}
     for argument in arguments:
         # The folder itself, put there by resume_arguments() in place of whatever its file says.
         if argument in ("-m", "--multirun", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
             continue
-        if argument.startswith("-") or not _is_data(argument):
+        override = None if argument.startswith("-") or not argument.isprintable() else parse_overrides([argument])[0]
+        if override is None or not _is_data(override):
             raise UserError(
-                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code or read files of its "
-                "choice; if you trust it, repeat the sweep's own command with resume=true."
+                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code, or read or write files of "
+                "its choice; if you trust it, repeat the sweep's own command with resume=true."
             )
+        if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
+            asked[override.key_or_group] = argument.partition("=")[2]
+    if asked:
+        raise _asks_for(asked, folder)
 
 
-def _is_data(argument: str) -> bool:
-    override = parse_overrides([argument])[0]
-    key, value = override.key_or_group, argument.partition("=")[2]
-    # A resolver reads the environment, for one.
-    if TARGET in argument or _RESOLVER.search(value) or key == "hydra":
+def _is_data(override: Override) -> bool:
+    key, values = override.key_or_group, list(_values(override.value()))
+    # A section can hold any other setting, and a package puts a group's option anywhere.
+    if override.package is not None or not all(isinstance(value, _DATA) for value in values):
         return False
-    if key.startswith("hydra."):
-        return key in _HYDRA_SETTINGS and not _LEAVES_FOLDER.search(value)
-    is_group = key.startswith("hydra/") or (CONF / key.split("@")[0]).is_dir()
-    return not (is_group and _LEAVES_FOLDER.search(value))
+    texts = [_REFERENCE.sub("x", str(value)) for value in values]
+    if any("${" in text or TARGET in text for text in (key, *texts)):
+        return False
+    if names_code(key):
+        return not any(":" in text for text in texts)
+    pattern = ".*"
+    if key.startswith("hydra/") or (CONF / key).is_dir():
+        pattern = _OPTION if key in _HYDRA_GROUPS or not key.startswith("hydra/") else _NONE
+    elif key.split(".")[0] == "hydra":
+        # Neither a list nor several values.
+        pattern, texts = _HYDRA_SETTINGS.get(key, _NONE), [_REFERENCE.sub("x", str(override.value()))]
+    elif key in _NAMES:
+        pattern = _FOLDER_NAME
+    return all(re.fullmatch(pattern, text) for text in texts)
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """The single values of a setting's value: those of a list, and those that a sweep takes."""
+    if isinstance(value, ChoiceSweep):
+        value = value.list
+    elif isinstance(value, Glob):
+        value = [*value.include, *value.exclude]
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _values(part)
+    else:
+        yield value.text if isinstance(value, QuotedString) else value

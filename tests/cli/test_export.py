@@ -115,6 +115,11 @@ def test_plain_transformers_gives_the_logits_of_the_checkpoint(
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_another_model_is_refused_by_the_paths_of_both(run: Path, tiny_bert: Path, configure: Configure) -> None:
+    with pytest.raises(UserError, match=f"model.path='other' contradicts .* trained from model.path='{tiny_bert}'"):
+        configure(f"checkpoint={run}", "model=folder", "model.path=other")
+
+
 def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path, configure: Configure) -> None:
     folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
     card = ModelCard.load(folder / "README.md")

@@ -12,6 +12,7 @@ from faults.places import (
     json_keys,
     model,
     pickle_bytes,
+    remove,
     run,
     torch_pickle,
     unfinished,
@@ -75,6 +76,17 @@ def declared(experiment: str, name: str = "entropy") -> Arrange:
         path.write_text(json.dumps(entries), "utf-8")
 
     return arrange
+
+
+def link(name: str, target: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        (folder / name).symlink_to(folder.parent / target)
+
+    return arrange
+
+
+EVIL = "open('pwned', 'w').close()\n"
+"""A module that must not be imported, in the folder where the command runs."""
 
 
 def nothing_imported(folder: Path, outcome: Outcome) -> None:
@@ -141,6 +153,13 @@ TARGETS = [
     configured("through-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.job_processes.subprocess.Popen", "args": ["touch", "pwned"]}),
     configured("of-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.run_folder.set_aside", "folder": "r"}),
     configured("hydra", "callbacks.x._target_", callbacks__x={"_target_": "hydra.utils.instantiate", "config": _SHELL}),
+    resumed("score", _REFUSED.format("prune.scores"), yaml_keys(prune__scores=["r.evil:score"]), write("evil.py", EVIL)),
+    resumed(
+        "score-of-a-callback",
+        _REFUSED.format("callbacks.x.score"),
+        yaml_keys(callbacks__x={"_target_": "bertsecrets.callbacks.prune_first.PruneFirst", "heads": 1, "score": "r.evil:score"}),
+        write("evil.py", EVIL),
+    ),
     resumed(
         "target-named-on-the-command-line",
         "Report:",
@@ -204,6 +223,26 @@ CONFIGURATIONS = [
     ),
 ]
 
+_ONLINE = {"_target_": "bertsecrets.cli.loggers.wandb_logger", "project": "x", "entity": "stranger", "mode": "online", "job_type": "train"}  # fmt: skip
+
+OUTSIDE = [
+    resumed("save", r"asks to write or send .*\(save=out\), or go on without \(save=null\)", yaml_keys(save="out")),
+    resumed("upload", "push_to_hub=stranger/model", yaml_keys(save="out", push_to_hub="stranger/model")),
+    resumed("online", r"\(logger.wandb.entity=stranger logger.wandb.mode=online\)", yaml_keys(logger__wandb=_ONLINE)),
+    resumed("cache", r"annotation.cache_dir=elsewhere", yaml_keys(annotation__cache_dir="elsewhere")),
+    resumed("without-save", "Report:", yaml_keys(save="out"), words=(*_RESUME, "save=null"), status=0),
+    resumed(
+        "offline",
+        "Report:",
+        yaml_keys(logger__wandb=_ONLINE),
+        words=(*_RESUME, "logger.wandb.mode=offline", "logger.wandb.entity=null"),
+        status=0,
+    ),
+    resumed("linked-log", "'r/train.log' is a symbolic link to", remove("train.log"), link("train.log", "diary")),
+    resumed("linked-folder", "'r/parts' is a symbolic link to", link("parts", "elsewhere")),
+    page("linked-log", "'r/diary.log' is a symbolic link to", link("diary.log", "elsewhere")),
+]
+
 EXPERIMENTS = [
     page("experiment-of-another-module", "Report:", declared("this:Mine"), status=0),
     page("experiment-of-a-loaded-module", "Report:", declared("os:system"), status=0),
@@ -224,7 +263,14 @@ SWEEPS = [
     sweep("target-in-a-section", "seed=1,2", "+callbacks.x={_target_:os.system,command:touch}"),
     sweep("launcher", "seed=1,2", "hydra.launcher._target_=os.system"),
     sweep("launcher-shell", "seed=1,2", "hydra.launcher.setup=[touch pwned]"),
+    sweep("launcher-partition", "seed=1,2", "launcher=slurm", "hydra.launcher.partition='a\ntouch pwned #'"),
+    sweep("score", "seed=1,2", "prune.scores=[evil:score]"),
     sweep("environment", "seed=1,2", "name=${oc.env:HOME}"),
+    sweep("environment-behind-backslashes", "seed=1,2", r"name=$\{oc.env\:HOME\}"),
+    sweep("environment-by-a-computed-resolver", "seed=1,2", "group=oc.env", "name='${${group}:HOME}'"),
+    sweep("folder-of-another-setting", "seed=1,2", "group=../../x", "hydra.sweep.subdir=${group}"),
+    sweep("save", "seed=1,2", "save=x", sentence=r"asks to write or send something outside .*\(save=x\)"),
+    sweep("online", "seed=1,2", "logger.wandb.mode=online", sentence=r"\(logger.wandb.mode=online\), or .*=offline\)"),
     sweep("variables", "seed=1,2", "hydra.job.env_set.PATH=x"),
     sweep("callbacks", "seed=1,2", "+hydra.callbacks.x._target_=os.system"),
     sweep("logging", "seed=1,2", "hydra.job_logging.handlers.file.filename=/tmp/x"),
@@ -248,6 +294,11 @@ SWEEPS = [
         arrange=write("sw/sweep.json", pickle_bytes()),
     ),
 ]  # fmt: skip
+
+
+def not_printed(folder: Path, outcome: Outcome) -> None:
+    assert SECRET not in outcome.stdout + outcome.stderr
+    assert all(SECRET.encode() not in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def no_secret(folder: Path, outcome: Outcome) -> None:
@@ -274,7 +325,23 @@ SECRETS = [
     ),
 ]
 
-CASES = [*PICKLES, *TARGETS, *CONFIGURATIONS, *EXPERIMENTS, *SWEEPS, *SECRETS]
+TEXTS = [
+    Case(
+        f"{name}-is-text",
+        ("analyze.py", "model=folder", "model.path={model}", "hydra.run.dir={folder}/out", f"view={text}"),
+        "View:",
+        status=0,
+        environment=_SECRETS,
+        check=not_printed,
+    )
+    for name, text in {
+        "sentence": "It is ${oc.env:MY_PASSWORD}.",
+        "quoted-sentence": "'It is ${oc.env:MY_PASSWORD}.'",
+        "pair": "['It is ${oc.env:MY_PASSWORD}.',two]",
+    }.items()
+]
+
+CASES = [*TEXTS, *OUTSIDE, *PICKLES, *TARGETS, *CONFIGURATIONS, *EXPERIMENTS, *SWEEPS, *SECRETS]
 
 
 @parametrized(CASES)

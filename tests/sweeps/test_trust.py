@@ -1,13 +1,24 @@
-"""A folder's configuration is data: which classes it may name, and what a sweep's folder may bring along."""
+"""A folder's configuration is data: which classes it may name, what a sweep's folder may bring along, and where they write."""
 
 import json
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.cli.command_line import with_resume
 from bertsecrets.errors import UserError
+from bertsecrets.results.config_copy import plain
 from bertsecrets.sweeps.sweep import SWEEP_FILE, resume_arguments
-from bertsecrets.sweeps.trust import check_sweep_arguments, check_targets, foreign_targets, project_targets
+from bertsecrets.sweeps.trust import (
+    check_code,
+    check_links,
+    check_sweep_arguments,
+    foreign_code,
+    outside,
+    project_targets,
+    with_settings_given_again,
+)
 
 FOLDER = Path("stranger")
 OWN = "bertsecrets.measures.drift.Drift"
@@ -22,8 +33,11 @@ def test_the_projects_classes_are_those_of_its_configurations() -> None:
 
 def test_classes_of_the_project_and_of_the_command_line_pass() -> None:
     theirs = {"callbacks": {"mine": {"_target_": "my.Callback", "parts": [{"_target_": OWN}]}}}
-    check_targets(theirs, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
-    assert foreign_targets(theirs) == {"callbacks.mine._target_": "my.Callback"}
+    check_code(theirs, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
+    assert foreign_code(theirs) == {"callbacks.mine._target_": "my.Callback"}
+    scored = {"prune": {"scores": ["exact", "my.scores:f", "my.scores:g"]}}
+    check_code(scored, scored, FOLDER)
+    assert foreign_code(scored) == {"prune.scores": ["exact", "my.scores:f", "my.scores:g"]}
 
 
 @pytest.mark.parametrize(
@@ -35,11 +49,14 @@ def test_classes_of_the_project_and_of_the_command_line_pass() -> None:
         {"measure": {"x": {"_target_": "bertsecrets.models.checkpoint.torch.load"}}},
         {"measure": {"x": {"_target_": [OWN]}}},
         {"measure": {"x": {"_target_": None}}},
+        {"prune": {"scores": ["exact", "stranger.evil:score"]}},
+        {"prune": {"scores": ["-stranger.evil:score"]}},
+        {"callbacks": {"x": {"_target_": OWN, "score": "stranger.evil:score"}}},
     ],
 )
 def test_any_other_class_is_refused(config: dict[str, object]) -> None:
     with pytest.raises(UserError, match="which is not part of bertsecrets; if you trust it, name it"):
-        check_targets(config, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
+        check_code(config, {"callbacks": {"mine": {"_target_": "my.Callback"}}}, FOLDER)
 
 
 def test_a_usual_sweep_brings_data() -> None:
@@ -50,10 +67,20 @@ def test_a_usual_sweep_brings_data() -> None:
             "seed=range(1,3)",
             "measure=[drift,patterns]",
             "data.root=../glue",
-            "name=${task.name}-x",
-            "launcher=joblib",
+            "name=${task.name}-${seed}",
+            "hydra.sweep.subdir=${task.name}/a_${name}",
+            "task=glob(*)",
+            "launcher=slurm",
             "hydra/launcher=joblib",
-            "hydra.launcher.n_jobs=2",
+            "hydra.launcher.n_jobs=-1",
+            "hydra.launcher.mem_gb=null",
+            "hydra.launcher.partition='gpu,long-jobs'",
+            "hydra.mode=MULTIRUN",
+            "hydra.sweeper.direction=maximize",
+            "prune.scores=[exact,-drift/cosine]",
+            "logger.wandb.mode=offline",
+            "logger.wandb.project=heads",
+            "save=null",
             "hydra.sweeper.n_trials=3",
             "optimizer.learning_rate=tag(log, interval(1e-5, 1e-3))",
             "~callbacks.capture",
@@ -81,6 +108,34 @@ def test_a_usual_sweep_brings_data() -> None:
         "hydra/launcher=../x",
         "--config-dir",
         "--experimental-rerun=x",
+        "hydra.launcher.partition='a\ntouch X #'",
+        "hydra.launcher.partition=a b",
+        "hydra.launcher.partition='$(touch X)'",
+        "hydra.launcher.partition=choice('a','b;c')",
+        "hydra.launcher.mem_gb=4G",
+        "hydra.launcher.timeout_min=[1]",
+        "hydra.launcher.n_jobs=${seed}",
+        "hydra.mode=RUN",
+        "hydra.sweeper.direction=x",
+        "hydra.sweep.subdir=${group}",
+        "hydra.sweep.subdir=.${name}",
+        "hydra/job_logging=none",
+        "+analysis@hydra.callbacks=full",
+        "name='a\x1b[2J'",
+        "name=..",
+        "name=a,'b/../../c'",
+        "model.name=./x",
+        # Two parts, each a valid name, make a path out of the folder.
+        "name=${job_type}${group}",
+        # Hydra removes the backslashes.
+        "name=$\\{oc.env\\:HOME\\}",
+        "tags=[a,'${oc.env:HOME}']",
+        # The name of a resolver can itself be an interpolation.
+        "name='${${group}:HOME}'",
+        "prune.scores=[exact,stranger.evil:score]",
+        "prune={scores:[stranger.evil:score]}",
+        "+callbacks.x.score='-stranger.evil:score'",
+        "logger={wandb:{mode:online}}",
     ],
 )
 def test_a_sweep_that_could_run_code_is_refused(argument: str) -> None:
@@ -97,5 +152,122 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
     assert arguments is not None
     assert str(folder) in arguments[-2]
     check_sweep_arguments(arguments, folder)
-    with pytest.raises(UserError, match="can run code or read files"):
+    with pytest.raises(UserError, match="can run code, or read or write files"):
         check_sweep_arguments(arguments, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "save=models/${name}",
+        "push_to_hub=stranger/model",
+        "export=x",
+        "workspace=stranger/project",
+        "report=/home/me/run",
+        "claims_folder=/x",
+        "labelling.folder=/x",
+        "annotation.cache_dir=/x",
+        "data.cache_dir=/x,/y",
+        "logger.wandb.mode=online",
+        "logger.wandb.mode=offline,online",
+        "logger.wandb.entity=stranger",
+        "+logger.wandb.dir=/x",
+        "+logger.wandb.settings.base_url=https://stranger",
+    ],
+)
+def test_a_sweep_that_acts_outside_of_its_folder_asks_for_it_again(argument: str) -> None:
+    key, _, value = argument.lstrip("+").partition("=")
+    with pytest.raises(UserError, match="asks to write or send something outside") as error:
+        check_sweep_arguments(["-m", "seed=1,2", argument], FOLDER)
+    assert key in str(error.value)
+    assert value in str(error.value)
+
+
+def test_a_folder_whose_name_reaches_a_batch_script_has_no_line_breaks() -> None:
+    with pytest.raises(UserError, match="control characters"):
+        check_sweep_arguments(["-m"], Path("a\ntouch X #"))
+
+
+RECORDED = OmegaConf.create(
+    {
+        "name": "their-run",
+        "save": "/home/me/x",
+        "push_to_hub": None,
+        "report": {"heads": 6},
+        "logger": {
+            "wandb": {"_target_": "x", "project": "p", "mode": "online", "entity": "stranger", "init_timeout": 9}
+        },
+    }
+)
+PRESENT = OmegaConf.create(
+    {"name": "", "save": None, "logger": {"wandb": {"project": "q", "mode": "offline", "entity": None}}}
+)
+
+
+def test_a_run_that_acts_outside_of_its_folder_asks_for_it_again() -> None:
+    with pytest.raises(UserError) as error:
+        with_settings_given_again(RECORDED, PRESENT, ["debug=true"], FOLDER)
+    assert "(save=/home/me/x logger.wandb.mode=online logger.wandb.entity=stranger)" in str(error.value)
+    assert "(save=null logger.wandb.mode=offline logger.wandb.entity=null)" in str(error.value)
+
+
+def test_the_command_line_decides_what_a_resumed_run_writes_and_sends_outside() -> None:
+    given = ["save=models/${name}", "++logger.wandb.mode=disabled", "logger.wandb.entity=null"]
+    merged = with_settings_given_again(RECORDED, PRESENT, given, FOLDER)
+    assert plain(merged)["save"] == "models/their-run"
+    assert plain(merged)["logger"]["wandb"] == {**RECORDED.logger.wandb, "mode": "disabled", "entity": None}
+    assert outside(plain(merged)) == {"save": "models/their-run"}
+    assert RECORDED.save == "/home/me/x"
+
+
+def test_the_present_environment_allows_what_it_asks_for_itself() -> None:
+    present = OmegaConf.merge(PRESENT, {"logger": {"wandb": {"mode": "online", "entity": "stranger"}}})
+    assert isinstance(present, DictConfig)
+    merged = with_settings_given_again(RECORDED, present, ["save=null"], FOLDER)
+    assert merged.logger.wandb.mode == "online"
+
+
+def test_a_logger_that_the_run_does_not_have_is_refused() -> None:
+    without = OmegaConf.create({"name": "x", "logger": {}})
+    with pytest.raises(UserError, match=r"'logger.wandb.mode=online' does not fit .* has no logger.wandb"):
+        with_settings_given_again(without, PRESENT, ["logger.wandb.mode=online"], FOLDER)
+
+
+def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    (folder / "figures").mkdir(parents=True)
+    # W&B makes these itself: to its newest run, and from there to its log.
+    logs = folder / "wandb" / "offline-run-1" / "logs"
+    logs.mkdir(parents=True)
+    (folder / "wandb" / "latest-run").symlink_to("offline-run-1")
+    (logs / "debug-core.log").symlink_to(elsewhere / "core.log")
+    check_links(folder)
+    for name in ("figures/head.svg", "train.log", "checkpoints", "wandb/other-run-2", "job/wandb"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(elsewhere)
+        with pytest.raises(UserError, match=f"{name}' is a symbolic link to '{elsewhere}'"):
+            check_links(folder)
+        (folder / name).unlink()
+    (folder / "loop").symlink_to("loop")
+    check_links(folder)
+
+
+def test_nothing_is_resumed_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("name: x")
+    (tmp_path / "run" / "train.log").symlink_to(tmp_path / "diary.txt")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        with_resume([f"resume={tmp_path / 'run'}"])
+
+
+def test_what_a_sweep_asks_for_again_replaces_what_it_recorded(tmp_path: Path) -> None:
+    content = {
+        "arguments": ["-m", "seed=1,2", "save=a", "+callbacks.x._target_=os.system"],
+        "command": "",
+        "fixed": {},
+        "swept": {},
+    }
+    (tmp_path / SWEEP_FILE).write_text(json.dumps(content))
+    again = ["save='b/${name}'", "++callbacks.x._target_=my.Callback"]
+    arguments = with_resume([f"resume={tmp_path}", *again])
+    assert arguments == ["-m", "seed=1,2", f"hydra.sweep.dir='{tmp_path}'", "resume=true", *again]

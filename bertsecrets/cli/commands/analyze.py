@@ -34,7 +34,7 @@ def _analyze(config: DictConfig) -> None:
     from bertsecrets.cli.workspace import save_workspace
 
     if config.resume is not None:
-        config = resumed(config, run_folder())
+        config = resumed(config, run_folder(), HydraConfig.get().overrides.task)
     if config.merge is not None:
         with exclusive_run(config, run_folder()):
             merge_runs(config)
