@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from matplotlib import colormaps
 from patterns.annotation_folders import fill, map_set
 from PIL import Image
+from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.labelling.labels import (
@@ -20,8 +19,6 @@ from bertsecrets.patterns.labelling.labels import (
 )
 from bertsecrets.patterns.labelling.page_and_sheets import check_imported, pass_order, write_page, write_sheets
 from bertsecrets.results.figures.map_sheets import SheetMap, contact_sheet
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def viridis(share: float) -> np.ndarray:
@@ -96,6 +93,7 @@ def test_the_page_does_not_show_where_maps_come_from(tmp_path: Path) -> None:
     maps = map_set()
     write_page(tmp_path / "annotate.html", maps, maps.names, (1, 2))
     page = (tmp_path / "annotate.html").read_text("utf-8")
+    check_policy(Page(tmp_path / "annotate.html"))
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     embedded = json.loads(re.search(r'id="content">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     assert [embedded["maps"][place]["id"] for place in embedded["orders"]["2"]] == pass_order(maps.names, 2)
@@ -111,7 +109,7 @@ def test_the_page_works_with_the_keyboard(tmp_path: Path) -> None:
     path = tmp_path / "annotate.html"
     write_page(path, maps, maps.names, (1, 2))
     # Label the first map, label the second wrongly, go back and correct it, skip the third, and open the page again.
-    probe = """<script>
+    probe = """
     const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key }));
     press("1");
     find("annotator").value = 'Ann "A", B';
@@ -122,18 +120,9 @@ def test_the_page_works_with_the_keyboard(tmp_path: Path) -> None:
     document.body.dataset.table = table();
     find("start").requestSubmit();
     document.body.dataset.progress = find("progress").textContent;
-    </script>"""
-    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
-    assert CHROMIUM is not None
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    profile = [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=3000"]
-    done = subprocess.run(
-        [CHROMIUM, *options, *profile, "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    """
+    add_probe(path, probe)
+    done = browse(path, tmp_path / "profile", "--virtual-time-budget=3000", "--dump-dom")
     assert "CONSOLE" not in done.stderr, done.stderr
     read = dict(re.findall(r'data-(at|table|progress)="([^"]*)"', done.stdout))
     assert read["at"] == "3"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS
-from results.test_report import CHROMIUM, Page, browse
+from results.test_report import CHROMIUM, Page, add_probe, browse
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2Model
 
@@ -175,7 +175,7 @@ def test_other_models_are_refused(pair, tmp_path: Path) -> None:  # type: ignore
         bs.head_view(model, tokenizer, FIRST).save(tmp_path / "no" / "view.html")
 
 
-PROBE = """<script>
+PROBE = """
 const viewer = document.querySelector(".viewer");
 const seen = {};
 const pick = (name) => viewer.querySelector(`select[data-pick=${name}]`);
@@ -216,7 +216,7 @@ const down = () => lines.dispatchEvent(new KeyboardEvent("keydown", { key: "Arro
   seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
   document.body.dataset.seen = JSON.stringify(seen);
 })();
-</script>"""
+"""
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_a_reader_clicks_types_filters_and_follows_a_link(pair, tmp_path: Path, 
     model, tokenizer = pair
     grid = bs.measure(model, tokenizer, [FIRST, SECOND], "entropy")
     page = bs.head_view(model, tokenizer, FIRST, SECOND, grids=[grid]).save(tmp_path / "view.html")
-    page.write_text(page.read_text("utf-8").replace("</body>", PROBE + "</body>"), "utf-8")
+    add_probe(page, PROBE)
     options = (f"--window-size={width},1200", "--virtual-time-budget=20000", "--dump-dom")
     done = browse(page, tmp_path / "profile", *options, fragment=f"#l{LAYERS - 1:02}h{HEADS - 2:02}")
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from reporting.finished_runs import make_run
-from results.test_report import CHROMIUM, browse, example
+from results.test_report import CHROMIUM, add_probe, browse, example
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.measure import Patterns
@@ -128,7 +128,7 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
     report = Report("Heads", sections=[HeadsTogether(columns).section(), Section("Maps", viewer=viewer)])
     path = tmp_path / "report.html"
     write_report(path, report)
-    probe = """<script>
+    probe = """
     const heads = () => [...document.querySelectorAll(".joint tbody tr")].filter((row) => !row.hidden)
       .map((row) => `${row.dataset.layer}.${row.dataset.head}`).join(" ");
     const click = (key) => document.querySelector(`.joint th[data-key="${key}"] button`).click();
@@ -150,15 +150,19 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
       type("");
       document.querySelector(".joint fieldset input[value=Entropy]").click();
       seen.hidden = document.querySelector('.joint th[data-key="entropy/nats"]').hidden;
+      // The viewer, which listens first, has followed the link by then.
+      window.addEventListener("hashchange", finish, { once: true });
       document.querySelector('.joint tr[data-layer="1"][data-head="2"] a').click();
+    };
+    const finish = () => {
       seen.layer = document.querySelector("select[data-pick=layer]").value;
       seen.head = document.querySelector("select[data-pick=head]").value;
       document.body.dataset.seen = Object.entries(seen).map(([key, value]) => `${key}=${value}`).join("|");
       document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
     };
     ready();
-    </script>"""
-    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
+    """
+    add_probe(path, probe)
     done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
     assert "CONSOLE" not in done.stderr, done.stderr
     match = re.search(r'data-seen="([^"]*)"', done.stdout)

@@ -1,4 +1,5 @@
 import base64
+import hashlib
 import html
 import json
 import re
@@ -138,8 +139,42 @@ def test_nothing_is_fetched_from_anywhere(page: Page) -> None:
     assert not re.search(r"url\(|@import", page.style)
     code = page.scripts[-1]
     assert not re.search(r"https?:|fetch\(|XMLHttpRequest|import\(", code)
-    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    assert (policy["content"] or "").startswith("default-src 'none'")
+
+
+def check_policy(page: Page) -> None:
+    """Check that the policy of a page allows its style and its scripts, by their hashes, and nothing else."""
+    (meta,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    policy = {name: sources for name, *sources in (part.split() for part in (meta["content"] or "").split(";"))}
+    others = {"default-src": ["'none'"], "img-src": ["data:"], "base-uri": ["'none'"], "form-action": ["'none'"]}
+    kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "script"]
+    running = [text for kind, text in zip(kinds, page.scripts, strict=True) if kind is None]
+    assert running
+    assert policy.pop("style-src") == [hash_source(page.style)]
+    assert set(map(hash_source, running)) <= set(policy.pop("script-src"))
+    assert policy == others
+    # No hash allows these.
+    names = {name for _, attributes in page.elements for name in attributes}
+    assert not [name for name in names if name == "style" or name.startswith("on")]
+
+
+def hash_source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_policy_allows_the_own_style_and_scripts_only(page: Page, tmp_path: Path) -> None:
+    check_policy(page)
+    joint = JointTable([(0, 0)], [JointColumn("a/b", "A", "b", ["1"])])
+    viewer = HeadViewer([example("one", ["a", "b"])])
+    figures = [block(), FigureBlock("wide", heatmap(np.ones((2, 30)), title="t", unit="u", count=1), "", "")]
+    write_report(tmp_path / "all", Report("t", sections=[Section("s", figures=figures, joint=joint, viewer=viewer)]))
+    whole = Page(tmp_path / "all")
+    check_policy(whole)
+    # Each figure has a width of its own without a style attribute.
+    widths = [int(image["width"] or 0) for image in whole.all("img")]
+    assert len(set(widths)) == 2
+    for width in widths:
+        assert whole.all("div", **{"class": f"plot w{width}"})
+        assert f".w{width} {{ --natural: {width}px; }}" in whole.style
 
 
 def test_contents_lead_to_every_section(page: Page) -> None:
@@ -341,6 +376,28 @@ def browse(page: Path, profile: Path, *options: str, fragment: str = "") -> subp
     )
 
 
+def add_probe(path: Path, probe: str) -> None:
+    """Add a script at the end of a page, and its hash to the page's policy."""
+    text = path.read_text("utf-8")
+    assert text.count("script-src ") == 1
+    text = text.replace("script-src ", f"script-src {hash_source(probe)} ")
+    path.write_text(text.replace("</body>", f"<script>{probe}</script></body>"), "utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_a_browser_runs_and_applies_nothing_that_was_put_into_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, full_report())
+    add_probe(path, "document.body.dataset.left = getComputedStyle(document.querySelector('em')).position;")
+    foreign = "<script>document.body.dataset.ran = 1</script><em style='position: fixed'></em><style>em { position: fixed }</style>"
+    path.write_text(path.read_text("utf-8").replace("</header>", f"</header>{foreign}"), "utf-8")
+    done = browse(path, tmp_path / "profile", "--dump-dom")
+    assert done.stderr.count("violates the following Content Security Policy directive") == 3, done.stderr
+    assert 'data-left="static"' in done.stdout
+    assert "data-ran" not in done.stdout.split("<script>document.body.dataset.ran")[0]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
 def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
@@ -350,7 +407,7 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, report)
     # Drives the page as a reader would, then leaves its measurements where the dumped page shows them.
-    probe = """<script>
+    probe = """
     const wait = (done) => document.querySelector(".viewer").dataset.state ? done() : setTimeout(wait, 50, done);
     wait(() => {
       const canvas = document.querySelector("canvas[data-map=after]");
@@ -358,8 +415,8 @@ def test_the_viewer_works_in_a_browser(tmp_path: Path) -> None:
       press("ArrowDown"); press("ArrowRight"); press("ArrowRight");
       document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
     });
-    </script>"""
-    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
+    """
+    add_probe(path, probe)
     done = browse(path, tmp_path / "profile", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom")
     assert "CONSOLE" not in done.stderr, done.stderr
     before, after = ((np.rint(np.sqrt(np.asarray(weight)[1, 2, 1, 2]) * 255) / 255) ** 2 for _, weight in shown.stages)
@@ -384,7 +441,7 @@ def test_the_slider_shows_maps_and_drift_of_a_step(tmp_path: Path) -> None:
     viewer = HeadViewer([ViewerExample("e", tokens, stages)], (1, 2), histories=[HeadHistory("Drift", drift)])
     path = tmp_path / "report.html"
     write_report(path, Report("Browser", sections=[Section("Maps", viewer=viewer)]))
-    probe = """<script>
+    probe = """
     const viewer = document.querySelector(".viewer");
     const until = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 20)); };
     const moment = () => viewer.querySelector("[data-moment]").textContent;
@@ -405,8 +462,8 @@ def test_the_slider_shows_maps_and_drift_of_a_step(tmp_path: Path) -> None:
       seen.cell = viewer.querySelector("[data-grid] button[data-layer='1'][data-head='2']").title;
       document.body.dataset.seen = JSON.stringify(seen);
     })();
-    </script>"""
-    path.write_text(path.read_text("utf-8").replace("</body>", probe + "</body>"), "utf-8")
+    """
+    add_probe(path, probe)
     done = browse(path, tmp_path / "profile", "--window-size=900,900", "--virtual-time-budget=8000", "--dump-dom")
     assert "CONSOLE" not in done.stderr, done.stderr
     dumped = re.search(r'data-seen="([^"]*)"', done.stdout)
@@ -438,7 +495,7 @@ def test_heatmaps_open_heads_where_there_is_a_viewer(tmp_path: Path) -> None:
         assert all((cells["data-layers"], cells["data-heads"]) == ("4", "4") for cells in cells_of(page))
 
 
-CELLS_PROBE = """<script>
+CELLS_PROBE = """
 const viewer = document.querySelector(".viewer");
 const seen = {};
 const place = () => ["layer", "head"].map((name) => viewer.querySelector(`select[data-pick=${name}]`).value).join(".");
@@ -489,7 +546,7 @@ const act = (type, options) => own.dispatchEvent(new PointerEvent(type, { bubble
   seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
   document.body.dataset.seen = JSON.stringify(seen);
 })();
-</script>"""
+"""
 
 
 @pytest.mark.slow
@@ -505,7 +562,7 @@ def test_a_reader_opens_heads_from_heatmaps(tmp_path: Path, width: int) -> None:
     sections = [Section("s", figures=[figure, block()], joint=joint), Section("", viewer=viewer)]
     path = tmp_path / "report.html"
     write_report(path, Report("Browser", sections=sections))
-    path.write_text(path.read_text("utf-8").replace("</body>", CELLS_PROBE + "</body>"), "utf-8")
+    add_probe(path, CELLS_PROBE)
     options = (f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom")
     done = browse(path, tmp_path / "profile", *options)
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -16,6 +16,7 @@ from bertsecrets.patterns.labelling.labels import LABELS, Label, numbered_labels
 from bertsecrets.patterns.labelling.map_set import MapRow, MapSet
 from bertsecrets.results.figures.map_sheets import COLUMNS, PALETTE, ROWS, SheetMap, contact_sheet, ink
 from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.page import content_policy
 
 SHEET_HEADER = ("sheet", "position", "map", "pattern", "annotator", "pass", "at")
 _PLACES = COLUMNS * ROWS
@@ -70,7 +71,9 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     folder = files("bertsecrets.patterns.labelling")
     parts = {name: (folder / f"annotation_page.{name}").read_text("utf-8") for name in ("html.jinja", "css", "js")}
-    page = environment.from_string(parts["html.jinja"]).render(css=parts["css"], js=parts["js"], content=content)
+    page = environment.from_string(parts["html.jinja"]).render(
+        css=parts["css"], js=parts["js"], policy=content_policy(parts["css"], parts["js"]), content=content
+    )
     with atomic_write(path) as temporary:
         temporary.write_text(page, "utf-8")
 

@@ -37,6 +37,9 @@
     }
 
     grid.hidden = false;
+    // The page's policy allows no style attribute.
+    const { style } = grid;
+    [style.left, style.top, style.width, style.height] = grid.dataset.place.split(" ");
     [mark.style.width, mark.style.height] = [`${100 / heads}%`, `${100 / layers}%`];
     point(0, 0);
     grid.addEventListener("pointermove", under);

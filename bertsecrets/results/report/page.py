@@ -1,5 +1,7 @@
 """Write a report as one HTML file of bounded size."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from importlib.resources import files
@@ -64,6 +66,22 @@ def report_page(report: Report) -> str:
     return _render(report, images, kept, notes)
 
 
+def content_policy(style: str, *scripts: str) -> str:
+    """The content-security policy of a page that loads nothing, and applies and runs only these texts, by their hashes.
+
+    Args:
+        style: The whole content of its ``<style>``.
+        scripts: The whole content of each ``<script>`` that runs.
+    """
+    style_source, *script_sources = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, *scripts)
+    )
+    return (
+        f"default-src 'none'; img-src data:; style-src {style_source}; script-src {' '.join(script_sources)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
 def save_figures(blocks: Iterable[FigureBlock], folder: Path) -> None:
     """Write every figure of a page as PNG and SVG under its name, which may come from a stranger's run."""
     for block in blocks:
@@ -79,14 +97,18 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
     folder = files("bertsecrets.results.report")
     names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", "joint_table.js", "cells.js")
     parts = {name: (folder / name).read_text("utf-8") for name in names}
+    widths = sorted({image.width for image in images if image is not None})
+    css = parts["report.css"] + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
+    # The views listen for what the viewer, which starts at once, tells them.
+    js = parts["head_views.js"] + parts["viewer.js"]
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
         next_image=iter(images).__next__,
         examples=examples,
         notes=notes,
-        css=parts["report.css"],
-        # The views listen for what the viewer, which starts at once, tells them.
-        js=parts["head_views.js"] + parts["viewer.js"],
+        policy=content_policy(css, js, parts["joint_table.js"], parts["cells.js"]),
+        css=css,
+        js=js,
         joint_js=parts["joint_table.js"],
         cells_js=parts["cells.js"],
         colours=colour_stops(),
