@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,6 +113,30 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
     result = door("analyze", "-m", "seed=1,2", f"hydra.sweep.dir={folder}", "resume=true", "checkpoint=x")
     assert result.returncode == 1
     assert "it is a sweep of 'train', not of 'analyze'" in result.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupted_job_still_saves_its_model_if_the_command_says_so_again(tiny_bert: Path, tmp_path: Path) -> None:
+    folder, save = tmp_path / "sweep", f"save='{tmp_path}/${{name}}'"
+    arguments = ("seed=1", "name=one", save)
+    assert sweep(tiny_bert, folder, *arguments).returncode == 0
+    (job,) = folders_of(folder)
+
+    def interrupt() -> None:
+        (job / "finished.json").unlink()
+        shutil.rmtree(tmp_path / "one")
+
+    interrupt()
+    assert sweep(tiny_bert, folder, *arguments, "resume=true").returncode == 0
+    assert (tmp_path / "one" / "model.safetensors").is_file()
+    interrupt()
+    refused = door("train", f"resume={folder}")
+    assert refused.returncode == 1
+    assert "asks to write or send something outside of the folder" in refused.stderr
+    assert not (tmp_path / "one").exists()
+    assert door("train", f"resume={folder}", save).returncode == 0
+    assert (tmp_path / "one" / "model.safetensors").is_file()
+    assert [path.name for path in sorted((job / "csv").iterdir())] == ["attempt_0", "attempt_1", "attempt_2"]
 
 
 @pytest.mark.slow
