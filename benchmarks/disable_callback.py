@@ -25,7 +25,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import task_from_config
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.run import Run

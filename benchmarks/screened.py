@@ -28,7 +28,6 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
 from bertsecrets.ablation.forecast import forecast
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
@@ -36,7 +35,7 @@ from bertsecrets.ablation.partial_passes import return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.screening import Screening, screened_sweep
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.build import make_data

@@ -16,7 +16,6 @@ import torch
 from scipy import stats
 from transformers import BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
@@ -24,7 +23,7 @@ from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.ablation.verdicts import DISPENSABLE, change_limits, judge, paired_tests, smallest_effects, verdicts_of

@@ -1,12 +1,15 @@
 """Grids: one number for each attention head, with its uncertainty."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+# Settings and pages name columns; they should not wait for PyTorch.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Role = Literal["value", "baseline", "p_value"]
 
@@ -81,9 +84,9 @@ class HeadGrid:
             column if isinstance(column, Column) else Column(column, column.replace("_", " ")) for column in columns
         )
         self.columns = tuple(column.name for column in self.described)
-        self.value_LHC = value_LHC.detach().cpu().to(torch.float64)
-        self.stderr_LHC = stderr_LHC.detach().cpu().to(torch.float64)
-        self.count_LHC = count_LHC.detach().cpu().to(torch.int64)
+        self.value_LHC = value_LHC.detach().cpu().double()
+        self.stderr_LHC = stderr_LHC.detach().cpu().double()
+        self.count_LHC = count_LHC.detach().cpu().long()
         self.whole_layers = whole_layers
 
     @property
@@ -98,7 +101,7 @@ class HeadGrid:
         """The ``[layers, heads]`` values of one column; raises ``ValueError`` if it does not exist."""
         return self.value_LHC[:, :, self.columns.index(name)]
 
-    def only(self, columns: tuple[str, ...]) -> "HeadGrid":
+    def only(self, columns: tuple[str, ...]) -> HeadGrid:
         """A grid of some of the columns; raises ``ValueError`` if one does not exist."""
         places = [self.columns.index(name) for name in columns]
         return HeadGrid(
@@ -133,10 +136,10 @@ class HeadGrid:
         squares_LHC: Tensor,
         count_LHC: Tensor,
         whole_layers: bool = False,
-    ) -> "HeadGrid":
+    ) -> HeadGrid:
         """Means and standard errors (n - 1 in the variance) from sums over examples of x and of x squared."""
-        n_LHC = count_LHC.to(torch.float64)
-        mean_LHC = torch.where(n_LHC > 0, total_LHC / n_LHC.clamp(min=1), math.nan)
+        n_LHC = count_LHC.double()
+        mean_LHC = (total_LHC / n_LHC.clamp(min=1)).masked_fill(n_LHC <= 0, math.nan)
         variance_LHC = (squares_LHC - n_LHC * mean_LHC.square()).clamp(min=0) / (n_LHC - 1).clamp(min=1)
-        stderr_LHC = torch.where(n_LHC > 1, (variance_LHC / n_LHC.clamp(min=1)).sqrt(), math.nan)
+        stderr_LHC = (variance_LHC / n_LHC.clamp(min=1)).sqrt().masked_fill(n_LHC <= 1, math.nan)
         return cls(measure, columns, mean_LHC, stderr_LHC, count_LHC, whole_layers)

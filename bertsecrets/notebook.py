@@ -41,8 +41,9 @@ from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
-from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.saving import html_image

@@ -4,19 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
-
-Precision = Literal["32-true", "bf16-mixed"]
-FP32: Precision = "32-true"
-BF16: Precision = "bf16-mixed"
 
 FASTER = 1.3
 """Without a choice, bf16 is taken if its passes are at least so many times as fast as those in fp32.

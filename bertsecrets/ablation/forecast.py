@@ -11,21 +11,11 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.arithmetic import (
-    BF16,
-    FASTER,
-    FP32,
-    Arithmetic,
-    Precision,
-    by_onednn,
-    can_use_onednn,
-    choose,
-    in_bf16,
-    why_not_bf16,
-)
+from bertsecrets.ablation.arithmetic import FASTER, Arithmetic, by_onednn, can_use_onednn, choose, in_bf16, why_not_bf16
 from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError

@@ -15,7 +15,7 @@ from scipy.stats import nbinom
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision, by_onednn, in_bf16
+from bertsecrets.ablation.arithmetic import by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite, margins
@@ -23,6 +23,7 @@ from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError

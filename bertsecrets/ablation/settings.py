@@ -4,10 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from bertsecrets.ablation.arithmetic import BF16, Precision
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings, shown
+
+Precision = Literal["32-true", "bf16-mixed"]
+FP32: Precision = "32-true"
+BF16: Precision = "bf16-mixed"
 
 JUDGING = ("margin", "level", "false_discovery_rate", "resamples", "permutations", "seed")
 """The settings of how an effect is judged."""

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bertsecrets.ablation.arithmetic import BF16, FP32, Arithmetic, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import Arithmetic, choose, why_not_bf16
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
@@ -35,7 +35,7 @@ from bertsecrets.ablation.plan import (
 )
 from bertsecrets.ablation.screening import SWEEP, Screening, ScreeningRecord, screened_sweep, why_not
 from bertsecrets.ablation.section import SAMPLE
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.callbacks.head_analysis import check_scorable, replacements_of

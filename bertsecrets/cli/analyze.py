@@ -30,8 +30,8 @@ from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
-from bertsecrets.models.optimisation import OptimizerConfig
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import displayed

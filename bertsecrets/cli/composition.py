@@ -11,10 +11,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bertsecrets.cli.habits import meant, of_the_other_command, trainer_arguments
+from bertsecrets.cli.habits import meant, of_the_other_command
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import read_settings
-from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM
+from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_arguments
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import shown

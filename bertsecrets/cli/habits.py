@@ -1,12 +1,11 @@
 """What people type by habit of other tools, and the setting that it means here."""
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytorch_lightning as pl
 from omegaconf import OmegaConf
 
+from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides
@@ -97,11 +96,6 @@ def check_model_name(invocation: Invocation) -> None:
             f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
             "name your own with model=folder model.path=<folder> model.name=<name>."
         )
-
-
-def trainer_arguments() -> list[str]:
-    """The names of Lightning's arguments of a trainer, all of which ``trainer.<name>=`` sets."""
-    return [name for name in inspect.signature(pl.Trainer).parameters if name != "self"]
 
 
 def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:

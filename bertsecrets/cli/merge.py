@@ -9,14 +9,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from bertsecrets.ablation.arithmetic import FP32
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.screening import COUNTS, SWEEP, missed_bound
 from bertsecrets.ablation.section import ablation_sections
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.settings import FP32, AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
 from bertsecrets.data.task import Task, task_from_config

@@ -3,7 +3,6 @@
 from hydra.core.override_parser.types import Override
 
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.data.own import own_task
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.sweeps.hydra_arguments import Invocation, as_argument, parse_overrides
@@ -59,6 +58,9 @@ def own_data(invocation: Invocation) -> list[str]:
         for key, value in values.items()
         if key.startswith("data.") and not given[key].is_sweep_override()
     }
+    # Imported late: a mistake on another command line should not wait for the readers of data.
+    from bertsecrets.data.own import own_task
+
     facts = own_task(SourceConfig.read("data", {"source": source, **section}))
     added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in given}
     choice = [] if "task" in given else [f"task={OWN}"]

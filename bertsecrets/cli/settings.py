@@ -5,9 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pytorch_lightning as pl
 from pydantic import Field
 
 from bertsecrets.ablation.settings import AblationSettings
@@ -18,17 +17,18 @@ from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
-from bertsecrets.measures.base import Measure
-from bertsecrets.measures.one_pass import check_examples
-from bertsecrets.models.metrics import check_metrics
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
-from bertsecrets.papers.claims.claim import read_claims
 from bertsecrets.patterns.labelling.settings import LabellingSettings
-from bertsecrets.patterns.training.train_classifier import TrainingSettings
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
+
+# Every section whose values alone can be wrong is read before PyTorch, Lightning and the classes of measures and callbacks are
+# imported, which takes seconds.
+if TYPE_CHECKING:
+    from bertsecrets.measures.base import Measure
+    from bertsecrets.patterns.training.train_classifier import TrainingSettings
 
 _SECTION = "a section of keys and values"
 _SECTIONS = "a section of keys and values, or null"
@@ -169,8 +169,10 @@ class MeasureSection:
     target: Section
     watch: WatchKeys
 
-    def build(self, num_layers: int, num_heads: int) -> Measure:
+    def build(self, num_layers: int, num_heads: int) -> "Measure":
         """Build the measure for a model of this size."""
+        from bertsecrets.measures.base import Measure
+
         measure = make(self.target, num_layers=num_layers, num_heads=num_heads)
         if not isinstance(measure, Measure):
             raise UserError(_NOT_A_MEASURE.format(self.name, self.target["_target_"]))
@@ -226,7 +228,7 @@ class AnalyzeSettings(RunSettings):
 
     keys: AnalyzeKeys
     labelling: LabellingSettings
-    patterns: TrainingSettings
+    patterns: "TrainingSettings"
 
 
 def read_train(config: Mapping[str, Any]) -> TrainSettings:
@@ -241,16 +243,19 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
     if not common["task"].is_labelled:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
     _check_uploaded("save", keys.save, keys.push_to_hub)
+    common |= {
+        "report": ReportSettings.read("report", keys.report),
+        "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),
+        "checkpoint": CheckpointSettings.read("checkpoint", keys.checkpoint),
+        "sweep": SweepSettings.read("sweep", keys.sweep),
+    }
     return TrainSettings(
         **common,
         keys=keys,
-        report=ReportSettings.read("report", keys.report),
+        **_read_classes(keys, common),
         callbacks=_read_callbacks(
             "callbacks", keys.callbacks, common["task"], ablation=common["ablation"], prune=common["prune"]
         ),
-        optimizer=OptimizerConfig.read("optimizer", keys.optimizer),
-        checkpoint=CheckpointSettings.read("checkpoint", keys.checkpoint),
-        sweep=SweepSettings.read("sweep", keys.sweep),
     )
 
 
@@ -285,14 +290,18 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             raise UserError(
                 f"{name} is {shown(getattr(keys, name))}, but no page of claims is asked for; add paper=claims."
             )
+    common = _read_common(keys, config)
+    common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {})
+    _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
+    from bertsecrets.papers.claims.claim import read_claims
+    from bertsecrets.patterns.training.train_classifier import TrainingSettings
+
     if keys.claims:
         read_claims(keys.claims)
-    common = _read_common(keys, config)
-    _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     return AnalyzeSettings(
         **common,
         keys=keys,
-        report=ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {}),
+        **_read_classes(keys, common),
         callbacks=_read_callbacks(
             "analysis",
             keys.analysis,
@@ -324,9 +333,7 @@ def _check_uploaded(key: str, folder: str | None, repo: str | None) -> None:
 
 def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     task = task_from_config(keys.task)
-    check_metrics(task)
     check_init(keys.init)
-    annotator = make_annotator(keys.annotation)
     FrameNetSource.read("framenet", keys.framenet)
     scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
     if keys.objective is not None and keys.objective not in scores:
@@ -338,20 +345,30 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
-    loggers = _chosen(keys.logger)
-    for name, section in loggers.items():
-        check_arguments(f"logger.{name}", section, ("run", "config"))
+    for name, section in _chosen(keys.measure).items():
+        _watch_keys(keys, name, section)
     return {
         "task": task,
         "source": source,
         "model": ModelSpec.read("model", keys.model),
         "trainer": read_trainer(keys.trainer),
-        "loggers": loggers,
         "ablation": ablation,
         "prune": prune,
-        "measures": _read_measures(keys, annotator is not None or has_gold_words(source, task), task.is_labelled),
         "config": dict(config),
     }
+
+
+def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that name a class, which is imported to check its arguments."""
+    from bertsecrets.models.metrics import check_metrics
+
+    task, source = common["task"], common["source"]
+    check_metrics(task)
+    loggers = _chosen(keys.logger)
+    for name, section in loggers.items():
+        check_arguments(f"logger.{name}", section, ("run", "config"))
+    annotated = make_annotator(keys.annotation) is not None or has_gold_words(source, task)
+    return {"loggers": loggers, "measures": _read_measures(keys, annotated, task.is_labelled)}
 
 
 def _chosen(sections: Mapping[str, Section | None]) -> dict[str, Section]:
@@ -368,20 +385,21 @@ def _check_evaluation(key: str, name: Any, task: Task) -> None:
 
 def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[MeasureSection, ...]:
     """The chosen measures, each of which was built once for a tiny model to check it."""
+    from bertsecrets.measures.base import Measure
+    from bertsecrets.measures.one_pass import check_examples
+
     sections = []
     names: dict[str, str] = {}
     for key, section in _chosen(keys.measure).items():
         if _only_tunes(key, section):
             continue
         place = f"measure.{key}"
-        own = {"every_n_validations": keys.every_n_validations}
-        own |= {name: value for name, value in section.items() if name in WatchKeys.model_fields}
         target = {name: value for name, value in section.items() if name not in WatchKeys.model_fields}
         kind = load_target(place, target)
         if inspect.isclass(kind) and not issubclass(kind, Measure):
             raise UserError(_NOT_A_MEASURE.format(key, target["_target_"]))
         check_arguments(place, target, ("num_layers", "num_heads"))
-        sections.append(MeasureSection(key, target, WatchKeys.read(place, own)))
+        sections.append(MeasureSection(key, target, _watch_keys(keys, key, section)))
         measure = _tried(place, lambda: sections[-1].build(1, 1))
         if not measure.own_examples:
             check_examples(measure, annotated, labelled)
@@ -398,6 +416,11 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
     return tuple(sections)
 
 
+def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
+    values = {key: value for key, value in section.items() if key in WatchKeys.model_fields}
+    return WatchKeys.read(f"measure.{name}", {"every_n_validations": keys.every_n_validations, **values})
+
+
 def _only_tunes(name: str, section: Section) -> bool:
     """Whether a section only sets keys of a measure that the command line did not choose."""
     return "_target_" not in section and (CONF / "measure" / f"{name}.yaml").is_file()
@@ -407,11 +430,13 @@ def _read_callbacks(
     group: str, sections: Mapping[str, Section | None], task: Task, **offered: Any
 ) -> dict[str, Section]:
     """The callbacks by name; those of this package are built once for a run that does not exist, to check them."""
+    from pytorch_lightning import Callback
+
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
     for name, section in _chosen(sections).items():
         place = f"{group}.{name}"
         target = check_arguments(place, section, offered)
-        if not (inspect.isclass(target) and issubclass(target, pl.Callback)):
+        if not (inspect.isclass(target) and issubclass(target, Callback)):
             raise UserError(
                 f"{place}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
                 "pytorch_lightning.Callback."

@@ -1,15 +1,19 @@
 """The ``trainer`` section: Lightning's own arguments, with types and ranges for those that a run depends on."""
 
+import ast
+import functools
+import importlib.util
 import inspect
+from pathlib import Path
 from typing import Annotated, Literal
 
-import pytorch_lightning as pl
 from pydantic import AfterValidator, Field
 
 from bertsecrets.cli.targets import Section, check_arguments, load_target
-from bertsecrets.errors import UserError
+from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import Settings
 
+_TRAINER = "pytorch_lightning.Trainer"
 _COUNT = "a whole number from 1"
 _PRECISIONS = (
     "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "32", "16", "bf16", "64", "transformer-engine",
@@ -108,6 +112,22 @@ class TrainerSettings(Settings, extra="allow"):
     barebones: Literal[False] = Field(default=False, description="false: a run needs its loggers and checkpoints")
 
 
+@functools.cache
+def trainer_arguments() -> tuple[str, ...]:
+    """The names of the arguments of Lightning's ``Trainer``, all of which ``trainer.<name>=`` sets.
+
+    They are read from its source: importing it takes seconds, which a mistake on the command line should not wait for.
+    """
+    package = importlib.util.find_spec("pytorch_lightning")
+    assert package is not None
+    assert package.origin is not None
+    source = (Path(package.origin).parent / "trainer" / "trainer.py").read_text("utf-8")
+    trainer = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
+    constructor = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    arguments = (*constructor.args.args, *constructor.args.kwonlyargs)
+    return tuple(argument.arg for argument in arguments if argument.arg != "self")
+
+
 def read_trainer(section: Section) -> TrainerSettings:
     """Read the ``trainer`` section.
 
@@ -117,12 +137,13 @@ def read_trainer(section: Section) -> TrainerSettings:
     for name, advice in SET_BY_THE_PROGRAM.items():
         if name in section:
             raise UserError(f"trainer.{name} is given by the program; {advice}.")
-    target = load_target("trainer", section)
-    if not (inspect.isclass(target) and issubclass(target, pl.Trainer)):
-        raise UserError(
-            f"trainer._target_ is {section['_target_']}, which is not a Trainer; name pytorch_lightning.Trainer."
-        )
-    check_arguments("trainer", section)
+    if section.get("_target_") == _TRAINER:
+        for name in _without_target(section):
+            if name not in trainer_arguments():
+                valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
+                raise UserError(f"Unknown key 'trainer.{name}'; {choices(name, valid)}.")
+    else:
+        _check_subclass(section)
     settings = TrainerSettings.read("trainer", _without_target(section))
     if isinstance(settings.strategy, dict):
         check_arguments("trainer.strategy", settings.strategy)
@@ -132,6 +153,15 @@ def read_trainer(section: Section) -> TrainerSettings:
             "trainer.max_epochs is null, and training would not end; give a whole number from 1, or also trainer.max_steps."
         )
     return settings
+
+
+def _check_subclass(section: Section) -> None:
+    from pytorch_lightning import Trainer
+
+    target = load_target("trainer", section)
+    if not (inspect.isclass(target) and issubclass(target, Trainer)):
+        raise UserError(f"trainer._target_ is {section['_target_']}, which is not a Trainer; name {_TRAINER}.")
+    check_arguments("trainer", section)
 
 
 def _without_target(section: Section) -> Section:

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock
 from pydantic import Field
-from pytorch_lightning.utilities import rank_zero_only
 
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.spacy_pipeline import SpacyPipeline
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import is_first_process
 from bertsecrets.settings import Settings
 
 CHUNK = 512
@@ -69,7 +69,7 @@ class Annotator:
         """The annotation of each text; raises UserError if the pipeline fails."""
         distinct = sorted(set(texts))
         annotations: dict[str, Annotation] = {}
-        visible = self.progress and getattr(rank_zero_only, "rank", 0) == 0
+        visible = self.progress and is_first_process()
         with progress_over(len(distinct), "annotation", visible, unit="text") as advance:
             for start in range(0, len(distinct), CHUNK):
                 chunk = distinct[start : start + CHUNK]

@@ -16,7 +16,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
-from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
 
 RECORD = "bertsecrets"

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import safe_open
-
 from bertsecrets.errors import UserError
 
 CONFIG = "config.json"
@@ -91,6 +88,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_tensors(path: Path) -> None:
+    # Imported late: a configuration is checked before PyTorch is loaded.
+    import torch
+    from safetensors import safe_open
+
     kind = "a safetensors file" if path.suffix == ".safetensors" else "a file of tensors"
     try:
         if path.stat().st_size == 0:

@@ -12,7 +12,8 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import OptimizerConfig, linear_rate, parameter_groups
+from bertsecrets.models.optimisation import linear_rate, parameter_groups
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.sets import Context, HeadSet
 
 

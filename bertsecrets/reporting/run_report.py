@@ -14,7 +14,6 @@ from bertsecrets.reporting.answer import answers
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
-from bertsecrets.results.captures import FOLDER as CAPTURES
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
@@ -181,7 +180,7 @@ def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
     """Address of the report of the analysed run if it has kept maps."""
     folder = (config.get("trained") or {}).get("folder")
-    if not isinstance(folder, str) or not (Path(folder) / CAPTURES).is_dir():
+    if not isinstance(folder, str) or not (Path(folder) / "captures").is_dir():
         return ""
     return address_of(Path(folder) / run.report_path.name, run.folder)
 

@@ -11,9 +11,6 @@ from torch import Tensor
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
 
-FOLDER = "captures"
-"""Name of the folder of captures in a run's folder."""
-
 EXAMPLES = "examples.json"
 
 

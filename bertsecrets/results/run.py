@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.captures import FOLDER
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
@@ -129,7 +128,7 @@ class Run:
 
     @property
     def captures(self) -> Path:
-        return self.folder / FOLDER
+        return self.folder / "captures"
 
     @property
     def scores_path(self) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.verdicts import audited
-from bertsecrets.ablation.arithmetic import BF16, FP32, Precision
+from bertsecrets.ablation.settings import BF16, FP32, Precision
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 
 SEP = 3

@@ -24,7 +24,7 @@ from bertsecrets.callbacks.direct_effects import EffectsOfHeads
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 

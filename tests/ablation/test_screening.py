@@ -17,17 +17,7 @@ from scipy.stats import binom
 
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import (
-    BF16,
-    FP32,
-    Arithmetic,
-    OneDnnLinear,
-    Precision,
-    by_onednn,
-    can_use_onednn,
-    choose,
-    why_not_bf16,
-)
+from bertsecrets.ablation.arithmetic import Arithmetic, OneDnnLinear, by_onednn, can_use_onednn, choose, why_not_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
@@ -39,6 +29,7 @@ from bertsecrets.ablation.screening import (
     screened_sweep,
     why_not,
 )
+from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch

@@ -29,7 +29,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 

@@ -26,7 +26,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 
 DEMO = task("demo_paraphrase")

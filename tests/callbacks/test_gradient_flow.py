@@ -14,7 +14,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import ShardedStrategy
 from bertsecrets.results.run import Run
 

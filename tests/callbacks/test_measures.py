@@ -30,7 +30,7 @@ from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 
 EXAMPLES = 20

@@ -29,7 +29,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gate_fit import fit_gates

@@ -1,6 +1,9 @@
 """Habits of other tools, answered with the setting to write; and ``--help``."""
 
+import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from cli.test_command_line import checked
 from bertsecrets.cli.command_line import check_words
 from bertsecrets.cli.habits import check_model_name, with_trainer_arguments
 from bertsecrets.cli.help import first_sentence, help_text
+from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
@@ -130,3 +134,47 @@ def test_a_choice_is_described_by_its_first_sentence(tmp_path: Path) -> None:
     assert first_sentence(path) == "Two lines of e.g. one sentence"
     path.write_text("key: 1\n# Late.\n")
     assert first_sentence(path) == ""
+
+
+_REPORT_IMPORTS = """
+import atexit, sys
+atexit.register(lambda: print("loaded:", *sorted({"torch", "pytorch_lightning", "transformers"} & sys.modules.keys())))
+sys.argv = [sys.argv[1] + ".py", *sys.argv[2:]]
+import runpy
+runpy.run_module("bertsecrets.cli.commands." + sys.argv[0].removesuffix(".py"), run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--help"],
+        ["analyze", "--help"],
+        ["train", "mrpc"],
+        ["train", "--epochs", "3"],
+        ["train", "lr=1e-4"],
+        ["train", "task=mrcp"],
+        ["train", "trainer.max_epoch=3"],
+        ["train", "trainer.max_epochs=0"],
+        ["train", "seed=-1"],
+        ["train", "optimizer.learning_rate=2"],
+        ["train", "ablation.sweep=fast"],
+        ["train", "data.limit_train=0"],
+        ["train", "measure.drift.every_n_validations=0"],
+        ["analyze", "checkpont=run"],
+        ["analyze", "checkpoint=run", "prune.max_loss=-1"],
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_pytorch(words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _REPORT_IMPORTS, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if "--help" in words else 1)
+    assert done.stderr.startswith("" if "--help" in words else "error: ")
+    assert done.stdout.splitlines()[-1].strip() == "loaded:"
+
+
+def test_arguments_of_the_trainer_are_lightnings() -> None:
+    import pytorch_lightning
+
+    assert list(trainer_arguments()) == list(inspect.signature(pytorch_lightning.Trainer).parameters)

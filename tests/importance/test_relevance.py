@@ -18,7 +18,7 @@ from bertsecrets.importance import alpha_beta
 from bertsecrets.importance.relevance import Relevance, head_relevance
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 

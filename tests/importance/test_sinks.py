@@ -31,7 +31,7 @@ from bertsecrets.importance.sinks.kinds import Limits, by_intervention, by_norms
 from bertsecrets.importance.sinks.norms import SinkNorms, output_grams
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN, MeasureView
 

@@ -8,7 +8,8 @@ from transformers import get_linear_schedule_with_warmup
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import random_normal_
-from bertsecrets.models.optimisation import OptimizerConfig, freeze, linear_rate, parameter_groups
+from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec
 
 

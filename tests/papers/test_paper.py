@@ -23,7 +23,7 @@ from bertsecrets.papers.kovaleva2019.token_to_token import token_to_token
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
-from bertsecrets.results.captures import FOLDER, step_name, write_maps
+from bertsecrets.results.captures import step_name, write_maps
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.table import HeadTable
 
@@ -142,8 +142,8 @@ def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> N
         map_LHQK[layer, head] = map_QK
     shares = {"patterns": {name: np.full((2, 3), 0.2) for name in PATTERN_COLUMNS}}
     filled(tmp_path / "a", "mrpc", shares)
-    write_maps(tmp_path / "a" / FOLDER, step_name(0), {3: even.expand(2, 3, length, length)})
-    write_maps(tmp_path / "a" / FOLDER, step_name(9), {3: map_LHQK})
+    write_maps(tmp_path / "a" / "captures", step_name(0), {3: even.expand(2, 3, length, length)})
+    write_maps(tmp_path / "a" / "captures", step_name(9), {3: map_LHQK})
     # No maps were kept of this one.
     filled(tmp_path / "b", "rte", shares)
     sheet = figures(patterns(paper_runs(tmp_path)))["paper_figure1"]

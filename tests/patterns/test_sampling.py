@@ -20,7 +20,7 @@ from bertsecrets.callbacks.sample_maps import SampleMaps
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.patterns.classifier import Judgement, PatternClassifier, load_classifier
 from bertsecrets.patterns.labelling.labels import (
     read_labels,

@@ -19,7 +19,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.optimisation import OptimizerConfig
+from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.probes.experiment import Probes
 from bertsecrets.probes.record import LABELS, ProbesRecord
 from bertsecrets.results.run import Run

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from pytorch_lightning.utilities import rank_zero_warn
-
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -75,6 +73,9 @@ class SplitFiles:
     def has(self, split: str) -> bool:
         path = self.path(split)
         if not os.path.exists(path):
+            # Imported late: a configuration is checked before Lightning is loaded.
+            from pytorch_lightning.utilities import rank_zero_warn
+
             rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")
         return os.path.exists(path)
 

@@ -24,7 +24,7 @@ from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.patterns.section import ANNOTATED, NAMED, over_seeds
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.captures import FOLDER, read_maps, read_steps
+from bertsecrets.results.captures import read_maps, read_steps
 from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
 from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.results.figures.style import sample_size
@@ -196,6 +196,6 @@ def typical_maps(runs: PaperRuns) -> Figure | None:
 
 
 def _last_maps(run: FinishedRun) -> Iterator[Tensor]:
-    steps = read_steps(run.folder / FOLDER)
+    steps = read_steps(run.folder / "captures")
     if steps:
         yield from read_maps(steps[max(steps)]).values()
