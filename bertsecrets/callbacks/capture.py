@@ -83,7 +83,8 @@ class CaptureMaps(pl.Callback, Experiment):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._prepare(trainer, pl_module)
-        if trainer.global_step == 0:
+        # Lightning sets the step of a resumed training only after this hook.
+        if trainer.ckpt_path is None:
             # Only the first process runs the model here, which requires whole weights.
             set_whole(pl_module, True)
             self._write(trainer, pl_module, 0)
