@@ -206,7 +206,7 @@ def cell(
                 subject.model,
                 subject.plan,
                 subject.batches,
-                Screening(precision=precision, onednn=faster is not None),
+                Screening(precision=precision, onednn=faster),
                 replacements=subject.replacements,
             )
         )

@@ -5,17 +5,27 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from bertsecrets.ablation.arithmetic import FASTER, Arithmetic, by_onednn, can_use_onednn, choose, in_bf16, why_not_bf16
+from bertsecrets.ablation.arithmetic import (
+    FASTER,
+    NOMINAL,
+    Arithmetic,
+    by_onednn,
+    can_use_onednn,
+    choose,
+    in_bf16,
+    preferred,
+    why_not_bf16,
+)
 from bertsecrets.ablation.engine import continues
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
-from bertsecrets.ablation.settings import BF16, FP32, Precision
+from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
@@ -24,7 +34,7 @@ from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
 
 EXACT_UP_TO = 120.0
-"""Without a choice, a sweep of up to so many seconds is exact."""
+"""Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
 
 FEWEST = 32
 """The smallest sample that a budget may leave."""
@@ -68,8 +78,10 @@ class Forecast:
 
     Args:
         examples, variants: What is evaluated.
-        exact: Predicted seconds of the exact sweep.
+        exact: Predicted seconds of the exact sweep, from the measured speed.
         screened: Predicted seconds of the screened one in this arithmetic; None where a sweep cannot be screened.
+        nominal_exact, nominal_screened: The same at the nominal speed of the kind of device, in fp32: what is decided by them
+            does not depend on what else the machine does.
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
         arithmetic: Of the screened sweep.
@@ -79,24 +91,27 @@ class Forecast:
     variants: int
     exact: float
     screened: float | None
+    nominal_exact: float
+    nominal_screened: float | None
     reason: str | None
     metric: str
     arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
-        """How to sweep: as was wished for, else as the time says; within a budget, on a random sample if need be.
+        """How to sweep: as was wished for, else by the nominal time; within a budget, on a random sample if need be.
 
         Args:
-            wish: ``exact``, ``screened`` or None.
-            budget: Seconds; None for as long as it takes.
+            wish: ``exact``, ``screened``, ``measured`` to go by the measured time, or None.
+            budget: Measured seconds; None for as long as it takes.
 
         Raises:
             UserError: If the budget is too small for :data:`FEWEST` examples.
         """
+        measured = wish == MEASURED or budget is not None
+        exact, screened = (self.exact, self.screened) if measured else (self.nominal_exact, self.nominal_screened)
         limit = EXACT_UP_TO if budget is None else budget
-        faster = self.screened is not None and self.screened < self.exact
-        by_time = "screened" if faster and self.exact > limit else "exact"
-        kind = "exact" if self.screened is None else wish or by_time
+        by_time = "screened" if screened is not None and screened < exact and exact > limit else "exact"
+        kind = "exact" if self.screened is None else wish if wish in ("exact", "screened") else by_time
         seconds = self.exact if kind == "exact" or self.screened is None else self.screened
         if budget is None or seconds <= budget:
             return Decision(kind, self.examples, self.arithmetic)
@@ -112,6 +127,11 @@ class Forecast:
     def seconds(self, decision: Decision) -> float:
         """Predicted seconds of a sweep of all examples, exact or screened as decided."""
         return self.exact if decision.kind == "exact" or self.screened is None else self.screened
+
+    def nominal(self, decision: Decision) -> float:
+        """Seconds of a sweep of all examples, exact or screened as decided, at the nominal speed of the device."""
+        exact = decision.kind == "exact" or self.nominal_screened is None
+        return self.nominal_exact if exact else self.nominal_screened or 0.0
 
     def smallest(self, examples: int) -> float:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
@@ -133,7 +153,7 @@ class Forecast:
             else ""
         )
         how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
-        if self.reason is not None and (wish == "screened" or (wish is None and self.exact > EXACT_UP_TO)):
+        if self.reason is not None and (wish == "screened" or (wish is None and self.nominal_exact > EXACT_UP_TO)):
             how += f", as {self.reason}"
         elif wish is None and self.screened is not None:
             how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"
@@ -152,7 +172,7 @@ def forecast(
     draws: int,
     reason: str | None,
     context: Callable[[], AbstractContextManager[Any]],
-    precision: Precision | None = FP32,
+    precision: Precision | Literal["measured"] | None = None,
     onednn: bool | None = None,
 ) -> Forecast:
     """Predict the time of a sweep from that of a few forward passes; the same on all processes.
@@ -165,18 +185,31 @@ def forecast(
         draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
-        precision: Of a screened sweep; None for the faster one. With another than ``32-true`` passes in bf16 are timed as well.
-        onednn: Whether a screened sweep's linear layers in fp32 are oneDNN's, where that is possible; None for the faster way.
+        precision: Of a screened sweep; None for what the processor prefers, ``measured`` for the faster one by a measurement, as
+            which library computes linear layers in fp32.
+        onednn: Whether a screened sweep's linear layers in fp32 are oneDNN's, where that is possible; None for what the processor
+            prefers.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
+    by_processor, by_onednn_here = preferred(encoder)
+    # The process with the most tokens counts, and what suits all of them if their processors differ.
+    shared = _Slowest(3).to(device)
+    shared.update([_nominal_seconds(encoder, tokens), float(by_processor == FP32), float(not by_onednn_here)])
+    nominal, any_fp32, any_without = shared.compute().view(-1).tolist()
+    measured = precision == MEASURED
+    wanted: Precision | None = None if precision == MEASURED else precision
+    if precision is None:
+        wanted = FP32 if any_fp32 or no_bf16 is not None else BF16
+    if onednn is None and not measured:
+        onednn = not any_without
     contexts = {"trainer": context}
     if reason is None and onednn is not False and can_use_onednn(encoder, context):
         contexts["onednn"] = by_onednn(context)
-    if precision != FP32 and no_bf16 is None:
+    if wanted != FP32 and no_bf16 is None:
         contexts["bf16"] = in_bf16(context, device.type)
     slowest = _Slowest(len(contexts)).to(device)
     for batch in batches:
@@ -185,25 +218,34 @@ def forecast(
         )
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
-    ratio = seconds["trainer"] / seconds["onednn"] if seconds.get("onednn") else 0.0
-    chosen = ratio if ratio >= FASTER or (onednn and ratio) else None
-    fp32 = seconds["trainer"] if chosen is None else seconds["onednn"]
+    faster = seconds["trainer"] >= FASTER * seconds["onednn"] if "onednn" in seconds else False
+    chosen = "onednn" in contexts and (faster if measured and onednn is None else True)
+    fp32 = seconds["onednn" if chosen else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
-    arithmetic = replace(choose(precision, speedup, no_bf16), onednn=chosen)
+    arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=chosen)
     pairs = pair_evaluations(encoder, plan)
+    passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE * pairs
     if arithmetic.precision == BF16:
-        active *= _AGAIN + 1 / (arithmetic.speedup or 1.0)
-    classes = int(encoder.model.config.num_labels or 2)
+        active *= _AGAIN + 1 / (speedup or 1.0)
     return Forecast(
         examples=examples,
         variants=len(plan.variants),
         exact=seconds["trainer"] * draws * (1 + pairs),
-        screened=None if reason is not None else fp32 * (_PASSES + 2.2 * (classes - 2) + active),
+        screened=None if reason is not None else fp32 * (passes + active),
+        nominal_exact=nominal * draws * (1 + pairs),
+        nominal_screened=None if reason is not None else nominal * (passes + _ACTIVE * pairs),
         reason=reason,
         metric=metric,
-        arithmetic=arithmetic,
+        arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
+
+
+def _nominal_seconds(encoder: Encoder, tokens: int) -> float:
+    """Seconds of a plain evaluation at the nominal speed: two operations for each weight of the layers and each token."""
+    weights = sum(weight.numel() for layer in encoder.layers for weight in layer.parameters())
+    kind = next(encoder.base.parameters()).device.type
+    return 2.0 * weights * tokens / NOMINAL.get(kind, NOMINAL["cpu"])
 
 
 def pair_evaluations(encoder: Encoder, plan: Plan) -> float:

@@ -11,6 +11,7 @@ from bertsecrets.settings import Settings, shown
 Precision = Literal["32-true", "bf16-mixed"]
 FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
+MEASURED: Literal["measured"] = "measured"
 
 JUDGING = ("margin", "level", "false_discovery_rate", "resamples", "permutations", "seed")
 """The settings of how an effect is judged."""
@@ -41,11 +42,13 @@ class AblationSettings(Settings):
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
         sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact where that
-            takes at most two minutes, else screened.
+            takes at most two minutes by the nominal speed of the kind of device, else screened; the same command makes the same
+            choice under any load. ``measured`` goes by the measured speed.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
         precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
-            screened one; ``32-true``, all as the trainer's precision says; None for ``bf16-mixed`` where that is clearly
-            faster, measured at the start, and ``32-true`` in sweeps during training and of some layers.
+            screened one; ``32-true``, all as the trainer's precision says; None for what
+            :func:`bertsecrets.ablation.arithmetic.preferred` says of the processor, and ``32-true`` in sweeps of some layers;
+            ``measured`` for bf16 where that is clearly faster, measured at the start.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         looks: Look at the results so many times and stop variants whose verdict is settled (see
             :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.
@@ -79,12 +82,12 @@ class AblationSettings(Settings):
     evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
     max_examples: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for all")
     max_tokens: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for what suits the device")
-    sweep: Literal["exact", "screened"] | None = Field(
-        default=None, description="exact, screened, or null to choose by the time it takes"
+    sweep: Literal["exact", "screened", "measured"] | None = Field(
+        default=None, description="exact, screened, measured, or null to choose by the size of model and task"
     )
     audit: float = Field(default=0.02, gt=0, le=1, description="a share above 0 and at most 1")
-    precision: Precision | None = Field(
-        default=None, description="bf16-mixed, 32-true, or null to choose by the time it takes"
+    precision: Precision | Literal["measured"] | None = Field(
+        default=None, description="bf16-mixed, 32-true, measured, or null to choose by the kind of processor"
     )
     budget: str | None = Field(
         default=None,

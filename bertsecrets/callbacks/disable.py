@@ -262,7 +262,7 @@ class DisableHeads(pl.Callback):
             audit=self.settings.audit,
             seed=self.settings.seed,
             precision=decision.arithmetic.precision,
-            onednn=decision.arithmetic.onednn is not None,
+            onednn=decision.arithmetic.onednn,
         )
 
     def _decide(
@@ -277,14 +277,14 @@ class DisableHeads(pl.Callback):
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
         implied = "exact" if self.settings.looks > 1 else "screened" if self.settings.precision == BF16 else None
-        chosen_by_time = self.limit is not None or (identity and self.settings.layer is None)
-        wish = self.settings.sweep or implied or (None if chosen_by_time else "exact")
+        open_choice = self.limit is not None or (identity and self.settings.layer is None)
+        wish = self.settings.sweep or implied or (None if open_choice else "exact")
         asked = [wish, self.settings.budget, self.settings.precision]
         path = self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
         resumed = begun.get("asked") == asked
-        # Parts of one plan, and sweeps of one training, must be of one precision, which two measurements may not give.
-        alike = FP32 if self.settings.layer is not None or not identity else None
+        # Parts of one plan must be of one precision, and may be computed on machines of several kinds.
+        alike = FP32 if self.settings.layer is not None else None
         dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
         predicted = forecast(
             describe(model),
@@ -297,19 +297,16 @@ class DisableHeads(pl.Callback):
             why_not(data.task, plan, describe(model)),
             trainer.precision_plugin.forward_context,
             begun["arithmetic"]["precision"] if resumed else self.settings.precision or alike,
-            begun["arithmetic"].get("onednn") is not None if resumed else None,
+            bool(begun["arithmetic"].get("onednn")) if resumed else None,
         )
         if resumed:
-            arithmetic = Arithmetic(**begun["arithmetic"])
-            faster = predicted.arithmetic.speedup or arithmetic.speedup
-            arithmetic = replace(arithmetic, speedup=faster, onednn=predicted.arithmetic.onednn)
-            decision = Decision(begun["kind"], begun["examples"], arithmetic)
+            decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
         else:
             budget = None if self.settings.budget is None else seconds_of(self.settings.budget)
             decision = predicted.decide(wish, budget)
             if identity and trainer.is_global_zero:
                 self.run.write_json(path, {"asked": asked, **asdict(decision)})
-        seconds = predicted.seconds(decision)
+        seconds = predicted.nominal(decision)
         if self.limit is not None and self.settings.budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python analyze.py "

@@ -123,8 +123,7 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)
-    ratios = [ratio for record in records if (ratio := record.get("onednn")) is not None]
-    onednn = min(ratios) if len(ratios) == len(records) else None
+    onednn = all(record.get("onednn") for record in records)
     return {**total, "bound": bound, "precision": precisions[0], "speedup": None, "reason": None, "onednn": onednn}
 
 

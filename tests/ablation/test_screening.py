@@ -15,9 +15,18 @@ from data.tasks import task
 from families import HEADS, tiny_batch, tiny_model
 from scipy.stats import binom
 
+import bertsecrets.ablation.arithmetic as arithmetic_module
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import Arithmetic, OneDnnLinear, by_onednn, can_use_onednn, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import (
+    Arithmetic,
+    OneDnnLinear,
+    by_onednn,
+    can_use_onednn,
+    choose,
+    preferred,
+    why_not_bf16,
+)
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
@@ -29,7 +38,7 @@ from bertsecrets.ablation.screening import (
     screened_sweep,
     why_not,
 )
-from bertsecrets.ablation.settings import BF16, FP32, Precision
+from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -335,7 +344,7 @@ def test_words_of_old_and_new_records() -> None:
     assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
     slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
     assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
-    assert "in fp32 were computed by oneDNN (2.2 times as fast in a probe)." in screened_in_words(old | {"onednn": 2.2})
+    assert "in fp32 were computed by oneDNN." in screened_in_words(old | {"onednn": True})
     none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
     assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
 
@@ -573,29 +582,56 @@ def test_gradients_through_onednn_reach_the_inputs_alone() -> None:
 
 @needs_onednn
 @pytest.mark.parametrize(
-    ("asked", "seconds", "expected"),
+    ("precision", "asked", "seconds", "expected"),
     [
-        (None, [2.0, 1.0, 0.5], (2.0, BF16, 2.0)),
-        (None, [2.0, 1.0, 0.9], (2.0, FP32, 1.0 / 0.9)),
-        (None, [1.2, 1.0, 0.5], (None, BF16, 2.4)),
-        (None, [1.0, 3.0, 0.5], (None, BF16, 2.0)),
-        (True, [1.2, 1.0, 0.5], (1.2, BF16, 2.0)),
-        (False, [2.0, 0.5], (None, BF16, 4.0)),
+        (MEASURED, None, [2.0, 1.0, 0.5], Arithmetic(BF16, 2.0, None, True)),
+        (MEASURED, None, [2.0, 1.0, 0.9], Arithmetic(FP32, pytest.approx(1.0 / 0.9), None, True)),
+        (MEASURED, None, [1.2, 1.0, 0.5], Arithmetic(BF16, pytest.approx(2.4), None, False)),
+        (MEASURED, None, [1.0, 3.0, 0.5], Arithmetic(BF16, 2.0, None, False)),
+        (MEASURED, True, [1.2, 1.0, 0.5], Arithmetic(BF16, 2.0, None, True)),
+        (MEASURED, False, [2.0, 0.5], Arithmetic(BF16, 4.0, None, False)),
+        # What the processor prefers, and what is asked for, is not measured.
+        (None, None, [1.0, 3.0, 9.0], Arithmetic(BF16, None, None, True)),
+        (FP32, None, [1.0, 3.0], Arithmetic(FP32, None, None, True)),
+        (BF16, False, [1.0, 3.0], Arithmetic(BF16, None, None, False)),
     ],
 )
-def test_onednn_is_used_where_it_is_clearly_faster(
+def test_arithmetic_follows_the_processor_or_a_measurement(
     monkeypatch: pytest.MonkeyPatch,
+    precision: Any,
     asked: bool | None,
     seconds: list[float],
-    expected: tuple[float | None, Precision, float],
+    expected: Arithmetic,
 ) -> None:
     model = scaled_model()
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
+    monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
     made = forecast_module.forecast(
-        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 1, None, nullcontext, None, asked
+        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 1, None, nullcontext, precision, asked
     )
-    onednn, precision, speedup = expected
-    assert made.arithmetic == Arithmetic(precision, pytest.approx(speedup), None, onednn)
+    assert made.arithmetic == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "bf16", "intel", "expected"),
+    [
+        ("AVX512", True, True, (BF16, False)),
+        ("AVX512", True, False, (BF16, True)),
+        ("AVX512", False, False, (FP32, True)),
+        ("AVX512", False, True, (FP32, False)),
+        ("AVX2", False, False, (FP32, False)),
+    ],
+)
+def test_what_processors_prefer(
+    monkeypatch: pytest.MonkeyPatch, capability: str, bf16: bool, intel: bool, expected: tuple[Precision, bool]
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(arithmetic_module, "_has_bf16", lambda: bf16)
+    monkeypatch.setattr(arithmetic_module, "_made_by_intel", lambda: intel)
+    encoder = describe(scaled_model())
+    assert preferred(encoder) == (FP32, False)
+    encoder.model.config.hidden_size = 384
+    assert preferred(encoder) == expected
 
 
 def test_a_way_is_not_judged_by_its_first_short_pass(monkeypatch: pytest.MonkeyPatch) -> None:
