@@ -255,20 +255,45 @@ def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, m
 
 
 def test_a_measured_choice_is_for_those_who_ask_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"sweep": "measured", "precision": "measured", "plan_only": True}
+    asked = {"sweep": "screened", "precision": "measured", "plan_only": True}
     monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 0.05])
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0, 0.5])
     _, (begun,) = swept(tmp_path / "run", **asked)
-    assert "screened (bf16, 20 times as fast; fp32 where it counts)" in begun
-    assert begun.endswith("Screened sweep.")
-    # By now bf16 and the machine are of another speed: a new sweep would be exact, and one that is resumed is not.
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1e-9, 2e-9][: len(args[2])])
+    assert "screened (bf16, 2.0 times as fast; fp32 where it counts)" in begun
+    # By now bf16 is slow: a new sweep would be in fp32, and one that is resumed is not.
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0, 2.0][: len(args[2])])
     _, (fresh,) = swept(tmp_path / "fresh", **asked)
     assert "screened (fp32; bf16 is 0.5 times as fast)" in fresh
-    assert fresh.endswith("Exact sweep.")
     _, (resumed,) = swept(tmp_path / "run", **asked)
-    assert resumed.endswith("Screened sweep.")
-    assert "bf16" in resumed
+    assert "screened (bf16; fp32 where it counts)" in resumed
+
+
+@pytest.mark.parametrize(
+    ("wish", "budget", "nominal", "measured", "kind"),
+    [
+        (None, None, 100.0, 1000.0, "exact"),
+        (None, None, 200.0, 1.0, "screened"),
+        ("measured", None, 100.0, 1000.0, "screened"),
+        ("measured", None, 200.0, 1.0, "exact"),
+        (None, 600.0, 100.0, 1000.0, "screened"),
+        ("exact", None, 200.0, 1000.0, "exact"),
+    ],
+)
+def test_time_is_judged_by_the_nominal_speed_unless_asked(
+    wish: str | None, budget: float | None, nominal: float, measured: float, kind: str
+) -> None:
+    forecast = forecast_module.Forecast(
+        examples=100,
+        variants=10,
+        exact=measured,
+        screened=measured / 2,
+        nominal_exact=nominal,
+        nominal_screened=nominal / 2,
+        reason=None,
+        metric="accuracy",
+        arithmetic=forecast_module.Arithmetic(),
+    )
+    assert forecast.decide(wish, budget).kind == kind
 
 
 def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
