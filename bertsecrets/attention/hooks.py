@@ -69,6 +69,10 @@ _verified: WeakSet[nn.Module] = WeakSet()
 """Attention modules of which a call was checked."""
 _VERIFIED_ROWS = 8
 
+_owners: WeakKeyDictionary[nn.Module, list[threading.Thread]] = WeakKeyDictionary()
+"""Of each followed encoder the thread that follows it, once for each open context."""
+_owners_lock = threading.Lock()
+
 _eager_lock = threading.Lock()
 _eager_contexts = 0
 _eager_stance = ExitStack()
@@ -101,6 +105,8 @@ class ForwardPass:
             handle.remove()
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # Hooks and the current layer belong to the module, so another thread would get the owner's edits and mix up its layers.
+        _check_owner(module)
         arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
         self._ids_BS = arguments.get("input_ids", kwargs.get("input_ids"))
@@ -140,13 +146,42 @@ class ForwardPass:
 
 @contextmanager
 def follow(encoder: Encoder) -> Iterator[ForwardPass]:
-    """Follow the encoder's forward passes while open; compiled code runs eagerly inside."""
-    with eager_execution():
+    """Follow the encoder's forward passes while open; compiled code runs eagerly inside.
+
+    Contexts of one thread nest. Another thread can neither follow nor call the model meanwhile.
+
+    Raises:
+        UserError: If another thread follows the encoder.
+    """
+    with eager_execution(), _owned(encoder.base):
         forward_pass = ForwardPass(encoder)
         try:
             yield forward_pass
         finally:
             forward_pass.close()
+
+
+@contextmanager
+def _owned(base: nn.Module) -> Iterator[None]:
+    thread = threading.current_thread()
+    with _owners_lock:
+        _check_owner(base)
+        _owners.setdefault(base, []).append(thread)
+    try:
+        yield
+    finally:
+        with _owners_lock:
+            _owners[base].remove(thread)
+
+
+def _check_owner(base: nn.Module) -> None:
+    thread = threading.current_thread()
+    owner = next(iter(_owners.get(base, ())), thread)
+    if owner is not thread:
+        raise UserError(
+            f"Thread '{thread.name}' uses a model whose heads thread '{owner.name}' is watching or overriding; use the model in one "
+            "thread at a time, or give each thread a copy, e.g. copy.deepcopy(model)."
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Nesting, exceptions, threads, training mode, compilation, autocast and bad input."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -69,6 +70,41 @@ def test_training_mode_shows_maps_before_dropout_and_changes_no_random_number() 
         watched = model(**batch).logits
     assert torch.equal(plain, watched)
     assert max(rows) < 1e-5
+
+
+@pytest.mark.parametrize("context", ["watch", "override"])
+def test_one_model_has_one_owner(context: str) -> None:
+    """While a thread watches or overrides a model, any other thread that uses it is refused."""
+    model, batch = tiny_model("bert"), tiny_batch()
+    clean = logits(model, batch)
+    errors: list[BaseException] = []
+
+    def attempt(use: Callable[[], object]) -> None:
+        try:
+            use()
+        except UserError as error:
+            errors.append(error)
+
+    def overridden() -> None:
+        with override(model, [HeadEdit(0, 1)]):
+            logits(model, batch)
+
+    opened = watch(model, lambda *_: None) if context == "watch" else override(model, [HeadEdit(1, 0)])
+    with opened:
+        expected = logits(model, batch)
+        for use in (overridden, lambda: logits(model, batch)):
+            thread = threading.Thread(target=attempt, args=(use,), name="second")
+            thread.start()
+            thread.join()
+            error = errors.pop()
+            assert str(error).startswith("Thread 'second' uses a model whose heads thread 'MainThread' is watching")
+        assert torch.equal(logits(model, batch), expected)
+        overridden()
+    thread = threading.Thread(target=attempt, args=(overridden,))
+    thread.start()
+    thread.join()
+    assert errors == []
+    assert torch.equal(logits(model, batch), clean)
 
 
 def test_models_in_two_threads_do_not_disturb_each_other() -> None:

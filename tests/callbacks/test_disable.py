@@ -265,7 +265,7 @@ def test_a_measured_choice_is_for_those_who_ask_and_is_kept(tmp_path: Path, monk
     _, (fresh,) = swept(tmp_path / "fresh", **asked)
     assert "screened (fp32; bf16 is 0.5 times as fast)" in fresh
     _, (resumed,) = swept(tmp_path / "run", **asked)
-    assert "screened (bf16; fp32 where it counts)" in resumed
+    assert "screened (bf16, 2.0 times as fast; fp32 where it counts)" in resumed
 
 
 @pytest.mark.parametrize(
