@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,6 +66,7 @@ _NOT_HERE = (
     *("precision", "group_size", "group_count", "similarity_examples"),
 )
 """Settings of a sweep that speak of runs and files, or of plans and ways to sweep that a notebook does not take."""
+_SHORTEST = 3
 _LONGEST = 512
 """Tokens of a text for a model without limit."""
 _SPLITS = ("train", "validation")
@@ -221,6 +222,8 @@ def demo(
         raise UserError(f"Unknown split '{split}'; {choices(str(split), _SPLITS)}.")
     content = OmegaConf.to_container(OmegaConf.load(CONF / "task" / f"{name}.yaml"))
     assert isinstance(content, dict)
+    if limit is not None:
+        _whole(limit, "limit")
     everything = generate(name, split)
     examples = [everything[position] for position in sample_positions(len(everything), limit, 0)]
     return DemoTexts(
@@ -265,6 +268,7 @@ def fine_tune(
     """
     config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
     _whole(epochs, "epochs")
+    _whole(seed, "seed", 0)
     texts = _listed(texts)
     known = _labels(texts, labels, "texts")
     task = _task(unwrap(model), texts, known, None)
@@ -274,6 +278,8 @@ def fine_tune(
         raise UserError(
             f"The model's weights are {network.dtype}, in which small steps of training are lost; give model.float()."
         )
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise UserError("The model has no parameter that can be trained; give model.requires_grad_(True).")
     trainable = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
     freeze(network, config.freeze)
     sampler = BucketedTrainSampler(split.lengths, _whole(batch_size, "batch_size"), seed)
@@ -351,11 +357,13 @@ def measure(
     >>> measure(model, tokenizer, ["The cat sat.", "It rained all day."], "offsets").columns
     ('previous', 'same', 'next')
     """
+    if not isinstance(measures, Iterable) and not callable(measures):
+        raise UserError(f"measures is {measures!r}; give the name of a measure, e.g. 'entropy', or a list of them.")
     single = isinstance(measures, str) or callable(measures)
     wanted: list[str | MeasureMaker] = [measures] if single else list(measures)  # type: ignore[list-item,arg-type]
     if not wanted:
         raise UserError("measures is empty; name at least one, e.g. 'entropy'.")
-    if reference is model:
+    if reference is not None and reference is model:
         raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
     split = _encode(
         model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length, annotations=annotations
@@ -438,6 +446,11 @@ def disable(
         raise UserError(
             "reference_labels is given without reference_texts, whose labels they are; give both or neither."
         )
+    if isinstance(plans, str) or not isinstance(plans, Iterable):
+        example = plans if isinstance(plans, str) else "heads"
+        raise UserError(f"plans is {plans!r}; give a list, e.g. ['{example}'].")
+    if not list(plans):
+        raise UserError(f"plans is empty; name at least one of {', '.join(_PLANS)}.")
     texts = _listed(texts)
     labels = _labels(texts, labels, "texts")
     task = _task(unwrap(model), texts, labels, metric)
@@ -454,9 +467,9 @@ def disable(
         reference_texts = _listed(reference_texts)
         known: list[float | None] = [None] * len(reference_texts)
         if reference_labels is not None:
-            given = _labels(reference_texts, reference_labels, "reference_texts")
-            _task(unwrap(model), reference_texts, given, metric)
-            known = list(given)
+            given_labels = _labels(reference_texts, reference_labels, "reference_texts")
+            _task(unwrap(model), reference_texts, given_labels, metric)
+            known = list(given_labels)
         reference = list(zip(reference_texts, known, strict=True))
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ablation.mode == "optimal":
@@ -508,6 +521,9 @@ def _disabled(
 
 
 def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise UserError(f"labels is {labels!r}; give one label for each text, as numbers.")
+    labels = list(labels)
     if len(texts) != len(labels):
         raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
     # Numbers of numpy and torch count as well.
@@ -585,6 +601,10 @@ def _encode(
 
 def _longest(model: PreTrainedModel, max_length: int | None) -> int:
     """The number of tokens to which texts are cut."""
+    if max_length is not None and _whole(max_length, "max_length") < _SHORTEST:
+        raise UserError(
+            f"max_length is {max_length}; expected at least {_SHORTEST}: the two special tokens and one of the text."
+        )
     most = model.max_length if isinstance(model, SentenceEmbedder) else max_positions(model)
     if max_length is None:
         return most or _LONGEST
@@ -651,9 +671,9 @@ def _batches(split: EncodedSplit | SentencePairs, batch_size: int) -> Iterator[B
         yield split[spec]
 
 
-def _whole(value: int, name: str) -> int:
-    if type(value) is not int or value < 1:
-        raise UserError(f"{name} is {value!r}; expected a whole number from 1.")
+def _whole(value: int, name: str, least: int = 1) -> int:
+    if type(value) is not int or value < least:
+        raise UserError(f"{name} is {value!r}; expected a whole number from {least}.")
     return value
 
 
@@ -663,6 +683,8 @@ def _listed(texts: Sequence[Text]) -> list[Text]:
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         # Their entries are the names of columns.
         raise UserError(f"texts is a {type(texts).__name__}; give one of its columns, e.g. texts['text'].")
+    if not isinstance(texts, Iterable):
+        raise UserError(f"texts is {texts!r}; give a list of sentences, or of pairs.")
     return list(texts)
 
 
@@ -672,6 +694,7 @@ def _makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
         if name not in shipped_names():
             raise UserError(f"Unknown measure '{name}'; {choices(name, shipped_names())}.")
     for maker in measures:
-        if isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
+        named = isinstance(maker, str) or callable(maker)
+        if not named or isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
             raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
     return [shipped_measure(maker) if isinstance(maker, str) else maker for maker in measures]

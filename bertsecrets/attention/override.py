@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import torch
@@ -85,8 +86,12 @@ def override(
 
     Raises:
         UserError: If a layer, head or mode does not exist, a head is named twice, ``constants_LHd`` is missing or has
-            the wrong shape, ``away_from`` or ``donors`` is missing, or gradient checkpointing would recompute shared layers.
+            the wrong shape, ``away_from`` or ``donors`` is missing, gradient checkpointing would recompute shared layers, or
+            another thread uses the model.
     """
+    if isinstance(edits, HeadEdit) or not isinstance(edits, Iterable):
+        example = edits if isinstance(edits, HeadEdit) else "HeadEdit(layer, head)"
+        raise UserError(f"edits is {edits!r}; give a list of HeadEdit, e.g. [{example}].")
     encoder = describe(model)
     edits_of = _by_layer(encoder, list(edits), constants_LHd, away_from, donors)
     if not edits_of:
@@ -167,6 +172,13 @@ def _by_layer(
     edits_of: dict[int, list[HeadEdit]] = {}
     seen: set[tuple[int, int]] = set()
     for edit in edits:
+        if not isinstance(edit, HeadEdit):
+            raise UserError(f"Edit {edit!r} is not a HeadEdit; give e.g. HeadEdit(layer=0, head=1, mode='zero').")
+        numbers: dict[str, Any] = {"layer": edit.layer, "head": edit.head}
+        for name, value in numbers.items():
+            # True and False are whole numbers to Python, and seldom meant.
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise UserError(f"{name} is {value!r}; expected a whole number from 0.")
         if edit.mode not in MODES:
             raise UserError(f"Unknown override mode '{edit.mode}'; {choices(str(edit.mode), MODES)}.")
         if not 0 <= edit.layer < encoder.num_layers:

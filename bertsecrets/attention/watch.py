@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap, watched_part
 
 Observer = Callable[[int, Tensor], None]
@@ -28,8 +29,13 @@ def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
         observer: Called outside autograd.
 
     Raises:
-        UserError: If the model's family has no adapter and bypasses the attention interface.
+        UserError: If the model's family has no adapter and bypasses the attention interface, another thread uses the model, or the
+            observer cannot be called.
     """
+    if not callable(observer):
+        raise UserError(
+            f"observer is {observer!r}; give a function of a layer and its maps [batch, heads, queries, keys]."
+        )
     encoder = describe(model)
     through = _through_interface if encoder.uses_interface else _through_probabilities
     with follow(encoder) as forward_pass, through(encoder, forward_pass, observer):

@@ -108,6 +108,8 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     """
     if isinstance(module, PreTrainedModel):
         return module
+    if not isinstance(module, nn.Module):
+        raise UserError(f"model is {module!r}; give a Hugging Face encoder, e.g. from AutoModel.from_pretrained.")
     for child in module.modules():
         if isinstance(child, PreTrainedModel):
             return child
@@ -127,10 +129,19 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
     """The encoder's library model, after a check that the tokenizer is its own, fast one.
 
     Raises:
-        UserError: If the model is a decoder, or the tokenizer is not a fast one or has more entries than the model.
+        UserError: If the model is a decoder, has one, or has no weights, or the tokenizer is not a fast one or has more entries
+            than the model.
     """
     network = unwrap(module)
     kind = network.config.model_type
+    if getattr(network.config, "is_encoder_decoder", False):
+        raise UserError(
+            f"{type(network).__name__} is an encoder-decoder ('{kind}'); give an encoder such as BERT or RoBERTa."
+        )
+    if any(parameter.is_meta for parameter in network.parameters()):
+        raise UserError(
+            "The model is on the device meta, where it has no numbers; load its weights, e.g. with from_pretrained."
+        )
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not tokenizer.is_fast:

@@ -1,0 +1,112 @@
+"""Calls of the notebook API with something wrong: each ends in one sentence that names the value and what to give."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from families import tiny_model
+from torch import nn
+from transformers import BertTokenizerFast, T5Config, T5ForSequenceClassification
+
+import bertsecrets as bs
+from bertsecrets.errors import UserError
+
+TEXTS, LABELS = ["a good film", "a bad film", "a fine film", "a poor film"], [1, 0, 1, 0]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BertTokenizerFast:
+    path = tmp_path_factory.mktemp("tokenizer") / "vocab.txt"
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]), "utf-8")
+    return BertTokenizerFast(str(path))
+
+
+def on_meta() -> nn.Module:
+    return tiny_model("bert").to("meta")
+
+
+def frozen() -> nn.Module:
+    return tiny_model("bert").requires_grad_(False)
+
+
+def encoder_decoder() -> nn.Module:
+    config = T5Config(vocab_size=99, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=4, num_labels=2)
+    return T5ForSequenceClassification(config).eval()
+
+
+def watched(observer: Any) -> None:
+    with bs.watch(tiny_model("bert"), observer):
+        pass
+
+
+def overridden(edits: Any) -> None:
+    with bs.override(tiny_model("bert"), edits):
+        pass
+
+
+CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "texts, a number": (lambda t: bs.measure(tiny_model("bert"), t, 5, "entropy"), "texts is 5; give a list of sentences"),  # type: ignore[arg-type]
+    "texts, None": (lambda t: bs.measure(tiny_model("bert"), t, None, "entropy"), "texts is None; give a list of"),  # type: ignore[arg-type]
+    "texts of numbers": (lambda t: bs.measure(tiny_model("bert"), t, [1, 2], "entropy"), "Text 1 is neither a sentence"),  # type: ignore[list-item]
+    "measures, a number": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, 5), "measures is 5; give the name of a"),  # type: ignore[arg-type]
+    "measures, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, None), "measures is None; give the name of"),  # type: ignore[arg-type]
+    "a measure, None": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, [None]), "None is not a measure's name or"),  # type: ignore[list-item]
+    "model, None": (lambda t: bs.measure(None, t, TEXTS, "entropy"), "model is None; give a Hugging Face"),  # type: ignore[arg-type]
+    "model, its name": (lambda t: bs.measure("bert", t, TEXTS, "entropy"), "model is 'bert'; give a Hugging Face"),  # type: ignore[arg-type]
+    "tokenizer, None": (lambda _: bs.measure(tiny_model("bert"), None, TEXTS, "entropy"), "tokenizer is"),  # type: ignore[arg-type]
+    "model on meta": (lambda t: bs.measure(on_meta(), t, TEXTS, "entropy"), "on the device meta.*load its weights"),
+    "an encoder-decoder": (
+        lambda t: bs.measure(encoder_decoder(), t, TEXTS, "entropy"),
+        "encoder-decoder|encoder and a decoder",
+    ),
+    "labels, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, None), "labels is None; give one label for"),  # type: ignore[arg-type]
+    "labels, a number": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, 1), "labels is 1; give one label for each"),  # type: ignore[arg-type]
+    "a label, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, [0, 1, None, 1]), "Label None is not a class"),  # type: ignore[list-item]
+    "labels, None, fine_tune": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, None), "labels is None; give one"),  # type: ignore[arg-type]
+    "a frozen model": (lambda t: bs.fine_tune(frozen(), t, TEXTS, LABELS), "no parameter that can be trained"),
+    "plans, a string": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, "heads"), r"plans is 'heads'; give a list, e\.g\. \['heads'\]"),  # type: ignore[arg-type]
+    "plans, None": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, None), "plans is None; give a list, e"),  # type: ignore[arg-type]
+    "plans, empty": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, []), "plans is empty; name at least one"),
+    "max_length=1": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, "entropy", max_length=1), "max_length is 1; .*at least 3"),
+    "max_length='a'": (lambda t: bs.measure(tiny_model("bert"), t, TEXTS, "entropy", max_length="a"), "max_length is 'a'; expected a whole number"),  # type: ignore[arg-type]
+    "a negative seed": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, LABELS, seed=-1), "seed is -1; expected a whole number from 0"),
+    "a seed of text": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, LABELS, seed="a"), "seed is 'a'; expected a whole number from 0"),  # type: ignore[arg-type]
+    "a negative limit": (lambda _: bs.demo("demo_sentiment", limit=-1), "limit is -1; expected a whole number from 1"),
+    "a limit of zero": (lambda _: bs.demo("demo_sentiment", limit=0), "limit is 0; expected a whole number from 1"),
+    "epochs=0": (lambda t: bs.fine_tune(tiny_model("bert"), t, TEXTS, LABELS, epochs=0), "epochs is 0; expected a whole"),
+    "batch_size=0": (lambda t: bs.disable(tiny_model("bert"), t, TEXTS, LABELS, batch_size=0), "batch_size is 0; expected"),
+    "a single edit": (lambda _: overridden(bs.HeadEdit(0, 0)), r"edits is HeadEdit\(.*\); give a list of HeadEdit, e"),
+    "edits, None": (lambda _: overridden(None), "edits is None; give a list of HeadEdit"),
+    "edits of pairs": (lambda _: overridden([(0, 0)]), r"Edit \(0, 0\) is not a HeadEdit"),
+    "HeadEdit(True, False)": (lambda _: overridden([bs.HeadEdit(True, False)]), "layer is True; expected a whole number"),
+    "HeadEdit('0', 0)": (lambda _: overridden([bs.HeadEdit("0", 0)]), "layer is '0'; expected a whole number"),  # type: ignore[arg-type]
+    "HeadEdit(0, 1.0)": (lambda _: overridden([bs.HeadEdit(0, 1.0)]), "head is 1.0; expected a whole number"),  # type: ignore[arg-type]
+    "watch(m, 5)": (lambda _: watched(5), "observer is 5; give a function of a layer and its maps"),
+    "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),  # type: ignore[arg-type]
+    "head_view, a number": (lambda t: bs.head_view(tiny_model("bert"), t, 5), "5 is neither a sentence|Text 5"),  # type: ignore[arg-type]
+}  # fmt: skip
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_argument_is_named(name: str, tokenizer: BertTokenizerFast) -> None:
+    call, sentence = CALLS[name]
+    with pytest.raises(UserError) as caught:
+        call(tokenizer)
+    text = str(caught.value)
+    assert re.search(sentence, text), text
+    assert "\n" not in text
+    assert text.endswith(".")
+
+
+@pytest.mark.faults
+def test_the_model_is_as_before(tokenizer: BertTokenizerFast) -> None:
+    """A refused fine-tuning changes neither weights nor what can be trained."""
+    model = tiny_model("bert")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(UserError):
+        bs.fine_tune(model, tokenizer, TEXTS, LABELS, seed=-1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in model.parameters())
