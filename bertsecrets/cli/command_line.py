@@ -18,7 +18,7 @@ from bertsecrets.cli.composition import check
 from bertsecrets.cli.habits import as_setting, check_model_name, group_of, with_trainer_arguments
 from bertsecrets.cli.help import help_text
 from bertsecrets.cli.own_data import own_data
-from bertsecrets.cli.quiet import in_job, raise_kept
+from bertsecrets.cli.quiet import in_job, raise_kept, unbroken_output
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
@@ -64,7 +64,7 @@ def run_command(task: Callable[[], object], config_dir: Path, config_name: str) 
     logging.raiseExceptions = False
     parent = end_with_parent()
     # The first process of a run decides for the others.
-    with signals.handled(forward_to=None if is_first_process() else parent):
+    with unbroken_output(), signals.handled(forward_to=None if is_first_process() else parent):
         _run_command(task, config_dir, config_name)
 
 

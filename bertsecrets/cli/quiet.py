@@ -3,9 +3,11 @@
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from bertsecrets.sweeps.run_folder import FAILURE
 
@@ -76,6 +78,48 @@ def install() -> None:
 def in_job() -> bool:
     """Whether this process runs a job of a sweep."""
     return FAILURE in os.environ
+
+
+class _Unbroken:
+    """A stream that goes on in silence when nobody reads it any more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        with suppress(BrokenPipeError):
+            return self._stream.write(text)
+        self._silence()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept back."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._silence()
+
+    def _silence(self) -> None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
+
+
+@contextmanager
+def unbroken_output() -> Iterator[None]:
+    """Finish the work even if the reader of its output ends first, as in ``train.py | head``."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Unbroken(stream) for stream in streams)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = streams
 
 
 _kept: list[Exception] = []

@@ -15,7 +15,7 @@ from pydantic import Field
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.spacy_pipeline import SpacyPipeline
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import is_first_process
 from bertsecrets.settings import Settings
@@ -132,9 +132,8 @@ def write_annotations(path: Path, annotations: Sequence[Annotation]) -> None:
 def read_annotations(path: Path, count: int) -> list[Annotation]:
     """The annotations of ``count`` texts; raises UserError if the file cannot be read."""
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-    except (pa.ArrowException, OSError) as error:
+        table = read_parquet(path)
+    except (DamagedFileError, OSError) as error:
         raise UserError(f"Annotation file {path} cannot be read ({error}); delete it, and run again.") from error
     words_of: list[list[Word]] = [[] for _ in range(count)]
     columns = [table[name].to_pylist() for name, _ in _WORD]

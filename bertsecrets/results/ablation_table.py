@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
 
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
 _WHOLE = ("step", "num_heads", "count")
@@ -126,9 +126,8 @@ class AblationTable:
     def read(cls, path: Path) -> "AblationTable":
         """Read a file that ``write`` wrote; raise UserError if it is missing or something else."""
         try:
-            with pq.ParquetFile(path) as file:
-                table = file.read()
-        except (pa.ArrowException, OSError) as error:
+            table = read_parquet(path)
+        except (DamagedFileError, OSError) as error:
             raise UserError(
                 f"{path} cannot be read as an ablation table ({error}); give the path of a run's ablation.parquet."
             ) from error

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a reader sees the old file or the new one, never half of one."""
+"""Atomic writing of files, where a reader sees the old file or the new one, never half of one; and reading of tables."""
 
 import json
 import os
@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from bertsecrets.errors import UserError
@@ -20,6 +22,32 @@ _DEEPEST_YAML = 50
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
+
+
+class DamagedFileError(ValueError):
+    """The content of a file is not what it was written as."""
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """Read one Parquet file.
+
+    Raises:
+        DamagedFileError: If its content is not that of a Parquet file.
+        OSError: If the system cannot read it now: it is missing, not readable, or too many files are open.
+    """
+    # A folder would be read as one table of all its files. Arrow reports a thread that cannot be started as it reports a damaged
+    # file, and these tables are small.
+    with path.open("rb") as source:
+        try:
+            with pq.ParquetFile(source) as file:
+                return file.read(use_threads=False)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            # Errors of the system have a number, Arrow's of the content have none.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise DamagedFileError(str(error).splitlines()[0].rstrip(".")) from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
 
 SCHEMA = pa.schema(
     [
@@ -112,12 +112,10 @@ class HeadTable:
             UserError: If the file is missing, is not Parquet or has other columns.
         """
         try:
-            # read_table would join all files of a folder into one table.
-            with pq.ParquetFile(path) as file:
-                table = file.read()
+            table = read_parquet(path)
         except FileNotFoundError as error:
             raise UserError(f"There is no head table at {path}; give the path of a finished run's table") from error
-        except (pa.ArrowException, OSError) as error:
+        except (DamagedFileError, OSError) as error:
             raise UserError(
                 f"{path} cannot be read as a Parquet file ({error}); give the path of a head table"
             ) from error

@@ -16,15 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version
 
@@ -279,15 +277,18 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
 
 
 def find_damage(folder: Path) -> str | None:
-    """What prevents an unfinished run from being resumed, in words; None if nothing does."""
+    """What prevents an unfinished run from being resumed, in words; None if nothing does.
+
+    Raises:
+        OSError: If the system cannot read a file now, which says nothing of the file.
+    """
     for name in _TABLES:
         path = folder / name
         if path.is_file():
             try:
-                with pq.ParquetFile(path) as file:
-                    file.read()
-            except (pa.ArrowException, OSError) as error:
-                return f"{path} cannot be read ({str(error).splitlines()[0]})"
+                read_parquet(path)
+            except DamagedFileError as error:
+                return f"{path} cannot be read ({error})"
     for path in sorted((folder / "checkpoints").glob("*.ckpt")):
         if not zipfile.is_zipfile(path):
             return f"{path} cannot be read as a checkpoint"

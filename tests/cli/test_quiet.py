@@ -1,7 +1,10 @@
 """What libraries say about themselves is silenced by name; anything else is shown."""
 
 import logging
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,23 @@ def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> 
     with pytest.raises(UserError, match="The data are missing"):
         raise_kept()
     raise_kept()
+
+
+def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:
+    """As in ``train.py | head -1``: what was begun is finished."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom bertsecrets.cli.quiet import unbroken_output\n"
+        "with unbroken_output():\n    for line in range(20000):\n        print('line', line, flush=line % 2 == 0)\n"
+        "    Path(sys.argv[1]).write_text('finished')\n"
+    )
+    marker = tmp_path / "marker"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(marker)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"line 0\n"
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert marker.read_text() == "finished"

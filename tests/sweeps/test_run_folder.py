@@ -1,11 +1,13 @@
 """A run's folder: what makes its key, what its markers promise, who may write to it, and when a run is resumed."""
 
+import errno
 import json
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -178,3 +180,20 @@ def test_a_finished_run_is_kept_for_its_settings_and_code_alone(
     monkeypatch.setattr("bertsecrets.sweeps.run_folder.code_version", lambda: "9.9.9+other")
     assert claim_folder(config, folder) == "new"
     assert f"was finished with code {before}: moved to" in caplog.text
+
+
+def test_only_a_damaged_file_is_damage(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little memory, and too many threads or open files, say nothing of the table."""
+    keep = pq.ParquetFile.read
+
+    def without_threads(file: pq.ParquetFile, use_threads: bool = True) -> Any:
+        if use_threads:
+            raise OSError("Failed to launch worker thread: Resource temporarily unavailable")
+        return keep(file, use_threads=False)
+
+    monkeypatch.setattr(pq.ParquetFile, "read", without_threads)
+    assert find_damage(finished) is None
+    for error in (OSError(errno.EMFILE, "Too many open files"), pa.ArrowMemoryError("malloc of size 64 failed")):
+        monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
+        with pytest.raises(type(error)):
+            find_damage(finished)
