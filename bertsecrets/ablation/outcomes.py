@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,13 @@ class Outcomes:
         return self.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
 
     def write(self, path: Path, task: Task) -> None:
-        """Write the plan, the tensors and the losses to one safetensors file."""
-        clean_N, loss_NV = self.losses(task)
+        """Write the plan, the tensors and the losses to one safetensors file.
+
+        In a screened sweep ``loss`` is NaN where a pair was not evaluated, ``loss_estimate`` is the estimate of every pair, and the
+        mean loss of a variant is that of ``loss_estimate + weight * (loss - loss_estimate)`` over evaluated pairs, else of
+        ``loss_estimate``.
+        """
+        clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
         tensors = {
             "index": self.index_N,
             "label": self.label_N,
@@ -129,7 +135,13 @@ class Outcomes:
             "loss": loss_NV,
         }
         if self.weight_NV is not None and self.estimate_NVC is not None:
-            tensors |= {"weight": self.weight_NV, "estimate": self.estimate_NVC.contiguous()}
+            estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1]
+            tensors |= {
+                "weight": self.weight_NV,
+                "estimate": self.estimate_NVC.contiguous(),
+                "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
+                "loss_estimate": estimate_NV,
+            }
         if self.taken_NV is not None:
             tensors[_TAKEN] = self.taken_NV
         _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})

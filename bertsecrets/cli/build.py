@@ -26,6 +26,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
 
+_STARTED_BY = ("MASTER_ADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "LSB_JOBID", "KUBERNETES_PORT")
+"""Variables that a cluster or a launcher of several nodes sets."""
 _PROCESSES_PER_CORE = 4
 """More only slow each other down; a few are allowed, to try out a distributed run on a small machine."""
 
@@ -131,6 +133,7 @@ def check_trainer(settings: RunSettings) -> None:
     Raises:
         UserError: If a setting does not fit the machine.
     """
+    _check_nodes(settings.trainer.num_nodes)
     log = logging.getLogger("pytorch_lightning")
     before = log.level
     # The trainer that is built later says the same about the machine.
@@ -146,6 +149,15 @@ def check_trainer(settings: RunSettings) -> None:
         raise UserError(
             f"trainer.devices is {trainer.num_devices}, but this machine has {cores} cores; give at most "
             f"{cores * _PROCESSES_PER_CORE} processes, which share them."
+        )
+
+
+def _check_nodes(num_nodes: int) -> None:
+    """Without a cluster or a launcher that starts the other nodes, the first one would wait for them for half an hour."""
+    if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
+        raise UserError(
+            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with torchrun "
+            f"--nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave trainer.num_nodes out."
         )
 
 

@@ -1,6 +1,7 @@
 """Fine-tune a model and record what its attention heads do."""
 
 import logging
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,8 @@ from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
 from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
+from bertsecrets.data.module import TaskData
+from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model, load_tokenizer
@@ -109,7 +112,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(folder) as others:
         trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
-        trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
+        _fit(trainer, module, data, resume_from)
         last.finish(trainer)
         # Scores, measures and disabling of one page are all of one set of weights.
         best = run.checkpoints / BEST
@@ -130,6 +133,20 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         )
     save_model(settings, best if selected else last_path, run)
     return module.scores
+
+
+def _fit(trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, resume_from: Path | None) -> None:
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
+    except ValueError as error:
+        # The number of batches is Lightning's to know: it depends on the limits, the epochs and the processes.
+        counts = re.search(r"`val_check_interval` \((\d+)\) must be less than or equal to .* \((\d+)\)", str(error))
+        if counts is None:
+            raise
+        raise UserError(
+            f"trainer.val_check_interval is {counts.group(1)}, but an epoch has {counts.group(2)} batches; give at most "
+            f"{counts.group(2)}, or also trainer.check_val_every_n_epoch=null to count batches over epochs."
+        ) from error
 
 
 class LaterAmongEquals(ModelCheckpoint):

@@ -200,7 +200,10 @@ def head_relevance(
         answer_B = logits_BC.max(-1).values
         order = sorted(outputs)
         wanted = [*(outputs[layer] for layer in order), entered[0], *additive]
-        gradients = torch.autograd.grad(answer_B.sum(), wanted, allow_unused=True)
+        # Biases are shared by the examples, so conservation can be checked for a sum over them alone. Unequal weights keep opposite
+        # errors of two examples from cancelling; as powers of two they change no digit of a relevance.
+        weight_B = _weights(len(answer_B)).to(answer_B)
+        gradients = torch.autograd.grad((weight_B * answer_B).sum(), wanted, allow_unused=True)
     shares = [
         torch.zeros_like(tensor) if gradient is None else (tensor * gradient).detach()
         for tensor, gradient in zip(wanted, gradients, strict=True)
@@ -208,12 +211,17 @@ def head_relevance(
     heads_BLH = torch.stack(
         [share_BSD.unflatten(-1, (encoder.num_heads, -1)).sum((1, 3)) for share_BSD in shares[: len(order)]], 1
     )
-    _check_conserved(encoder, answer_B.detach(), shares[len(order) :])
-    return heads_BLH
+    _check_conserved(encoder, (weight_B * answer_B).detach(), shares[len(order) :])
+    return heads_BLH / weight_B[:, None, None]
+
+
+def _weights(count: int) -> Tensor:
+    """One of 1, 2, -1 and -2 for each example, in an order without a period."""
+    return torch.tensor([1.0, 2.0, -1.0, -2.0])[torch.randint(4, (count,), generator=torch.Generator().manual_seed(0))]
 
 
 def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -> None:
-    """Raise UserError if the relevances of the first layer's input and of all biases do not add up to the answers."""
+    """Raise UserError if the weighted relevances of the first layer's input and of all biases do not add up to the weighted answers."""
     total = sum(share.double().sum() for share in shares)
     error = float(abs(total - answer_B.double().sum()) / answer_B.double().abs().sum().clamp(min=1.0))
     if not error <= TOLERANCE:

@@ -64,7 +64,7 @@ redundant: Whether the heads of the group can replace each other; null for other
 sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly; null in
     older tables, which are exact.
 loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squared error) with its confidence limits; positive is
-    harm; null in older tables.
+    harm; null in older tables. In a screened sweep an estimate, whose sign may be wrong where the limits are on both sides of 0.
 logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit of the gold class minus the largest other one;
     negative is harm; null for scores.
 """

@@ -70,7 +70,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise _cannot_write(path, error) from error
     except Exception as error:
         # PyTorch and safetensors report a full disk by errors of their own.
-        if (reason := _refusal(temporary)) is not None:
+        if (reason := _of_the_system(error) or _refusal(temporary)) is not None:
             raise _cannot_write(path, reason) from error
         raise
     finally:
@@ -139,7 +139,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise _cannot_write(folder, error) from error
     except Exception as error:
         # PyTorch and safetensors report a full disk by errors of their own.
-        if (reason := _refusal(temporary / ".probe")) is not None:
+        if (reason := _of_the_system(error) or _refusal(temporary / ".probe")) is not None:
             raise _cannot_write(folder, reason) from error
         raise
     finally:
@@ -164,6 +164,12 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
         f"'{path}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free some space or allow "
         "writing there, or choose another output folder, and run again."
     )
+
+
+def _of_the_system(error: Exception) -> OSError | None:
+    """The error of the operating system that an error of safetensors names; None for any other."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return None if number is None else OSError(int(number.group(1)), os.strerror(int(number.group(1))))
 
 
 def _refusal(path: Path) -> OSError | None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from data.tasks import task
 from families import HEADS, tiny_batch, tiny_model
+from safetensors import safe_open
 from scipy.stats import binom
 
 import bertsecrets.ablation.arithmetic as arithmetic_module
@@ -434,6 +435,15 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     model = scaled_model()
     found, _ = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6))
     found.write(tmp_path / "x.safetensors", CLASSES)
+    with safe_open(tmp_path / "x.safetensors", "pt") as file:
+        stored = {name: file.get_tensor(name) for name in ("loss", "loss_estimate", "weight")}
+    evaluated_NV = stored["weight"] > 0
+    assert torch.equal(stored["loss"].isnan(), ~evaluated_NV)
+    assert stored["loss"][evaluated_NV].min() >= 0
+    corrected_NV = stored["loss_estimate"] + torch.where(
+        evaluated_NV, stored["weight"] * (stored["loss"] - stored["loss_estimate"]), 0.0
+    )
+    torch.testing.assert_close(corrected_NV, found.losses(CLASSES)[1])
     read = Outcomes.read(tmp_path / "x.safetensors")
     assert read.is_screened
     for name in ("weight_NV", "estimate_NVC", "logits_NVC"):

@@ -282,6 +282,15 @@ CASES = [
     *_refused(),
     Case("devices", train(trainer__devices=99), r"trainer\.devices is 99, but this machine has \d+ cores"),
     Case("gpu-without-one", train(trainer__accelerator="gpu"), "The trainer could not be built .*check the trainer"),
+    Case(
+        "nodes", train(trainer__num_nodes=2), "trainer.num_nodes is 2, but nothing has started this run on other nodes"
+    ),
+    Case(
+        "validation-interval",
+        train(trainer__val_check_interval=5000),
+        "trainer.val_check_interval is 5000, but an epoch has 3 batches; give at most 3",
+        leaves=LATE,
+    ),
     Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),
     Case("plan-missing", (*GROUPS, "ablation.plan_file=no.yaml"), "The plan file no.yaml cannot be read"),
     Case("plan-folder", (*GROUPS, "ablation.plan_file={folder}"), "The plan file {folder} cannot be read"),

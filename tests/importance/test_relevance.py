@@ -203,13 +203,24 @@ def test_relevance_is_conserved(family: str, consider_attention: bool, monkeypat
     assert relevance_BLH.shape == (3, LAYERS, HEADS)
     (answer_B, shares), *_ = seen
     with torch.no_grad():
-        torch.testing.assert_close(answer_B, model(**batch).logits.max(-1).values, atol=1e-5, rtol=0)
+        weight_B = relevance_module._weights(3)
+        torch.testing.assert_close(answer_B, weight_B * model(**batch).logits.max(-1).values, atol=1e-5, rtol=0)
     assert shares.sum().item() == pytest.approx(answer_B.double().sum().item(), abs=1e-4 * shares.abs().sum().item())
     assert shares[0].abs() > 1e-3
     for (required, before), parameter in zip(state, model.parameters(), strict=True):
         assert parameter.requires_grad == required
         assert torch.equal(parameter, before)
         assert parameter.grad is None
+
+
+def test_opposite_errors_of_two_examples_do_not_cancel() -> None:
+    """A part that propagation does not know adds 0.5 to the answers of one example and takes it from another's."""
+    model = tiny_model("bert")
+    unknown_B1 = torch.tensor([[0.5], [-0.5], [0.0]])
+    handle = model.classifier.register_forward_hook(lambda _, args, logits_BC: logits_BC + unknown_B1)
+    with pytest.raises(UserError, match="add up to the logit only within"):
+        head_relevance(model, tiny_batch(pad=2, pad_id=model.config.pad_token_id))
+    handle.remove()
 
 
 def test_padding_and_neighbours_change_nothing() -> None:

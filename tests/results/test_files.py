@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write, folder_write, remove_leftovers
+from bertsecrets.results.files import atomic_write, folder_write, new_folder, remove_leftovers
 
 
 def test_success_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -161,3 +161,11 @@ def test_content_reaches_the_disk_before_the_name(tmp_path: Path, monkeypatch: p
     with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("x")
     assert calls == ["fsync", "replace"]
+
+
+def test_a_folders_writer_names_the_systems_error_that_safetensors_tells(tmp_path: Path) -> None:
+    """A disk that is too full for a model may still take the megabyte of a probe."""
+    target = tmp_path / "model"
+    with pytest.raises(UserError, match=r"model' cannot be written \(no space left on device\)"), new_folder(target):
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert os.listdir(tmp_path) == []
