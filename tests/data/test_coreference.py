@@ -159,6 +159,14 @@ def test_in_gap_a_name_may_be_part_of_a_run_of_letters_and_no_name_the_anteceden
         ("the working men", "DT VBG NNS", "men"),
         ("two of them", "CD IN PRP", "two"),
         ("John , a friend", "NNP , DT NN", "John"),
+        ("the reason he refused to return", "", "reason"),
+        ("countries you own", "", "countries"),
+        ("those around him", "", "those"),
+        ("you and I", "", "I"),
+        ("the house beyond the hill", "", "house"),
+        ("his plodding mule", "PRP$ VBG NN", "mule"),
+        ("whose old coat", "WP$ JJ NN", "coat"),
+        ("his", "PRP$", "his"),
     ],
 )
 def test_head_words_by_hand(mention: str, tags: str, head: str) -> None:

@@ -355,7 +355,8 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     grid = measure.compute()
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
-    run.write_json(run.extras_path("coreference"), {"model": measure.extras(grid, torch.nn.Identity())})
+    extras = measure.extras(grid, torch.nn.Identity())
+    run.write_json(run.extras_path("coreference"), {"model": extras})
     view = MeasureView(run, measure.declaration())
     section = Coreference.describe(view)
     record = CoreferenceRecord.read(view.extras)
@@ -376,6 +377,15 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     [kinds] = compared.tables
     text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baselines[2].accuracy:.1f})"
     assert list(kinds.rows[0]) == ["all mentions", text, text]
+    # Where every candidate is an antecedent, as in WinoBias, nothing is chosen and no head is praised.
+    for baseline in extras["kinds"][0]["baselines"]:
+        baseline["accuracy"] = 1.0
+    run.write_json(run.extras_path("coreference"), {"model": extras})
+    section = Coreference.describe(MeasureView(run, measure.declaration()))
+    assert section is not None
+    assert len(section.findings) == 1
+    assert section.findings[0].startswith("The mentions of ")
+    assert "have no choice: every candidate is an antecedent" in section.findings[0]
 
 
 @pytest.mark.parametrize(

@@ -10,38 +10,68 @@ from bertsecrets.data.pronouns import PRONOUNS
 
 _ENDS_A_HEAD = frozenset(
     [
-        "of",
-        "in",
-        "on",
+        "about",
+        "above",
+        "across",
+        "after",
+        "against",
+        "along",
+        "amid",
+        "among",
+        "amongst",
+        "around",
+        "as",
         "at",
+        "before",
+        "behind",
+        "below",
+        "beneath",
+        "beside",
+        "between",
+        "beyond",
         "by",
+        "during",
         "for",
         "from",
-        "with",
-        "to",
+        "in",
+        "inside",
         "into",
-        "upon",
-        "about",
-        "under",
+        "near",
+        "of",
+        "off",
+        "on",
+        "outside",
         "over",
-        "between",
-        "among",
-        "against",
-        "without",
-        "within",
-        "during",
+        "round",
+        "since",
+        "than",
         "that",
+        "through",
+        "till",
+        "to",
+        "toward",
+        "towards",
+        "under",
+        "until",
+        "upon",
+        "when",
+        "where",
+        "which",
         "who",
         "whom",
         "whose",
-        "which",
-        "where",
-        "when",
-        "as",
-        "than",
+        "with",
+        "within",
+        "without",
     ]
 )
 """Words that begin what follows a head noun: prepositions and relative pronouns."""
+
+_SUBJECTS = frozenset(["i", "you", "he", "she", "it", "we", "they"])
+"""Pronouns that begin a relative clause without a relative pronoun, as in "the reason he refused"."""
+
+_BEFORE_A_PRONOUN = frozenset(["and", "or", "nor", "but", "both", "either", "neither", "all", ",", "-"])
+"""Words after which such a pronoun is a part of the head, as in "you and I"."""
 
 _AFTER_COMMA = frozenset(
     [
@@ -147,7 +177,7 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     end = _end_of_core(forms, tags)
     while end > 1 and (forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES or not _has_letter(forms[end - 1])):
         end -= 1
-    nominal = [place for place in range(end) if tags[place].startswith(_NOMINAL_TAGS)]
+    nominal = [place for place in range(end) if _is_nominal(tags[place])]
     return nominal[-1] if nominal else end - 1
 
 
@@ -160,12 +190,19 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
             comma = tag == "," and tags[place + 1 : place + 2] != ["JJ"]
             if noun and (comma or tag.startswith(_POSTMODIFIER_TAGS)):
                 return place
-            noun = noun or tag.startswith(_NOMINAL_TAGS)
-        elif (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--"))) or (
-            place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after)
+            noun = noun or _is_nominal(tag)
+        elif (
+            (place and form.lower() in _SUBJECTS and forms[place - 1].lower() not in _BEFORE_A_PRONOUN)
+            or (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--")))
+            or (place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after))
         ):
             return place
     return len(forms)
+
+
+def _is_nominal(tag: str) -> bool:
+    """Whether a word of this tag may be a head; a possessive pronoun (``PRP$``, ``WP$``) is not."""
+    return tag.startswith(_NOMINAL_TAGS) and not tag.endswith("$")
 
 
 def _has_letter(form: str) -> bool:
