@@ -1,5 +1,6 @@
 """A task made from data of the user's own: what the columns of a CSV file or of a data set tell about it."""
 
+import logging
 import math
 import re
 from collections.abc import Sequence
@@ -25,6 +26,11 @@ _EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
 
 _NAMED = 3
 """Values that are not numbers which a message names."""
+
+_MISSING = frozenset({"na", "n/a", "nan", "null", "none", "?", "missing", "unknown"})
+"""Names of classes that often stand for a missing label."""
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
@@ -168,7 +174,27 @@ def _classes(names: list[str], where: str) -> dict[str, Any]:
                 f"{where} holds {shown(name)}, which cannot be the name of a class; rename it to at most {_LONGEST_CLASS} "
                 "printable characters without '${'."
             )
+    doubts = _doubts(names)
+    if doubts:
+        _log.warning(
+            f"{where}: {'; '.join(doubts)}. Each counts as a class of its own; if that is not meant, correct or remove these rows."
+        )
     return {"labels": names, "metrics": ["accuracy", "matthews"]}
+
+
+def _doubts(names: Sequence[str]) -> list[str]:
+    """What is odd about the names of classes, as parts of a sentence.
+
+    >>> _doubts(["Yes", "no", "yes", "NA"]), _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
+    (["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"], ["'-1' may stand for a missing label"], [])
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.casefold().strip(), []).append(name)
+    doubts = [f"{' and '.join(map(shown, same))} differ in case alone" for same in alike.values() if len(same) > 1]
+    counted = set(names) == {"-1", *map(str, range(len(names) - 1))}
+    missing = [name for name in names if name.casefold().strip() in _MISSING or (name == "-1" and counted)]
+    return doubts + [f"{shown(name)} may stand for a missing label" for name in missing]
 
 
 def _number(value: Any) -> float | None:

@@ -297,3 +297,30 @@ def test_an_unreachable_data_set_points_to_a_local_folder(monkeypatch: pytest.Mo
     monkeypatch.setattr(datasets, "load_dataset", fail)
     with pytest.raises(UserError, match=r"'ag_news' could not be loaded \(no route\); .* data\.path=<folder>\.$"):
         own_task(SourceConfig.read("data", {"source": "hub", "dataset": "ag_news"}))
+
+
+def test_evaluation_rows_that_were_trained_on_are_counted_and_refused_if_all_are(tmp_path: Path) -> None:
+    (tmp_path / "later.csv").write_text('stars,review\n1,"Row 0, quoted"\n6,new\n7,newer\n', "utf-8")
+    config = csv_data(tmp_path, eval_path=str(tmp_path / "later.csv"))
+    source = make_source(config, task_of(config))
+    with pytest.warns(UserWarning, match="later.csv"):
+        source.examples("validation")
+    shared, unseen = source.notes
+    assert shared.startswith("1 of the 3 rows of later.csv have the text of a training row of ")
+    assert unseen == "later.csv has classes that no training row has, and that the model cannot learn: '6', '7'."
+    (tmp_path / "later.csv").write_text('stars,review\n1,"Row 0, quoted"\n', "utf-8")
+    with pytest.raises(UserError, match=r"All 1 rows of '.*later.csv' are among the training rows of"):
+        make_source(config, task_of(config)).examples("validation")
+
+
+def test_odd_classes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows_of = "".join(f"text {place},{label}\n" for place, label in enumerate(["Yes", "yes", "no", "NA"] * 5))
+    (tmp_path / "mixed.csv").write_text(f"text,label\n{rows_of}", "utf-8")
+    config = SourceConfig.read("data", {"source": "csv", "path": str(tmp_path / "mixed.csv")})
+    assert task_of(config).labels == ("NA", "Yes", "no", "yes")
+    (line,) = caplog.messages
+    assert "'Yes' and 'yes' differ in case alone; 'NA' may stand for a missing label. Each counts as a class" in line
+    caplog.clear()
+    task_of(saved(tmp_path, train=rows([0, -1, 1]), validation=rows([1])))
+    (line,) = caplog.messages
+    assert "'-1' may stand for a missing label" in line

@@ -16,6 +16,9 @@ from bertsecrets.settings import shown
 
 _SEPARATORS = (",", ";", "\t")
 
+_NAMED = 5
+"""Classes that a note names."""
+
 
 @dataclass(frozen=True)
 class CsvRows:
@@ -97,15 +100,49 @@ class CsvSource:
         if split not in self.files:
             raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.files)}.")
         path = self.files[split]
-        rows = read_csv(path, [*self.layout.texts, self.layout.label], self.skip_bad_rows)
+        rows = self._read(split)
         if rows.skipped:
-            note = f"{path.name}: {rows.skipped:,} rows with an empty cell or another number of fields were left out."
-            self.notes.append(note)
-            rank_zero_warn(note)
+            self._note(
+                f"{path.name}: {rows.skipped:,} rows with an empty cell or another number of fields were left out."
+            )
+        if split == VALIDATION:
+            self._compare_with_training(rows.fields)
         return [
             Example(index, tuple(texts), self._label(label, f"{path}:{line}"))
             for index, ((*texts, label), line) in enumerate(zip(rows.fields, rows.lines, strict=True))
         ]
+
+    def _read(self, split: str) -> CsvRows:
+        return read_csv(self.files[split], [*self.layout.texts, self.layout.label], self.skip_bad_rows)
+
+    def _compare_with_training(self, fields: Sequence[Sequence[str]]) -> None:
+        """Count evaluation rows that the model has seen, and name classes that it has not."""
+        trained = self._read(TRAIN).fields
+        texts = {tuple(row[:-1]) for row in trained}
+        shared = sum(tuple(row[:-1]) in texts for row in fields)
+        names = self.files[VALIDATION].name, self.files[TRAIN].name
+        if fields and shared == len(fields):
+            raise UserError(
+                f"All {shared:,} rows of '{self.files[VALIDATION]}' are among the training rows of '{self.files[TRAIN]}'; give other "
+                "rows in data.eval_path, or leave it out to hold some out."
+            )
+        if shared:
+            self._note(
+                f"{shared:,} of the {len(fields):,} rows of {names[0]} have the text of a training row of {names[1]}: scores on them "
+                "say little about new texts."
+            )
+        if not self.task.is_regression:
+            unseen = sorted({row[-1] for row in fields} - {row[-1] for row in trained})
+            if unseen:
+                listed = ", ".join(map(shown, unseen[:_NAMED]))
+                self._note(
+                    f"{names[0]} has classes that no training row has, and that the model cannot learn: {listed}."
+                )
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+            rank_zero_warn(note)
 
     def has(self, split: str) -> bool:
         return split in self.files
