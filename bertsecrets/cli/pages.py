@@ -18,6 +18,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.run import Run
+from bertsecrets.sweeps.run_folder import check_unchanged
 from bertsecrets.sweeps.sweep import SWEEP_FILE
 from bertsecrets.sweeps.trust import check_links
 
@@ -37,6 +38,9 @@ def report_again(config: DictConfig) -> list[Path]:
     folder = Path(str(settings.keys.report))
     check_links(folder)
     runs, unfinished = find_runs([str(folder)])
+    for finished in runs:
+        # Before any page is replaced by one of other numbers.
+        check_unchanged(finished.folder)
     trusted = trusted_classes(settings)
     pages = []
     for finished in runs:
@@ -64,6 +68,8 @@ def compare_runs(config: DictConfig) -> list[Path]:
     assert keys.compare is not None
     names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
     runs, unfinished = find_runs(names)
+    for run in runs:
+        check_unchanged(run.folder)
     if len(runs) < 2 and not keys.paper:
         raise UserError(
             " ".join(

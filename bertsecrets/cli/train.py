@@ -86,6 +86,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         "name": keys.name,
         "model": spec.model_dump(),
         "init": keys.init,
+        "seed": keys.seed,
         INITIAL_WEIGHTS: weights_digest(model),
         VERSIONS: versions(),
     }

@@ -1,5 +1,6 @@
 """Load a fine-tuned model: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,12 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
     """
     content = read_record(path)
     own = content[RECORD]
+    _check_bytes(path)
     difference = config_difference(own["model_config"], model.config.to_dict())
+    for fact in ("name", "seed"):
+        # Checkpoints of earlier versions do not record the seed.
+        if difference is None and own.get(fact, record[fact]) != record[fact]:
+            difference = f"its {fact} is {shown(own[fact])} there and {shown(record[fact])} here"
     if own["task"] != task.name:
         difference = f"its task is '{own['task']}' there and '{task.name}' here"
     elif difference is None and own.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
@@ -110,6 +116,20 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
                     f"Checkpoint '{path}' names a file outside of its folder ({shown(value)}); delete it to start the run "
                     "again."
                 )
+
+
+def _check_bytes(path: Path) -> None:
+    """Raise UserError if the content of a checkpoint does not agree with its checksums, which PyTorch writes and does not read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile as error:
+        damaged = str(error)
+    if damaged is not None:
+        raise UserError(
+            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to start the run again, or "
+            "restore it."
+        )
 
 
 def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:

@@ -237,6 +237,20 @@ def read_finished(folder: Path) -> Finished | None:
     return finished
 
 
+def check_unchanged(folder: Path) -> None:
+    """Check that a finished run's configuration, scores, tables and predictions are those that it wrote.
+
+    Raises:
+        UserError: If one of them was changed or deleted since.
+    """
+    try:
+        read_finished(folder)
+    except ValueError as error:
+        raise UserError(
+            f"{error}, so that no page is made of the run in '{folder}'; restore the file, or write it again with resume={folder}."
+        ) from error
+
+
 def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished", "resumable", "new"]:
     """The state of a run's folder; anything that cannot be used for this run is moved to ``.set_aside``.
 

@@ -76,6 +76,17 @@ def cut(name: str, share: float = 0.5) -> Arrange:
     return arrange
 
 
+def flipped(name: str) -> Arrange:
+    """Change one byte of a file."""
+
+    def arrange(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 4] ^= 1
+        (folder / name).write_bytes(content)
+
+    return arrange
+
+
 def directory(name: str) -> Arrange:
     def arrange(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)

@@ -265,7 +265,23 @@ COMPARISONS = [
     compare("no-seed", "{folder}", r"b/config.yaml' names no seed", configured("b", seed=None)),
     compare("seed-of-text", "{folder}", r"b/config.yaml' names no seed", configured("b", seed="one")),
     compare("no-task", "{folder}", r"is not the configuration of a run", configured("b", task=None)),
-    compare("same-seed", "{folder}", r"have the same settings and the same seed", configured("b", seed=42)),
+    Case(
+        "compare-same-seed",
+        ("analyze.py", "compare=[{folder}/a,{folder}/b]"),
+        r"have the same settings and the same seed",
+        copies={"a": "run", "b": "run"},
+    ),
+    compare("edited-seed", "{folder}", r"b/config.yaml has changed since the run finished", configured("b", seed=7)),
+    compare(
+        "lost-table", "{folder}", r"b/heads.parquet is missing, so that no page is made", removed("b/heads.parquet")
+    ),
+    Case(
+        "report-edited-seed",
+        ("analyze.py", "report={folder}/b"),
+        r"b/config.yaml has changed since the run finished, so that no page is made .*resume=",
+        copies={"b": "run"},
+        arrange=configured("b", seed=7),
+    ),
     compare("config-list", "{folder}", r"b/config.yaml' holds no configuration", written("b/config.yaml", "- 1")),
 ]
 

@@ -13,6 +13,7 @@ from faults.places import (
     checkpoint,
     cut,
     directory,
+    flipped,
     forbid,
     json_keys,
     model,
@@ -233,6 +234,9 @@ _OF_LAST = {"checkpoint": f"r/{_LAST}"}
 RESUMED = [
     resumes("empty", _UNREADABLE, write(_LAST, "")),
     resumes("cut", _UNREADABLE, cut(_LAST)),
+    resumes("flipped-byte", r"last\.ckpt' is damaged \(.*data/", flipped(_LAST)),
+    resumes("other-seed", "its seed is 7 there and 42 here", checkpoint(set_record(seed=7))),
+    resumes("other-name", "its name is 'else' there and '.*' here", checkpoint(set_record(name="else"))),
     resumes("junk", _UNREADABLE, write(_LAST, b"\x9f" * 4000)),
     resumes("directory", "cannot be read as a checkpoint", directory(_LAST)),
     resumes("closed", "Permission denied", forbid(_LAST)),
