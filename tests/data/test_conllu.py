@@ -70,6 +70,8 @@ def test_words_have_their_offsets_in_the_text(tmp_path: Path) -> None:
     ("before", "after", "message"),
     [
         ("\t5\tnsubj", "\t12\tnsubj", r"sentence toy-1, word 1: head 12 does not exist; expected 0 \(the root\) to 9"),
+        ("\t5\tnsubj", "\t_\tnsubj", r"word 1: the head, column 7, is '_'; expected 0 \(the root\) to 9"),
+        ("1\tHe\t", "1\t\t", r"word 1: the form, column 2, is empty"),
         ("\t5\tnsubj", "\tfive\tnsubj", "sentence 1 is not CoNLL-U"),
         ("1\tHe", "one\tHe", "sentence 1 is not CoNLL-U"),
         ("4\t(now)", "6\t(now)", "does not number its words 1, 2, 3"),

@@ -183,6 +183,7 @@ def test_head_words_by_hand(mention: str, tags: str, head: str) -> None:
         ("(2)|1)", "2", r"toy.conll:5: coreference '2'; expected brackets"),
         ("\tsaw\t_\t_\t_\t_\t_\t_\t_\t_\t", "", r"toy.conll:6: 3 columns, expected at least 5"),
         ("\tsaw\t", "\t\t", r"toy.conll:6: the word, column 4, is empty"),
+        ("#end document", "", r"toy.conll:1: the document that begins here has no '#end document'"),
     ],
 )
 def test_a_bad_document_is_reported_or_left_out(tmp_path: Path, before: str, after: str, message: str) -> None:

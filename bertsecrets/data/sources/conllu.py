@@ -210,7 +210,11 @@ def _sentence(
         for column in ("upos", "head", "deprel", "feats"):
             if column not in word:
                 raise UserError(f"{where}: column {column.upper()} is missing; expected ten columns.")
-        if not 0 <= (word["head"] or 0) <= len(words):
+        if not word["form"]:
+            raise UserError(f"{where}: the form, column 2, is empty; give the word.")
+        if word["head"] is None:
+            raise UserError(f"{where}: the head, column 7, is '_'; expected 0 (the root) to {len(words)}.")
+        if not 0 <= word["head"] <= len(words):
             raise UserError(f"{where}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}.")
     circle = _circle([word["head"] or 0 for word in words])
     if circle is not None:

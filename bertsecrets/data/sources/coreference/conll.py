@@ -82,7 +82,7 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
 
     Rows have fields between tabs or spaces: document, part, number of the word, word, tag of the Penn Treebank (``_`` or
     ``-`` for none), any number of further fields, and coreference last, such as ``(12|(3)`` or ``12)``. A blank line ends a
-    sentence, ``#end document`` or ``#begin document`` a document.
+    sentence, ``#end document`` a document that ``#begin document`` has begun.
 
     Args:
         path: The file.
@@ -93,6 +93,7 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
     """
     draft: _Draft | None = None
     error: UserError | None = None
+    begun = False
     number = 0
     with opened(path, advice) as file:
         while line := file.readline(LONGEST_TEXT + 2):
@@ -100,8 +101,11 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
             line = line.rstrip("\r\n")
             check_length(line, f"{path}:{number}: the line")
             if line.startswith(("#begin document", "#end document")):
+                if line.startswith("#begin"):
+                    error = error or _endless(draft, begun, path)
                 if draft is not None:
                     yield from _finished(draft, error, path)
+                begun = line.startswith("#begin")
                 draft, error = (_Draft(number), None) if line.startswith("#begin") else (None, None)
             elif not line.strip():
                 error = error or (None if draft is None else _unclosed(draft, path))
@@ -111,7 +115,17 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
                 draft = draft or _Draft(number)
                 error = _add(draft, line, f"{path}:{number}", number)
     if draft is not None:
-        yield from _finished(draft, error, path)
+        yield from _finished(draft, error or _endless(draft, begun, path), path)
+
+
+def _endless(draft: _Draft | None, begun: bool, path: Path) -> UserError | None:
+    """The error of a document that has begun and does not end; one without either line ends with the file."""
+    if draft is None or not begun:
+        return None
+    return UserError(
+        f"{path}:{draft.line}: the document that begins here has no '#end document', as if the file were cut off; restore the file, "
+        "or set data.skip_bad_rows=true to leave the document out."
+    )
 
 
 def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
