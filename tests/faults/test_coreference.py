@@ -29,7 +29,11 @@ def documents(name: str, sentence: str, content: str | bytes, file: str = "toy.c
 
 
 def runs(
-    name: str, content: str, file: str = "toy.conll", text: str = "attends most to an antecedent", **settings: object
+    name: str,
+    content: str,
+    file: str = "toy.conll",
+    text: str = "have no choice: every candidate is an antecedent",
+    **settings: object,
 ) -> Case:
     def check(folder: Path, outcome: Outcome) -> None:
         [page] = folder.glob("outputs/**/report.html")
@@ -77,7 +81,7 @@ FILES = [
     runs("whole", story()),
     runs("one-document", story(count=1), text="too few for halves"),
     runs("one-bad", story("(0", count=1) + story(count=3), data__skip_bad_rows="true"),
-    runs("gap", "\n".join([HEADER, SNIPPET, SNIPPET, ""]), "gap.tsv"),
+    runs("gap", "\n".join([HEADER, SNIPPET, SNIPPET, ""]), "gap.tsv", "attends most to an antecedent"),
     Case(
         "coreference-of-labelled-task",
         analyze(**{**FRESH, "measure": "[coreference]"}),

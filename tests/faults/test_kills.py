@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from cli.runs import ROOT, environment, small
 from faults.cases import Outcome, analyze, train
 from faults.runner import Warm
@@ -154,6 +155,10 @@ def _content(path: Path, run: Path) -> Any:
         return _comparable(torch.load(path, weights_only=True), run)
     if path.suffix == ".safetensors":
         return _comparable(load_file(path), run)
+    if path.suffix == ".yaml":
+        # A resumed run says so, and the jobs of a sweep are grouped by its folder's name.
+        settings = yaml.safe_load(path.read_text("utf-8"))
+        return _comparable({key: settings[key] for key in settings if key not in ("resume", "group")}, run)
     if path.suffix == ".json":
         return _comparable(json.loads(path.read_text("utf-8")), run)
     return path.read_bytes() if path.suffix == ".png" else _comparable(path.read_text("utf-8"), run)
