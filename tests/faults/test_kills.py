@@ -23,6 +23,8 @@ from faults.runner import Warm
 from safetensors.torch import load_file
 from sweeps.sweeps import left_of, sweep_arguments
 
+from bertsecrets.sweeps.run_folder import NO_INFLUENCE
+
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 RUN = "{folder}/run"
 QUICK = train(hydra__run__dir=RUN, callbacks="watch", trainer__max_epochs=2, checkpoint__every_n_steps=2)
@@ -156,9 +158,9 @@ def _content(path: Path, run: Path) -> Any:
     if path.suffix == ".safetensors":
         return _comparable(load_file(path), run)
     if path.suffix == ".yaml":
-        # A resumed run says so, and the jobs of a sweep are grouped by its folder's name.
+        # A resumed run says so and takes progress and debug anew, and the jobs of a sweep are grouped by its folder's name.
         settings = yaml.safe_load(path.read_text("utf-8"))
-        return _comparable({key: settings[key] for key in settings if key not in ("resume", "group")}, run)
+        return _comparable({key: settings[key] for key in settings if key not in NO_INFLUENCE}, run)
     if path.suffix == ".json":
         return _comparable(json.loads(path.read_text("utf-8")), run)
     return path.read_bytes() if path.suffix == ".png" else _comparable(path.read_text("utf-8"), run)
