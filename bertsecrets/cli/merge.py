@@ -30,7 +30,7 @@ from bertsecrets.settings import shown
 _WHAT = frozenset({"layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"})
 """Keys of ``ablation`` that say what is disabled, and may differ between parts."""
 
-_SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed")
+_SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed", "name", "trainer")
 """What the merged run takes from its parts."""
 
 _SAME = ("task", "model.name", "data.limit_train", "data.limit_eval", "trainer.precision")
