@@ -200,8 +200,8 @@ def head_relevance(
         answer_B = logits_BC.max(-1).values
         order = sorted(outputs)
         wanted = [*(outputs[layer] for layer in order), entered[0], *additive]
-        # Biases are shared by the examples, so conservation can be checked for a sum over them alone. Unequal weights keep opposite
-        # errors of two examples from cancelling; as powers of two they change no digit of a relevance.
+        # Biases are shared by the examples, so conservation can be checked for a sum over them alone. Weights keep opposite errors
+        # of two examples from cancelling, unless both have the same one; as powers of two they change no digit of a relevance.
         weight_B = _weights(len(answer_B)).to(answer_B)
         gradients = torch.autograd.grad((weight_B * answer_B).sum(), wanted, allow_unused=True)
     shares = [
