@@ -163,7 +163,7 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
         "push_to_hub=stranger/model",
         "export=x",
         "workspace=stranger/project",
-        "report=/home/me/run",
+        "report=/elsewhere/run",
         "claims_folder=/x",
         "labelling.folder=/x",
         "annotation.cache_dir=/x",
@@ -191,7 +191,7 @@ def test_a_folder_whose_name_reaches_a_batch_script_has_no_line_breaks() -> None
 RECORDED = OmegaConf.create(
     {
         "name": "their-run",
-        "save": "/home/me/x",
+        "save": "/elsewhere/x",
         "push_to_hub": None,
         "report": {"heads": 6},
         "logger": {
@@ -207,7 +207,7 @@ PRESENT = OmegaConf.create(
 def test_a_run_that_acts_outside_of_its_folder_asks_for_it_again() -> None:
     with pytest.raises(UserError) as error:
         with_settings_given_again(RECORDED, PRESENT, ["debug=true"], FOLDER)
-    assert "(save=/home/me/x logger.wandb.mode=online logger.wandb.entity=stranger)" in str(error.value)
+    assert "(save=/elsewhere/x logger.wandb.mode=online logger.wandb.entity=stranger)" in str(error.value)
     assert "(save=null logger.wandb.mode=offline logger.wandb.entity=null)" in str(error.value)
 
 
@@ -217,7 +217,7 @@ def test_the_command_line_decides_what_a_resumed_run_writes_and_sends_outside() 
     assert plain(merged)["save"] == "models/their-run"
     assert plain(merged)["logger"]["wandb"] == {**RECORDED.logger.wandb, "mode": "disabled", "entity": None}
     assert outside(plain(merged)) == {"save": "models/their-run"}
-    assert RECORDED.save == "/home/me/x"
+    assert RECORDED.save == "/elsewhere/x"
 
 
 def test_the_present_environment_allows_what_it_asks_for_itself() -> None:
