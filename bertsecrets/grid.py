@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-# Settings and pages name columns; they should not wait for PyTorch.
+# Settings and pages use columns without loading PyTorch.
 if TYPE_CHECKING:
     from torch import Tensor
 

@@ -67,6 +67,7 @@ _NOT_HERE = (
 )
 """Settings of a sweep that speak of runs and files, or of plans and ways to sweep that a notebook does not take."""
 _SHORTEST = 3
+"""Fewest tokens of a text, two of them special."""
 _LONGEST = 512
 """Tokens of a text for a model without limit."""
 _SPLITS = ("train", "validation")
@@ -260,7 +261,7 @@ def fine_tune(
         batch_size: Texts in a step.
         max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
         seed: Seed of the order of the texts and of dropout.
-        optimizer: Of :class:`bertsecrets.models.optimisation.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
+        optimizer: Of :class:`bertsecrets.models.settings.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
 
     Raises:
         UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, its weights

@@ -1,7 +1,7 @@
-"""The arithmetic of a screened sweep's passes: fp32, by the faster library for linear layers, or bf16 where that is faster.
+"""How a screened sweep computes: in fp32, with linear layers by PyTorch or oneDNN, or in bf16.
 
-Which it is follows from the kind of processor and the size of the model, not from a measurement: a measured choice depends on
-what else the machine does, and the same command would not give the same numbers twice.
+By default the processor and the size of the model decide. Timing would depend on the load of the machine, and the same command
+could then give different numbers.
 """
 
 import platform
@@ -22,23 +22,20 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 
 FASTER = 1.3
-"""Where speeds are measured, bf16 is taken if its passes are at least so many times as fast as those in fp32.
-
-The same holds for oneDNN against PyTorch's choice in fp32.
-"""
+"""Least speed-up for which a measured choice takes bf16 over fp32, or oneDNN over PyTorch."""
 
 NOMINAL = {"cpu": 2e11, "cuda": 2e13}
-"""Operations a second by which the time of a sweep is judged on each kind of device.
+"""Nominal operations per second by type of device.
 
-Two cores of an AMD EPYC reach about as many as the first; the second is a round figure, not a measurement.
+Two cores of an AMD EPYC reach about the first; the second is a round figure, not a measurement.
 """
 
 _WIDE = 256
-"""Hidden size from which products are large enough for bf16 and oneDNN to pay.
+"""Smallest hidden size for which bf16 and oneDNN are used.
 
 all-MiniLM-L6-v2 (384) on two cores of an AMD EPYC (Zen 5), batches of 8 to 64 texts of 32 or 64 tokens: 190 GFLOP/s by PyTorch's
-choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model in bf16 had .6 of its speed in fp32. Where between them the
-limit lies, and how GPUs and processors of Intel compare, was not measured.
+choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model ran at .6 of its fp32 speed in bf16. The exact limit,
+GPUs and Intel processors were not measured.
 """
 
 _ROWS = 64
@@ -63,7 +60,7 @@ class Arithmetic:
 
 
 def preferred(encoder: Encoder) -> tuple[Precision, bool]:
-    """The precision of a screened sweep's pairs, and whether oneDNN computes its linear layers in fp32, by the kind of processor.
+    """The precision of a screened sweep's pairs, and whether oneDNN computes its fp32 linear layers, by processor.
 
     ============================================  =========  =========
     processor                                     precision  fp32 by

@@ -73,15 +73,29 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Times:
+    """Seconds of the exact sweep, and of the screened one; the latter is None where a sweep cannot be screened."""
+
+    exact: float
+    screened: float | None
+
+    def of(self, kind: str) -> float:
+        """Seconds of a sweep of this kind; of the exact one where it cannot be screened."""
+        return self.exact if kind == "exact" or self.screened is None else self.screened
+
+    def choice(self, limit: float) -> str:
+        """``screened`` if the exact sweep takes longer than ``limit`` seconds and the screened one is faster, else ``exact``."""
+        return "screened" if self.of("screened") < self.exact and self.exact > limit else "exact"
+
+
+@dataclass(frozen=True)
 class Forecast:
     """The plan of a sweep in numbers.
 
     Args:
         examples, variants: What is evaluated.
-        exact: Predicted seconds of the exact sweep, from the measured speed.
-        screened: Predicted seconds of the screened one in this arithmetic; None where a sweep cannot be screened.
-        nominal_exact, nominal_screened: The same at the nominal speed of the kind of device, in fp32: what is decided by them
-            does not depend on what else the machine does.
+        measured: Predicted from the measured speed, the screened sweep in this arithmetic.
+        nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
         arithmetic: Of the screened sweep.
@@ -89,30 +103,30 @@ class Forecast:
 
     examples: int
     variants: int
-    exact: float
-    screened: float | None
-    nominal_exact: float
-    nominal_screened: float | None
+    measured: Times
+    nominal: Times
     reason: str | None
     metric: str
     arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
-        """How to sweep: as was wished for, else by the nominal time; within a budget, on a random sample if need be.
+        """Choose how to sweep: as wished, else by nominal time; take a random sample if a budget requires one.
 
         Args:
-            wish: ``exact``, ``screened``, ``measured`` to go by the measured time, or None.
+            wish: ``exact``, ``screened``, ``measured`` to choose by measured time, or None.
             budget: Measured seconds; None for as long as it takes.
 
         Raises:
             UserError: If the budget is too small for :data:`FEWEST` examples.
         """
-        measured = wish == MEASURED or budget is not None
-        exact, screened = (self.exact, self.screened) if measured else (self.nominal_exact, self.nominal_screened)
-        limit = EXACT_UP_TO if budget is None else budget
-        by_time = "screened" if screened is not None and screened < exact and exact > limit else "exact"
-        kind = "exact" if self.screened is None else wish if wish in ("exact", "screened") else by_time
-        seconds = self.exact if kind == "exact" or self.screened is None else self.screened
+        times = self.measured if wish == MEASURED or budget is not None else self.nominal
+        if self.measured.screened is None:
+            kind = "exact"
+        elif wish is None or wish == MEASURED:
+            kind = times.choice(EXACT_UP_TO if budget is None else budget)
+        else:
+            kind = wish
+        seconds = self.measured.of(kind)
         if budget is None or seconds <= budget:
             return Decision(kind, self.examples, self.arithmetic)
         sample = int(self.examples * budget / seconds)
@@ -124,15 +138,6 @@ class Forecast:
             )
         return Decision(kind, sample, self.arithmetic)
 
-    def seconds(self, decision: Decision) -> float:
-        """Predicted seconds of a sweep of all examples, exact or screened as decided."""
-        return self.exact if decision.kind == "exact" or self.screened is None else self.screened
-
-    def nominal(self, decision: Decision) -> float:
-        """Seconds of a sweep of all examples, exact or screened as decided, at the nominal speed of the device."""
-        exact = decision.kind == "exact" or self.nominal_screened is None
-        return self.nominal_exact if exact else self.nominal_screened or 0.0
-
     def smallest(self, examples: int) -> float:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
         if self.metric not in CLASS_METRICS:
@@ -142,9 +147,9 @@ class Forecast:
     def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
         chosen = decision.kind
-        costs = f"about {duration(self.exact)} exactly"
-        if self.screened is not None:
-            costs += f", {duration(self.screened)} screened{_in_words(decision.arithmetic)}"
+        costs = f"about {duration(self.measured.exact)} exactly"
+        if self.measured.screened is not None:
+            costs += f", {duration(self.measured.screened)} screened{_in_words(decision.arithmetic)}"
         smallest = self.smallest(decision.examples)
         shown = (
             f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown where 1 % of the predictions change "
@@ -153,9 +158,9 @@ class Forecast:
             else ""
         )
         how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
-        if self.reason is not None and (wish == "screened" or (wish is None and self.nominal_exact > EXACT_UP_TO)):
+        if self.reason is not None and (wish == "screened" or (wish is None and self.nominal.exact > EXACT_UP_TO)):
             how += f", as {self.reason}"
-        elif wish is None and self.screened is not None:
+        elif wish is None and self.measured.screened is not None:
             how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"
         if decision.examples < self.examples:
             how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
@@ -185,10 +190,8 @@ def forecast(
         draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
-        precision: Of a screened sweep; None for what the processor prefers, ``measured`` for the faster one by a measurement, as
-            which library computes linear layers in fp32.
-        onednn: Whether a screened sweep's linear layers in fp32 are oneDNN's, where that is possible; None for what the processor
-            prefers.
+        precision: Of a screened sweep; None to choose by processor, ``measured`` to time bf16, and oneDNN, and take the faster.
+        onednn: Whether oneDNN computes a screened sweep's fp32 linear layers, where it can; None to choose as for ``precision``.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
@@ -196,7 +199,7 @@ def forecast(
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
     by_processor, by_onednn_here = preferred(encoder)
-    # The process with the most tokens counts, and what suits all of them if their processors differ.
+    # All processes must decide alike: by the most tokens, and by what suits every processor.
     shared = _Slowest(3).to(device)
     shared.update([_nominal_seconds(encoder, tokens), float(by_processor == FP32), float(not by_onednn_here)])
     nominal, any_fp32, any_without = shared.compute().view(-1).tolist()
@@ -218,8 +221,7 @@ def forecast(
         )
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
-    faster = seconds["trainer"] >= FASTER * seconds["onednn"] if "onednn" in seconds else False
-    chosen = "onednn" in contexts and (faster if measured and onednn is None else True)
+    chosen = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
     fp32 = seconds["onednn" if chosen else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
     arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=chosen)
@@ -231,10 +233,12 @@ def forecast(
     return Forecast(
         examples=examples,
         variants=len(plan.variants),
-        exact=seconds["trainer"] * draws * (1 + pairs),
-        screened=None if reason is not None else fp32 * (passes + active),
-        nominal_exact=nominal * draws * (1 + pairs),
-        nominal_screened=None if reason is not None else nominal * (passes + _ACTIVE * pairs),
+        measured=Times(
+            seconds["trainer"] * draws * (1 + pairs), None if reason is not None else fp32 * (passes + active)
+        ),
+        nominal=Times(
+            nominal * draws * (1 + pairs), None if reason is not None else nominal * (passes + _ACTIVE * pairs)
+        ),
         reason=reason,
         metric=metric,
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
@@ -242,7 +246,7 @@ def forecast(
 
 
 def _nominal_seconds(encoder: Encoder, tokens: int) -> float:
-    """Seconds of a plain evaluation at the nominal speed: two operations for each weight of the layers and each token."""
+    """Seconds of one evaluation at nominal speed, with two operations per layer weight and token."""
     weights = sum(weight.numel() for layer in encoder.layers for weight in layer.parameters())
     kind = next(encoder.base.parameters()).device.type
     return 2.0 * weights * tokens / NOMINAL.get(kind, NOMINAL["cpu"])

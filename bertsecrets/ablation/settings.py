@@ -41,14 +41,13 @@ class AblationSettings(Settings):
         evaluation: Evaluation set; None for the task's first.
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
-        sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact where that
-            takes at most two minutes by the nominal speed of the kind of device, else screened; the same command makes the same
-            choice under any load. ``measured`` goes by the measured speed.
+        sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact if that
+            takes at most two minutes at nominal speed, else screened. ``measured`` chooses by measured speed.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
         precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
-            screened one; ``32-true``, all as the trainer's precision says; None for what
-            :func:`bertsecrets.ablation.arithmetic.preferred` says of the processor, and ``32-true`` in sweeps of some layers;
-            ``measured`` for bf16 where that is clearly faster, measured at the start.
+            screened one; ``32-true``, all as the trainer's precision says; None to choose by
+            processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers; ``measured`` to
+            time both at the start and take bf16 if it is clearly faster.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         looks: Look at the results so many times and stop variants whose verdict is settled (see
             :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.

@@ -70,7 +70,7 @@ _verified: WeakSet[nn.Module] = WeakSet()
 _VERIFIED_ROWS = 8
 
 _owners: WeakKeyDictionary[nn.Module, list[threading.Thread]] = WeakKeyDictionary()
-"""Of each followed encoder the thread that follows it, once for each open context."""
+"""The thread that follows each encoder, once per open context."""
 _owners_lock = threading.Lock()
 
 _eager_lock = threading.Lock()
@@ -105,7 +105,7 @@ class ForwardPass:
             handle.remove()
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # Hooks and the current layer belong to the module, so another thread would get the owner's edits and mix up its layers.
+        # Hooks and the current layer are shared by all threads: a second one would get the edits of the first.
         _check_owner(module)
         arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
@@ -148,7 +148,7 @@ class ForwardPass:
 def follow(encoder: Encoder) -> Iterator[ForwardPass]:
     """Follow the encoder's forward passes while open; compiled code runs eagerly inside.
 
-    Contexts of one thread nest. Another thread can neither follow nor call the model meanwhile.
+    Contexts nest within a thread. Meanwhile no other thread can follow or call the model.
 
     Raises:
         UserError: If another thread follows the encoder.

@@ -283,7 +283,7 @@ class DisableHeads(pl.Callback):
         path = self.run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if identity and path.is_file() else {}
         resumed = begun.get("asked") == asked
-        # Parts of one plan must be of one precision, and may be computed on machines of several kinds.
+        # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if self.settings.layer is not None else None
         dataset = data.evaluation_dataset(data.check_evaluation(self.settings.evaluation))
         predicted = forecast(
@@ -306,7 +306,7 @@ class DisableHeads(pl.Callback):
             decision = predicted.decide(wish, budget)
             if identity and trainer.is_global_zero:
                 self.run.write_json(path, {"asked": asked, **asdict(decision)})
-        seconds = predicted.nominal(decision)
+        seconds = predicted.nominal.of(decision.kind)
         if self.limit is not None and self.settings.budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python analyze.py "

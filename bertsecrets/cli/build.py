@@ -153,7 +153,7 @@ def check_trainer(settings: RunSettings) -> None:
 
 
 def _check_nodes(num_nodes: int) -> None:
-    """Without a cluster or a launcher that starts the other nodes, the first one would wait for them for half an hour."""
+    """Raise UserError if nothing starts the other nodes, for which the first would wait half an hour."""
     if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
         raise UserError(
             f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with torchrun "

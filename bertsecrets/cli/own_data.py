@@ -58,7 +58,7 @@ def own_data(invocation: Invocation) -> list[str]:
         for key, value in values.items()
         if key.startswith("data.") and not given[key].is_sweep_override()
     }
-    # Imported late: a mistake on another command line should not wait for the readers of data.
+    # A slow import that only this path needs.
     from bertsecrets.data.own import own_task
 
     facts = own_task(SourceConfig.read("data", {"source": source, **section}))

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from bertsecrets.sweeps.run_folder import FAILURE
@@ -81,7 +81,7 @@ def in_job() -> bool:
 
 
 class _Unbroken:
-    """A stream that goes on in silence when nobody reads it any more."""
+    """A stream that discards its output once the reader is gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -90,14 +90,15 @@ class _Unbroken:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text."""
-        with suppress(BrokenPipeError):
+        """Write a text, or discard it."""
+        try:
             return self._stream.write(text)
-        self._silence()
-        return len(text)
+        except BrokenPipeError:
+            self._silence()
+            return len(text)
 
     def flush(self) -> None:
-        """Write what is kept back."""
+        """Flush the stream, or discard what it has buffered."""
         try:
             self._stream.flush()
         except BrokenPipeError:
@@ -111,7 +112,7 @@ class _Unbroken:
 
 @contextmanager
 def unbroken_output() -> Iterator[None]:
-    """Finish the work even if the reader of its output ends first, as in ``train.py | head``."""
+    """Keep working when the reader of the output exits, as in ``train.py | head``."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Unbroken(stream) for stream in streams)
     try:

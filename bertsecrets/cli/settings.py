@@ -24,8 +24,7 @@ from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
 
-# Every section whose values alone can be wrong is read before PyTorch, Lightning and the classes of measures and callbacks are
-# imported, which takes seconds.
+# Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
 if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
     from bertsecrets.patterns.training.train_classifier import TrainingSettings
@@ -293,6 +292,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {})
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
+    # Slow imports, after everything that can be checked without them.
     from bertsecrets.papers.claims.claim import read_claims
     from bertsecrets.patterns.training.train_classifier import TrainingSettings
 

@@ -4,7 +4,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
 from typing import Any, get_type_hints
 
@@ -73,9 +73,7 @@ def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[st
     own = {name: one for name, one in parameters.items() if one.kind in _NAMED and name not in set(offered)}
     arguments = {str(key): value for key, value in section.items() if key not in _HYDRA_KEYS}
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        for name in arguments:
-            if name not in own:
-                raise UserError(f"Unknown key '{place}.{name}'; {choices(name, own)}.")
+        check_names(place, arguments, own)
     if is_own(target):
         _arguments_of(target, tuple(own)).read(place, {name: value for name, value in arguments.items() if name in own})
     elif not section.get("_args_"):
@@ -83,6 +81,13 @@ def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[st
             if parameter.default is inspect.Parameter.empty and name not in arguments:
                 raise UserError(f"{place}.{name} has no value; {section['_target_']} needs one.")
     return target
+
+
+def check_names(place: str, names: Iterable[str], valid: Collection[str]) -> None:
+    """Raise UserError for the first of the names of a section's keys that is not valid."""
+    for name in names:
+        if name not in valid and name not in _HYDRA_KEYS:
+            raise UserError(f"Unknown key '{place}.{name}'; {choices(name, valid)}.")
 
 
 def accepted_arguments(

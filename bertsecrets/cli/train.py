@@ -140,7 +140,7 @@ def _fit(trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, resume
     try:
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
     except ValueError as error:
-        # The number of batches is Lightning's to know: it depends on the limits, the epochs and the processes.
+        # Only Lightning knows the number of batches, which depends on limits, epochs and processes.
         counts = re.search(r"`val_check_interval` \((\d+)\) must be less than or equal to .* \((\d+)\)", str(error))
         if counts is None:
             raise

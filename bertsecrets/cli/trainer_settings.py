@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from bertsecrets.cli.targets import Section, check_arguments, load_target
-from bertsecrets.errors import UserError, choices
+from bertsecrets.cli.targets import Section, check_arguments, check_names, load_target
+from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings
 
 _TRAINER = "pytorch_lightning.Trainer"
@@ -116,7 +116,7 @@ class TrainerSettings(Settings, extra="allow"):
 def trainer_arguments() -> tuple[str, ...]:
     """The names of the arguments of Lightning's ``Trainer``, all of which ``trainer.<name>=`` sets.
 
-    They are read from its source: importing it takes seconds, which a mistake on the command line should not wait for.
+    Read from its source, because importing Lightning takes seconds and help and errors should not wait for it.
     """
     package = importlib.util.find_spec("pytorch_lightning")
     assert package is not None
@@ -138,10 +138,9 @@ def read_trainer(section: Section) -> TrainerSettings:
         if name in section:
             raise UserError(f"trainer.{name} is given by the program; {advice}.")
     if section.get("_target_") == _TRAINER:
-        for name in _without_target(section):
-            if name not in trainer_arguments():
-                valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
-                raise UserError(f"Unknown key 'trainer.{name}'; {choices(name, valid)}.")
+        # What the program sets was refused above.
+        valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
+        check_names("trainer", _without_target(section), valid)
     else:
         _check_subclass(section)
     settings = TrainerSettings.read("trainer", _without_target(section))

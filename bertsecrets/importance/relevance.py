@@ -200,8 +200,8 @@ def head_relevance(
         answer_B = logits_BC.max(-1).values
         order = sorted(outputs)
         wanted = [*(outputs[layer] for layer in order), entered[0], *additive]
-        # Biases are shared by the examples, so conservation can be checked for a sum over them alone. Weights keep opposite errors
-        # of two examples from cancelling, unless both have the same one; as powers of two they change no digit of a relevance.
+        # Examples share biases, so conservation can only be checked for a sum over the batch. Unequal weights keep opposite errors of
+        # two examples from cancelling; powers of two are exact in floating point.
         weight_B = _weights(len(answer_B)).to(answer_B)
         gradients = torch.autograd.grad((weight_B * answer_B).sum(), wanted, allow_unused=True)
     shares = [
@@ -216,12 +216,12 @@ def head_relevance(
 
 
 def _weights(count: int) -> Tensor:
-    """One of 1, 2, -1 and -2 for each example, in an order without a period."""
+    """A weight of 1, 2, -1 or -2 for each example, drawn at random with a fixed seed."""
     return torch.tensor([1.0, 2.0, -1.0, -2.0])[torch.randint(4, (count,), generator=torch.Generator().manual_seed(0))]
 
 
 def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -> None:
-    """Raise UserError if the weighted relevances of the first layer's input and of all biases do not add up to the weighted answers."""
+    """Raise UserError unless the relevances of the first layer's input and of all biases sum to the answers, all weighted."""
     total = sum(share.double().sum() for share in shares)
     error = float(abs(total - answer_B.double().sum()) / answer_B.double().abs().sum().clamp(min=1.0))
     if not error <= TOLERANCE:

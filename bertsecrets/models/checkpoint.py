@@ -119,7 +119,7 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
 
 
 def _check_bytes(path: Path) -> None:
-    """Raise UserError if the content of a checkpoint does not agree with its checksums, which PyTorch writes and does not read."""
+    """Raise UserError if a checkpoint does not match its checksums, which PyTorch writes but never checks."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

@@ -88,7 +88,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_tensors(path: Path) -> None:
-    # Imported late: a configuration is checked before PyTorch is loaded.
+    # Slow imports: configurations are checked without PyTorch.
     import torch
     from safetensors import safe_open
 

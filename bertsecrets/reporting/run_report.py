@@ -20,7 +20,7 @@ from bertsecrets.results.figures.scores import scores as scores_figure
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
@@ -180,7 +180,7 @@ def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _maps_of_origin(config: Mapping[str, Any], run: Run) -> str:
     """Address of the report of the analysed run if it has kept maps."""
     folder = (config.get("trained") or {}).get("folder")
-    if not isinstance(folder, str) or not (Path(folder) / "captures").is_dir():
+    if not isinstance(folder, str) or not (Path(folder) / CAPTURES).is_dir():
         return ""
     return address_of(Path(folder) / run.report_path.name, run.folder)
 

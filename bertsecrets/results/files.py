@@ -1,4 +1,4 @@
-"""Atomic writing of files, where a reader sees the old file or the new one, never half of one; and reading of tables."""
+"""Write files atomically, so that a reader sees the old file or the new one, and read tables."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _PROBE = bytes(1 << 20)
 
 
 class DamagedFileError(ValueError):
-    """The content of a file is not what it was written as."""
+    """A file's content is not valid."""
 
 
 def read_parquet(path: Path) -> pa.Table:
@@ -35,8 +35,7 @@ def read_parquet(path: Path) -> pa.Table:
         DamagedFileError: If its content is not that of a Parquet file.
         OSError: If the system cannot read it now: it is missing, not readable, or too many files are open.
     """
-    # A folder would be read as one table of all its files. Arrow reports a thread that cannot be started as it reports a damaged
-    # file, and these tables are small.
+    # read_table would join all files of a folder. No threads: Arrow reports one that cannot start like a damaged file.
     with path.open("rb") as source:
         try:
             with pq.ParquetFile(source) as file:
@@ -44,7 +43,7 @@ def read_parquet(path: Path) -> pa.Table:
         except MemoryError:
             raise
         except (pa.ArrowException, OSError) as error:
-            # Errors of the system have a number, Arrow's of the content have none.
+            # Only errors of the operating system have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise DamagedFileError(str(error).splitlines()[0].rstrip(".")) from error
@@ -167,7 +166,7 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def _of_the_system(error: Exception) -> OSError | None:
-    """The error of the operating system that an error of safetensors names; None for any other."""
+    """The operating system's error that a message of safetensors names; None if it names none."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return None if number is None else OSError(int(number.group(1)), os.strerror(int(number.group(1))))
 

@@ -20,6 +20,9 @@ from bertsecrets.settings import shown
 TRAINING, CHECKPOINT = "training", "checkpoint"
 """Stages of numbers taken during fine-tuning, and of a finished checkpoint."""
 
+CAPTURES = "captures"
+"""Name of the folder of captured maps in a run's folder."""
+
 FINISHED = "finished.json"
 """Name of the marker that the folder of a finished run holds."""
 
@@ -128,7 +131,7 @@ class Run:
 
     @property
     def captures(self) -> Path:
-        return self.folder / "captures"
+        return self.folder / CAPTURES
 
     @property
     def scores_path(self) -> Path:

@@ -285,10 +285,8 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
     forecast = forecast_module.Forecast(
         examples=100,
         variants=10,
-        exact=measured,
-        screened=measured / 2,
-        nominal_exact=nominal,
-        nominal_screened=nominal / 2,
+        measured=forecast_module.Times(measured, measured / 2),
+        nominal=forecast_module.Times(nominal, nominal / 2),
         reason=None,
         metric="accuracy",
         arithmetic=forecast_module.Arithmetic(),

@@ -73,7 +73,7 @@ class SplitFiles:
     def has(self, split: str) -> bool:
         path = self.path(split)
         if not os.path.exists(path):
-            # Imported late: a configuration is checked before Lightning is loaded.
+            # A slow import: configurations are checked without Lightning.
             from pytorch_lightning.utilities import rank_zero_warn
 
             rank_zero_warn(f"File '{path}' is missing; split '{split}' of task '{self.task.name}' is left out.")

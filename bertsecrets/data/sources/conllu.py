@@ -216,7 +216,7 @@ def _sentence(
             raise UserError(f"{where}: the head, column 7, is '_'; expected 0 (the root) to {len(words)}.")
         if not 0 <= word["head"] <= len(words):
             raise UserError(f"{where}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}.")
-    circle = _circle([word["head"] or 0 for word in words])
+    circle = _circle([word["head"] for word in words])
     if circle is not None:
         raise UserError(
             f"{path}:{line_of.get(str(circle), block.line)}: {name}, word {circle}: its heads lead back to it and never to a "
@@ -233,7 +233,7 @@ def _sentence(
                 word["form"],
                 *spans[word["id"]],
                 pos=word["upos"] or "",
-                head=(word["head"] or 0) - 1,
+                head=word["head"] - 1,
                 relation=word["deprel"] or "",
                 negation=any((word["feats"] or {}).get(name) == value for name, value in _NEGATIVE),
                 tag=word["xpos"] or "",

@@ -95,6 +95,7 @@ class CsvSource:
         self.files = {TRAIN: path} if eval_path is None else {TRAIN: path, VALIDATION: eval_path}
         self.skip_bad_rows = skip_bad_rows
         self.notes: list[str] = []
+        self._rows: dict[str, CsvRows] = {}
 
     def examples(self, split: str) -> list[Example]:
         if split not in self.files:
@@ -113,7 +114,10 @@ class CsvSource:
         ]
 
     def _read(self, split: str) -> CsvRows:
-        return read_csv(self.files[split], [*self.layout.texts, self.layout.label], self.skip_bad_rows)
+        if split not in self._rows:
+            columns = [*self.layout.texts, self.layout.label]
+            self._rows[split] = read_csv(self.files[split], columns, self.skip_bad_rows)
+        return self._rows[split]
 
     def _compare_with_training(self, fields: Sequence[Sequence[str]]) -> None:
         """Count evaluation rows that the model has seen, and name classes that it has not."""

@@ -124,7 +124,7 @@ def make_source(config: SourceConfig, task: Task) -> Source:
 
 
 def _make_source(config: SourceConfig, task: Task) -> Source:
-    # Imported late: the settings above are checked before the sources' libraries are loaded.
+    # Slow imports: the settings above are checked without them.
     from bertsecrets.data.sources.conllu import ConlluSource
     from bertsecrets.data.sources.coreference.source import CoreferenceSource
     from bertsecrets.data.sources.csv_file import CsvSource

@@ -30,6 +30,7 @@ from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import CAPTURES
 
 _NAMES = tuple(column.name for column in Patterns.columns)
 _PAPER_ORDER = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
@@ -196,6 +197,6 @@ def typical_maps(runs: PaperRuns) -> Figure | None:
 
 
 def _last_maps(run: FinishedRun) -> Iterator[Tensor]:
-    steps = read_steps(run.folder / "captures")
+    steps = read_steps(run.folder / CAPTURES)
     if steps:
         yield from read_maps(steps[max(steps)]).values()

@@ -119,11 +119,11 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
 
 
 def _endless(draft: _Draft | None, begun: bool, path: Path) -> UserError | None:
-    """The error of a document that has begun and does not end; one without either line ends with the file."""
+    """The error of a document without an end; one without ``#begin document`` ends with the file."""
     if draft is None or not begun:
         return None
     return UserError(
-        f"{path}:{draft.line}: the document that begins here has no '#end document', as if the file were cut off; restore the file, "
+        f"{path}:{draft.line}: the document that begins here has no '#end document'; the file may be truncated: restore it, "
         "or set data.skip_bad_rows=true to leave the document out."
     )
 

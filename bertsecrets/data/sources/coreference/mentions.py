@@ -71,7 +71,7 @@ _SUBJECTS = frozenset(["i", "you", "he", "she", "it", "we", "they"])
 """Pronouns that begin a relative clause without a relative pronoun, as in "the reason he refused"."""
 
 _BEFORE_A_PRONOUN = frozenset(["and", "or", "nor", "but", "both", "either", "neither", "all", ",", "-"])
-"""Words after which such a pronoun is a part of the head, as in "you and I"."""
+"""Words after which such a pronoun belongs to the head, as in "you and I"."""
 
 _AFTER_COMMA = frozenset(
     [
