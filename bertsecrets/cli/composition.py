@@ -1,6 +1,7 @@
 """Compose configurations as Hydra will, to report mistakes before the first job starts."""
 
 import re
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_ov
 _EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster", "optuna": "optuna"}
 """Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` and ``sweeper`` that need them."""
 
+_EXPECTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+"""What a type of OmegaConf is called in a message."""
 
 _MOST_VALUES = 1000
 """Values of one key in a sweep; each is checked before the first job starts."""
@@ -42,6 +45,9 @@ def check(invocation: Invocation) -> DictConfig:
             folder = OmegaConf.select(first.hydra, key)
             if not isinstance(folder, str) or not folder.strip():
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
+        jobs = OmegaConf.select(first.hydra, "launcher.n_jobs")
+        if jobs == 0:
+            raise UserError("hydra.launcher.n_jobs is 0; expected a whole number from 1, or -1 for one job on each core.")
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
         sweep_overrides = [_line(override) for override in parsed if override.is_sweep_override()]
@@ -103,6 +109,9 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
                 raise UserError(f"'{_line(override)}' names no value; give at least one.")
             if len(values[-1]) > _MOST_VALUES:
                 raise UserError(f"'{_line(override)}' names more than {_MOST_VALUES:,} values; give fewer.")
+            # Two jobs in one folder would wait for each other, or the second would find it finished.
+            if twice := next((value for value, count in Counter(values[-1]).items() if count > 1), None):
+                raise UserError(f"'{_line(override)}' names '{twice}' twice; name each value once.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
     first = [options[0] for options in values]
@@ -148,12 +157,19 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         # An option of a group that the command does not have cannot be composed.
         chosen = [line for line in groups if line.split("=")[0] != key]
         composed = invocation.compose(chosen)
+        if key.startswith("hydra."):
+            return f"Unknown config key '{key}'; {_near(key, value, _keys(composed.hydra, 'hydra.'))}."
         valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))
         valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)
         return f"Config key '{key}' has no value; give it on the command line as {key}=<value>."
+    if (match := re.search(r"Error merging override ([\w.]+)=(.*)", text)) and (
+        expected := re.search(r"could not be converted to (\w+)", str(error.__cause__))
+    ):
+        key, value = match.groups()
+        return f"{key} is '{value}'; expected {_EXPECTED.get(expected.group(1), expected.group(1))}."
     reason = text.strip().splitlines()[0].rstrip(".")
     return f"{reason} (in {' '.join(overrides) or invocation.config_name})."
 

@@ -62,12 +62,16 @@ def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     path = Path(config.path).expanduser()
     paths = [path] if config.eval_path is None else [path, Path(config.eval_path).expanduser()]
     tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
-    values = [fields[-1] for table in tables for fields in table.fields]
+    values = [[fields[-1] for fields in table.fields] for table in tables]
+    where = f"Column '{config.label}' of '{path}'"
+    outputs = _outputs([value for column in values for value in column], config, where)
+    if "labels" in outputs:
+        _check_classes(values[0], where)
     return {
         "name": _name(path.stem),
         "csv": {"texts": texts, "label": config.label},
         "evaluation": {"val": HELD_OUT if config.eval_path is None else VALIDATION},
-        **_outputs(values, config, f"Column '{config.label}' of '{path}'"),
+        **outputs,
     }
 
 
@@ -101,8 +105,14 @@ def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     names = getattr(feature, "names", None)
     if names is None:
-        values = [value for split in (TRAIN, evaluated) if split for value in splits[split].unique(config.label)]
-        outputs = _outputs([value for value in values if value is not None], config, where)
+        values = [
+            [value for value in splits[split].unique(config.label) if value is not None]
+            for split in (TRAIN, evaluated)
+            if split
+        ]
+        outputs = _outputs([value for column in values for value in column], config, where)
+        if "labels" in outputs:
+            _check_classes(values[0], where)
     else:
         outputs = _classes([str(name) for name in names], where)
     return {
@@ -164,9 +174,15 @@ def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], sc
             )
 
 
+def _check_classes(names: Sequence[Any], where: str) -> None:
+    """Raise UserError unless there are two classes to tell apart."""
+    different = list(dict.fromkeys(names))
+    if len(different) < 2:
+        raise UserError(f"{where} holds one class only ({', '.join(map(shown, different))}); expected at least two.")
+
+
 def _classes(names: list[str], where: str) -> dict[str, Any]:
-    if len(names) < 2:
-        raise UserError(f"{where} holds one class only ({', '.join(map(shown, names))}); expected at least two.")
+    _check_classes(names, where)
     for name in names:
         # What an interpolation of the configuration begins with, or a missing value, is not read back as a text.
         if "${" in name or name == "???" or not name.isprintable() or len(name) > _LONGEST_CLASS:

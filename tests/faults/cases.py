@@ -31,7 +31,7 @@ _OF_RUN = {"model", "model.path", "task", "data", "data.root", "task.training.ba
 """Settings that an analysis takes from the run that it analyses."""
 
 
-LATE = ("*",)
+LATE = ("begun.json", "config.yaml", ".lock")
 """``leaves`` of a run that is refused after it has begun."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from faults.cases import Case, Outcome, analyze, train
 from faults.client import warm_process
+from faults.recomputed import check_numbers
 
 MOST_BYTES = 3 << 30
 """Memory that no case may use, the imports of half a gigabyte included."""
@@ -40,6 +41,7 @@ class Warm:
         self._process = warm_process()
         self._runs: dict[str, Path] = {}
         self.outcomes: dict[str, Outcome] = {}
+        self.numbers: dict[str, list[str]] = {}
 
     def run(
         self, words: tuple[str, ...], folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 60.0
@@ -99,6 +101,12 @@ class Warm:
         sentence = self.filled(case.sentence, folder, pattern=True)
         if case.status == 0:
             assert re.search(sentence, outcome.stdout + outcome.stderr), printed
+            self.numbers[case.id] = [
+                number
+                for name, stamp in _files(folder).items()
+                if Path(name).name == "finished.json" and before.get(name) != stamp
+                for number in check_numbers(folder / Path(name).parent, folder)
+            ]
         else:
             lines = outcome.stderr.rstrip("\n").split("\n")
             assert re.search(sentence, lines[-1]), printed

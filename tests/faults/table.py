@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-table", metavar="FILE", help="write the table of fault cases and outcomes (Markdown)")
 
 
-def row_of(case: Case, outcome: Outcome | None) -> dict[str, str]:
+def row_of(case: Case, outcome: Outcome | None, numbers: Sequence[str] | None) -> dict[str, str]:
     """A case's row: what was run, what was expected, and what was read."""
     lines = (outcome.stderr if outcome else "").rstrip("\n").split("\n")
     return {
@@ -28,7 +29,7 @@ def row_of(case: Case, outcome: Outcome | None) -> dict[str, str]:
         "command": " ".join(word for word in case.words if word not in _DEFAULTS),
         "expected": case.sentence,
         "status": "none" if outcome is None else str(outcome.status),
-        "read": lines[-1] if case.status != 0 else "runs",
+        "read": lines[-1] if case.status != 0 else f"runs; recomputed: {', '.join(numbers or []) or 'nothing'}",
     }
 
 

@@ -1,0 +1,328 @@
+"""Own tables, views, exports, screened sweeps and joblib's: what is refused, and the numbers of what runs."""
+
+import base64
+import csv
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.recomputed import check_numbers
+from faults.runner import Warm, write_sentences
+from safetensors import safe_open
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+Arrange = Callable[[Path], None]
+Check = Callable[[Path, Outcome], None]
+
+OWN = train(
+    task=None,
+    data="csv",
+    data__root=None,
+    data__path="{folder}/rows.csv",
+    data__eval_path="{folder}/new.csv",
+    hydra__run__dir="{folder}/out",
+)
+ROWS = [(f"film number {number}, a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(24)]
+NEW = [(f"play number {number}; a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(12)]
+
+
+def table(name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ("text", "label"), **style: Any) -> Arrange:
+    """Write a table by the standard library's writer."""
+
+    def arrange(folder: Path) -> None:
+        with (folder / name).open("w", newline="", encoding=style.pop("encoding", "utf-8")) as file:
+            csv.writer(file, **style).writerows([header, *rows])
+
+    return arrange
+
+
+def both(*steps: Arrange) -> Arrange:
+    def arrange(folder: Path) -> None:
+        for step in steps:
+            step(folder)
+
+    return arrange
+
+
+def raw(name: str, content: bytes) -> Arrange:
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+def own(name: str, sentence: str, rows: Arrange, *more: str, new: Arrange | None = None) -> Case:
+    """A table of one's own that is refused."""
+    arrange = both(rows, table("new.csv", NEW) if new is None else new)
+    return Case(f"own-{name}", (*OWN, *more), sentence, arrange=arrange, leaves=LATE)
+
+
+def own_runs(name: str, rows: Arrange, *more: str, new: Arrange | None = None, notes: str = "") -> Case:
+    """A table of one's own that is used: logits, scores and entropies are those of its rows, and its notes are on the page."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        assert check_numbers(folder / "out", folder)[:3] == ["logits", "entropy", "scores"]
+        assert notes in unescape((folder / "out" / "report.html").read_text("utf-8"))
+
+    arrange = both(rows, table("new.csv", NEW) if new is None else new)
+    return Case(f"own-{name}", (*OWN, *more), "Report:", status=0, arrange=arrange, check=check)
+
+
+OWN_TABLES = [
+    own_runs("commas", table("rows.csv", ROWS)),
+    own_runs("semicolons", table("rows.csv", ROWS, delimiter=";"), new=table("new.csv", NEW, delimiter=";")),
+    own_runs("tabs-and-quotes", table("rows.csv", ROWS, delimiter="\t", quoting=csv.QUOTE_ALL)),
+    own_runs("lines-in-cells", table("rows.csv", [(f"{text}\nsecond line", label) for text, label in ROWS])),
+    own_runs(
+        "columns",
+        table("rows.csv", [(label, text) for text, label in ROWS], ("verdict", "review")),
+        "data.text=review",
+        "data.label=verdict",
+        new=table("new.csv", [(label, text) for text, label in NEW], ("verdict", "review")),
+    ),
+    own_runs("byte-order-mark", table("rows.csv", ROWS, encoding="utf-8-sig")),
+    own_runs(
+        "one-row-shared",
+        table("rows.csv", [*ROWS, NEW[0]]),
+        notes="1 of the 12 rows of new.csv have the text of a training row of rows.csv",
+    ),
+    own_runs(
+        "class-to-evaluate-alone",
+        table("rows.csv", ROWS),
+        new=table("new.csv", [*NEW, ("a great play", "great")]),
+        notes="new.csv has classes that no training row has, and that the model cannot learn: 'great'",
+    ),
+    own("missing", r"rows\.csv' is missing; give data.path=", lambda folder: None),
+    own("a-folder", r"rows\.csv' cannot be read \(is a directory\)", lambda folder: (folder / "rows.csv").mkdir()),
+    own("a-fifo", r"rows\.csv' is a pipe or a device", lambda folder: os.mkfifo(folder / "rows.csv")),
+    own("empty", r"rows\.csv' has no header; expected the names", raw("rows.csv", b"")),
+    own("header-alone", r"has no rows that can be used", table("rows.csv", [])),
+    own("no-such-column", r"has no column 'label'; valid names: stars, text", table("rows.csv", ROWS, ("text", "stars"))),
+    own("one-class", r"one class only \('dull'\)", table("rows.csv", [(text, "dull") for text, _ in ROWS])),
+    own("not-utf-8", r"not UTF-8", raw("rows.csv", "text,label\ncaf\xe9,dull\n".encode("latin-1"))),
+    own("nul", r"rows\.csv:2: 1 fields, expected 2", raw("rows.csv", b"text,label\n" + b"\0" * 4000)),
+    own("ragged", r"rows\.csv:3", raw("rows.csv", b"text,label\na,dull\nb,fine,more\n")),
+    own("empty-cell", r"rows\.csv:3", raw("rows.csv", b"text,label\na,dull\n,fine\n")),
+    own("same-rows", r"All 12 rows of '.*new\.csv' are among the training rows", table("rows.csv", [*ROWS, *NEW]), new=table("new.csv", ROWS[:12])),
+    own("text-is-label", r"both name column 'text'", table("rows.csv", ROWS), "data.label=text"),
+    own("target", r"Unknown data.target 'words'.*valid names: auto, classes, scores|Valid names: auto", table("rows.csv", ROWS), "data.target=words"),
+    own("fraction", r"data.eval_fraction is 2", table("rows.csv", ROWS), "data.eval_fraction=2"),
+    own("limit", r"data.limit_train is 0", table("rows.csv", ROWS), "data.limit_train=0"),
+]  # fmt: skip
+
+
+def maps_of(path: Path, sentence: str) -> Check:
+    """The maps on a view's page are those of plain transformers, as exactly as 256 levels of their root allow."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        page = (folder / "out" / "view.html").read_text("utf-8")
+        found = re.search(r'class="viewer-example"[^>]*>(.*?)</script>', page, re.DOTALL)
+        assert found is not None
+        shown = json.loads(found[1])
+        tokenizer = AutoTokenizer.from_pretrained(folder / path)
+        model = AutoModel.from_pretrained(folder / path, attn_implementation="eager").eval()
+        inputs = tokenizer(sentence, return_tensors="pt")
+        assert shown["tokens"] == tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+        with torch.no_grad():
+            maps_LHQK = torch.stack(model(**inputs, output_attentions=True).attentions)[:, 0].numpy()
+        stage = shown["stages"][0]
+        stored = [np.frombuffer(zlib.decompress(base64.b64decode(layer)), np.uint8) for layer in stage["layers"]]
+        weights = (np.stack(stored).reshape(maps_LHQK.shape) / shown["levels"]) ** 2
+        np.testing.assert_allclose(weights**0.5, maps_LHQK**0.5, atol=0.51 / shown["levels"])
+
+    return check
+
+
+def copy_model(folder: Path) -> None:
+    """Put the tiny model into the case's folder, where its check finds it."""
+    source = warm_processes[-1].model
+    (folder / "m").mkdir()
+    for file in source.iterdir():
+        (folder / "m" / file.name).write_bytes(file.read_bytes())
+
+
+def view(name: str, words: str, sentence: str, *more: str) -> Case:
+    command = ("analyze.py", "model=folder", "model.path={model}", "hydra.run.dir={folder}/out", words, *more)
+    return Case(f"view-{name}", command, sentence, leaves=LATE)
+
+
+VIEWS = [
+    *(
+        Case(
+            f"view-{name}",
+            ("analyze.py", "model=folder", "model.path={folder}/m", "hydra.run.dir={folder}/out", f"view={text}"),
+            "View:",
+            status=0,
+            arrange=copy_model,
+            check=maps_of(Path("m"), text),
+        )
+        for name, text in {
+            "sentence": "The cat sat on the mat.",
+            "one-word": "cat",
+            "commas": "Yes, no, and maybe.",
+            "emoji": "I \N{HEAVY BLACK HEART} \N{GRINNING FACE} it",
+            "right-to-left": "\u05e9\u05dc\u05d5\u05dd world",
+            "markup": "<script>alert(1)</script> &amp; more",
+        }.items()
+    ),
+    view("empty", "view=", r"A sentence of view is empty"),
+    view("blank", "view= ", r"A sentence of view is empty"),
+    view("three", "view=[a,b,c]", r"view is \['a', 'b', 'c'\]; expected a sentence, a list of two"),
+    view("none", "view=[]", r"view is \[\]; expected a sentence"),
+    view("model-gone", "view=cat", r"Model folder '.*gone' does not exist", "model.path={folder}/gone"),
+    view("checkpoint-gone", "view=cat", r"gone' does not exist", "checkpoint={folder}/gone"),
+    view("with-export", "view=cat", r"view and export are both given", "export=x"),
+]
+
+
+def exported(folder: Path, outcome: Outcome) -> None:
+    """Plain transformers answers with the exported folder as the run's stored predictions do."""
+    settings_of_run = warm_processes[-1].finished("run")
+    table = pd.read_parquet(settings_of_run / "predictions" / "val.parquet").sort_values("index")
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    lines = (warm_processes[-1].data / "SST-2" / "dev.tsv").read_text("utf-8").splitlines()[1:]
+    texts = [line.split("\t")[0] for line in lines]
+    with torch.no_grad():
+        logits = [model(**tokenizer(texts[index], return_tensors="pt")).logits[0].numpy() for index in table["index"]]
+    np.testing.assert_allclose(table.filter(like="logit").to_numpy(), np.stack(logits), atol=2e-5)
+
+
+def export(name: str, sentence: str, *words: str, arrange: Arrange | None = None) -> Case:
+    return Case(f"export-{name}", ("analyze.py", *words), sentence, arrange=arrange)
+
+
+def holding(name: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine", "utf-8")
+
+    return arrange
+
+
+EXPORTS = [
+    Case("export-runs", ("analyze.py", "export={folder}/model", "checkpoint={run}"), "Model:", status=0, check=exported),
+    Case(
+        "export-of-a-file",
+        ("analyze.py", "export={folder}/model", "checkpoint={run}/checkpoints/best.ckpt"),
+        "Model:",
+        status=0,
+        check=exported,
+    ),
+    export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model"),
+    export("checkpoint-gone", r"gone' does not exist", "export={folder}/model", "checkpoint={folder}/gone"),
+    export("not-empty", r"already holds files", "export={folder}/m", "checkpoint={run}", arrange=holding("m/notes")),
+    export("onto-a-file", r"m' is a file; choose another folder", "export={folder}/m", "checkpoint={run}", arrange=holding("m")),
+    export("beneath-a-file", r"'.*/m' is a file; choose another folder", "export={folder}/m/x", "checkpoint={run}", arrange=holding("m")),
+    export("number", r"export is 5; expected", "export=5", "checkpoint={run}"),
+    export("upload-without", r"push_to_hub uploads the folder that export= writes", "push_to_hub=owner/name", "checkpoint={run}"),
+    export("upload-without-login", r"push_to_hub=owner/name needs a login to the Hugging Face hub", "export={folder}/m", "push_to_hub=owner/name", "checkpoint={run}"),
+    export("initial", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model", "checkpoint=initial", "model=folder", "model.path={model}"),
+    export("of-an-analysis", r"holds neither a model .* nor a run", "export={folder}/model", "checkpoint={analysis}"),
+]
+
+
+def estimates(folder: Path, outcome: Outcome) -> None:
+    """Scores are the sums of e + w (l - e), by hand from the stored tensors, and evaluated losses those of their logits."""
+    run = folder / "out"
+    [path] = run.glob("ablation/*.safetensors")
+    with safe_open(path, "pt") as file:
+        variants = [variant[0] for variant in json.loads(file.metadata()["plan"])["variants"]]
+        stored = {name: file.get_tensor(name).double() for name in file.keys()}  # noqa: SIM118
+    label_B = stored["label"].long()
+    right_BV = (stored["logits"].argmax(-1) == label_B[:, None]).double()
+    guess_BV = (stored["estimate"].argmax(-1) == label_B[:, None]).double()
+    score_V = (guess_BV + stored["weight"] * (right_BV - guess_BV)).mean(0)
+    rows = pd.read_parquet(run / "ablation.parquet")
+    rows = rows[(rows["metric"] == "accuracy") & (rows["kind"] == "head")]
+    assert len(rows) == len(variants) == 12
+    assert (stored["weight"] == 0).any()
+    for row in rows.itertuples():
+        np.testing.assert_allclose(row.score, score_V[variants.index(row.variant)], atol=1e-6)
+        assert row.sweep == "screened"
+    evaluated_BV = stored["weight"] > 0
+    loss_BV = torch.nn.functional.cross_entropy(
+        stored["logits"].movedim(-1, 1), label_B[:, None].expand(-1, len(variants)), reduction="none"
+    )
+    torch.testing.assert_close(stored["loss"][evaluated_BV], loss_BV[evaluated_BV], atol=1e-5, rtol=0)
+
+
+def screened(name: str, sentence: str, **settings: object) -> Case:
+    words = analyze(analysis="disable_heads", ablation__sweep="screened", hydra__run__dir="{folder}/out", **settings)
+    return Case(f"screened-{name}", words, sentence, leaves=LATE)
+
+
+SCREENED = [
+    *(
+        Case(
+            f"screened-{name}",
+            analyze(
+                analysis="disable_heads",
+                ablation__sweep="screened",
+                hydra__run__dir="{folder}/out",
+                data__root="{folder}",
+                data__eval_batch_size=64,
+                **settings,
+            ),
+            "Report:",
+            status=0,
+            arrange=lambda folder: write_sentences(folder / "SST-2", 600),
+            check=estimates,
+        )
+        for name, settings in {
+            "runs": {},
+            "audits-half": {"ablation__audit": 0.5},
+            "zeros": {"ablation__mode": "zero"},
+            "of-examples": {"ablation__max_examples": 200},
+        }.items()
+    ),
+    screened("misspelt", r"ablation.sweep is 'screend'; expected", **{"ablation.sweep": "screend"}),
+    screened("audit-above-one", r"ablation.audit is 2", ablation__audit=2),
+    screened("audit-text", r"ablation.audit is 'some'", ablation__audit="some"),
+    screened("precision", r"ablation.precision is 'half'", ablation__precision="half"),
+    screened("without-checkpoint", r"Checkpoint 'x' does not exist", checkpoint="x"),
+]
+
+
+def two_jobs(folder: Path, outcome: Outcome) -> None:
+    """Each job's logits, scores and entropies are those of its own checkpoint."""
+    jobs = sorted(path.parent for path in (folder / "jobs").glob("*/finished.json") if path.parent.name != "comparison")
+    assert len(jobs) == 2
+    for job in jobs:
+        assert check_numbers(job, folder) == ["logits", "entropy", "scores"]
+
+
+def jobs(name: str, sentence: str, *more: str) -> Case:
+    words = (*train(launcher="joblib", hydra__sweep__dir="{folder}/jobs", seed="1,2"), "-m", *more)
+    return Case(f"joblib-{name}", words, sentence)
+
+
+JOBLIB = [
+    Case(
+        "joblib-runs",
+        (*train(launcher="joblib", hydra__sweep__dir="{folder}/jobs", seed="1,2"), "-m"),
+        "2 finished, 0 skipped, 0 failed",
+        status=0,
+        check=two_jobs,
+        seconds=120.0,
+    ),
+    jobs("no-jobs", r"hydra.launcher.n_jobs is 0; expected a whole number from 1", "hydra.launcher.n_jobs=0"),
+    jobs("jobs-of-text", r"hydra.launcher.n_jobs is 'two'; expected a whole number", "hydra.launcher.n_jobs=two"),
+    jobs("unknown-key", r"Unknown config key 'hydra.launcher.n_job'; did you mean 'hydra.launcher.n_jobs'", "hydra.launcher.n_job=2"),
+    jobs("same-job-twice", r"'seed=1,1' names 'seed=1' twice; name each value once", "seed=1,1"),
+]
+
+warm_processes: list[Warm] = []
+"""The warm process of the test that runs: the last one."""
+
+
+@parametrized([*OWN_TABLES, *VIEWS, *EXPORTS, *SCREENED, *JOBLIB])
+def test_commands(case: Case, warm: Warm, tmp_path: Path) -> None:
+    warm_processes.append(warm)
+    warm.check(case, tmp_path)
