@@ -47,7 +47,9 @@ def check(invocation: Invocation) -> DictConfig:
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
         jobs = OmegaConf.select(first.hydra, "launcher.n_jobs")
         if jobs == 0:
-            raise UserError("hydra.launcher.n_jobs is 0; expected a whole number from 1, or -1 for one job on each core.")
+            raise UserError(
+                "hydra.launcher.n_jobs is 0; expected a whole number from 1, or -1 for one job on each core."
+            )
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
         sweep_overrides = [_line(override) for override in parsed if override.is_sweep_override()]

@@ -32,7 +32,7 @@ _OF_RUN = {"model", "model.path", "task", "data", "data.root", "task.training.ba
 
 
 LATE = ("begun.json", "config.yaml", ".lock")
-"""``leaves`` of a run that is refused after it has begun."""
+"""``leaves`` of a run that is refused after it has begun: what claims its folder."""
 
 
 @dataclass(frozen=True)

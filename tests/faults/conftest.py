@@ -21,4 +21,6 @@ def _row(request: pytest.FixtureRequest) -> Iterator[None]:
     case = getattr(request.node, "callspec", None) and request.node.callspec.params.get("case")
     if case is not None and "warm" in request.fixturenames:
         process: Warm = request.getfixturevalue("warm")
-        request.node.user_properties.append((PROPERTY, row_of(case, process.outcomes.get(case.id), process.numbers.get(case.id))))
+        request.node.user_properties.append(
+            (PROPERTY, row_of(case, process.outcomes.get(case.id), process.numbers.get(case.id)))
+        )

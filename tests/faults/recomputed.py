@@ -10,14 +10,22 @@ import torch
 import yaml
 from safetensors import safe_open
 from scipy.special import log_softmax
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import AttentionInterface, AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 SCORES = {
     "accuracy": accuracy_score,
     "matthews": matthews_corrcoef,
     "f1": lambda label, answer: f1_score(label, answer, zero_division=0),
 }
+CORRELATIONS = {"pearson": pearsonr, "spearman": spearmanr}
 LOGITS, ENTROPY = 2e-5, 2e-5
 """How far a stored logit, and a stored entropy in bits, may be from the one computed here."""
 
@@ -39,7 +47,9 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
     model = _model(run, settings, folder)
     texts = _texts(settings, folder)
     if model is not None and texts is not None and set(tables) == {"val"}:
-        inputs = _inputs(folder / settings["model"]["path"], settings, [texts[index] for index in tables["val"]["index"]])
+        inputs = _inputs(
+            folder / settings["model"]["path"], settings, [texts[index] for index in tables["val"]["index"]]
+        )
         logits_BC, entropy_LH = _forward(model, inputs)
         stored_BC = tables["val"].filter(like="logit").to_numpy()
         np.testing.assert_allclose(stored_BC, logits_BC, atol=LOGITS)
@@ -61,7 +71,14 @@ def _check_scores(run: Path, tables: dict[str, pd.DataFrame]) -> list[str]:
         logits_BC, label_B = table.filter(like="logit").to_numpy(), table["label"].to_numpy()
         assert stored[name]["count"] == len(table)
         for metric, value in stored[name]["model"].items():
-            if metric == "loss":
+            if metric in CORRELATIONS:
+                if len(set(label_B)) > 1:
+                    np.testing.assert_allclose(
+                        value, CORRELATIONS[metric](label_B, logits_BC[:, 0]).statistic, atol=1e-5
+                    )
+            elif metric == "loss" and logits_BC.shape[1] == 1:
+                np.testing.assert_allclose(value, np.square(logits_BC[:, 0] - label_B).mean(), rtol=1e-5)
+            elif metric == "loss":
                 picked = log_softmax(logits_BC, axis=1)[np.arange(len(table)), label_B.astype(int)]
                 np.testing.assert_allclose(value, -picked.mean(), rtol=1e-5)
             elif metric in SCORES:
@@ -139,7 +156,9 @@ def _model(run: Path, settings: dict[str, Any], folder: Path) -> PreTrainedModel
     weights = {
         key.removeprefix("model."): value for key, value in content["state_dict"].items() if key.startswith("model.")
     }
-    config = AutoConfig.from_pretrained(folder / path, num_labels=len(weights["classifier.bias"]), attn_implementation="eager")
+    config = AutoConfig.from_pretrained(
+        folder / path, num_labels=len(weights["classifier.bias"]), attn_implementation="eager"
+    )
     model = AutoModelForSequenceClassification.from_config(config)
     model.load_state_dict(weights)
     return model.eval()

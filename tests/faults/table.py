@@ -12,6 +12,9 @@ from faults.cases import Case, Outcome, analyze, train
 PROPERTY = "fault"
 """Name of the property of a test's report that holds a row of the table."""
 
+_OTHERS = {"api": "calls of the API", "kills": "kills and resumes"}
+"""Kinds of tests whose cases are not command lines, by subject."""
+
 _LONGEST = 200
 _DEFAULTS = frozenset((*train()[1:], *analyze()[1:]))
 
@@ -24,17 +27,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def row_of(case: Case, outcome: Outcome | None, numbers: Sequence[str] | None) -> dict[str, str]:
     """A case's row: what was run, what was expected, and what was read."""
     lines = (outcome.stderr if outcome else "").rstrip("\n").split("\n")
+    refused = case.status != 0
     return {
         "id": case.id,
+        "kind": "refusals" if refused else "runs, numbers recomputed" if numbers else "runs, other checks",
         "command": " ".join(word for word in case.words if word not in _DEFAULTS),
         "expected": case.sentence,
         "status": "none" if outcome is None else str(outcome.status),
-        "read": lines[-1] if case.status != 0 else f"runs; recomputed: {', '.join(numbers or []) or 'nothing'}",
+        "read": lines[-1] if refused else f"runs; recomputed: {', '.join(numbers or []) or 'nothing'}",
     }
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print how many cases of each subject ended as expected; write the table if asked for."""
+    """Print how many cases of each kind and subject ended as expected; write the table if asked for."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
     results = {report.nodeid: report.outcome for report in reports if getattr(report, "when", None) == "call"}
     rows = {
@@ -44,24 +49,23 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     }
     if not rows:
         return
-    totals = Counter(_subject(name) for name in rows)
-    passed = Counter(_subject(name) for name in rows if results.get(name) == "passed")
+    kinds = {name: row["kind"] for name, row in rows.items()}
+    kinds |= {name: kind for name in results for subject, kind in _OTHERS.items() if _subject(name) == subject}
     terminalreporter.write_sep("-", "fault cases that ended as expected")
-    for subject, total in sorted(totals.items()):
-        terminalreporter.write_line(f"{subject:<28} {passed[subject]:>4} of {total}")
-    terminalreporter.write_line(f"{'together':<28} {passed.total():>4} of {totals.total()}")
+    for group in (kinds, {name: _subject(name) for name in kinds}):
+        totals = Counter(group.values())
+        passed = Counter(group[name] for name in group if results.get(name) == "passed")
+        for title, total in sorted(totals.items()):
+            terminalreporter.write_line(f"{title:<32} {passed[title]:>4} of {total}")
+        terminalreporter.write_line(f"{'together':<32} {passed.total():>4} of {totals.total()}\n")
     path = config.getoption("--faults-table")
     if path:
-        page = Path(path)
-        # What stands above the tables is written by hand.
-        head = page.read_text("utf-8").partition("\n## ")[0] if page.is_file() else "# Fault cases\n"
-        tables = markdown({name: (row, results.get(name, "none")) for name, row in rows.items()})
-        page.write_text(f"{head}\n{tables}", "utf-8")
+        Path(path).write_text(markdown({name: (row, results.get(name, "none")) for name, row in rows.items()}), "utf-8")
 
 
 def markdown(rows: dict[str, tuple[dict[str, str], str]]) -> str:
     """The tables, one section for each subject."""
-    lines: list[str] = []
+    lines: list[str] = ["# Fault cases", ""]
     for subject in sorted({_subject(name) for name in rows}):
         lines += [
             f"## {subject.replace('_', ' ')}",

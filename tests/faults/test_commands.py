@@ -31,8 +31,12 @@ OWN = train(
     data__eval_path="{folder}/new.csv",
     hydra__run__dir="{folder}/out",
 )
-ROWS = [(f"film number {number}, a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(24)]
-NEW = [(f"play number {number}; a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(12)]
+ROWS = [
+    (f"film number {number}, a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(24)
+]
+NEW = [
+    (f"play number {number}; a {('bad', 'good')[number % 2]} one", ("dull", "fine")[number % 2]) for number in range(12)
+]
 
 
 def table(name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ("text", "label"), **style: Any) -> Arrange:
@@ -207,7 +211,9 @@ def holding(name: str) -> Arrange:
 
 
 EXPORTS = [
-    Case("export-runs", ("analyze.py", "export={folder}/model", "checkpoint={run}"), "Model:", status=0, check=exported),
+    Case(
+        "export-runs", ("analyze.py", "export={folder}/model", "checkpoint={run}"), "Model:", status=0, check=exported
+    ),
     Case(
         "export-of-a-file",
         ("analyze.py", "export={folder}/model", "checkpoint={run}/checkpoints/best.ckpt"),
@@ -218,12 +224,42 @@ EXPORTS = [
     export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model"),
     export("checkpoint-gone", r"gone' does not exist", "export={folder}/model", "checkpoint={folder}/gone"),
     export("not-empty", r"already holds files", "export={folder}/m", "checkpoint={run}", arrange=holding("m/notes")),
-    export("onto-a-file", r"m' is a file; choose another folder", "export={folder}/m", "checkpoint={run}", arrange=holding("m")),
-    export("beneath-a-file", r"'.*/m' is a file; choose another folder", "export={folder}/m/x", "checkpoint={run}", arrange=holding("m")),
+    export(
+        "onto-a-file",
+        r"m' is a file; choose another folder",
+        "export={folder}/m",
+        "checkpoint={run}",
+        arrange=holding("m"),
+    ),
+    export(
+        "beneath-a-file",
+        r"'.*/m' is a file; choose another folder",
+        "export={folder}/m/x",
+        "checkpoint={run}",
+        arrange=holding("m"),
+    ),
     export("number", r"export is 5; expected", "export=5", "checkpoint={run}"),
-    export("upload-without", r"push_to_hub uploads the folder that export= writes", "push_to_hub=owner/name", "checkpoint={run}"),
-    export("upload-without-login", r"push_to_hub=owner/name needs a login to the Hugging Face hub", "export={folder}/m", "push_to_hub=owner/name", "checkpoint={run}"),
-    export("initial", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model", "checkpoint=initial", "model=folder", "model.path={model}"),
+    export(
+        "upload-without",
+        r"push_to_hub uploads the folder that export= writes",
+        "push_to_hub=owner/name",
+        "checkpoint={run}",
+    ),
+    export(
+        "upload-without-login",
+        r"push_to_hub=owner/name needs a login to the Hugging Face hub",
+        "export={folder}/m",
+        "push_to_hub=owner/name",
+        "checkpoint={run}",
+    ),
+    export(
+        "initial",
+        r"export writes a fine-tuned model; give checkpoint=",
+        "export={folder}/model",
+        "checkpoint=initial",
+        "model=folder",
+        "model.path={model}",
+    ),
     export("of-an-analysis", r"holds neither a model .* nor a run", "export={folder}/model", "checkpoint={analysis}"),
 ]
 
@@ -314,7 +350,11 @@ JOBLIB = [
     ),
     jobs("no-jobs", r"hydra.launcher.n_jobs is 0; expected a whole number from 1", "hydra.launcher.n_jobs=0"),
     jobs("jobs-of-text", r"hydra.launcher.n_jobs is 'two'; expected a whole number", "hydra.launcher.n_jobs=two"),
-    jobs("unknown-key", r"Unknown config key 'hydra.launcher.n_job'; did you mean 'hydra.launcher.n_jobs'", "hydra.launcher.n_job=2"),
+    jobs(
+        "unknown-key",
+        r"Unknown config key 'hydra.launcher.n_job'; did you mean 'hydra.launcher.n_jobs'",
+        "hydra.launcher.n_job=2",
+    ),
     jobs("same-job-twice", r"'seed=1,1' names 'seed=1' twice; name each value once", "seed=1,1"),
 ]
 

@@ -6,12 +6,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.cases import Case, Outcome, analyze, parametrized, train
+from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm, copied
 
 USED = r"error: Folder '{run}' already holds a finished run; resume it with resume={run}, choose another folder with "
 USED += r"hydra.run.dir=<folder>, or add overwrite=true, which moves it to 'run.1'.$"
-ANYTHING = ("out/*", "out/*/*", "out/*/*/*", "out/*/*/*/*", "out/*/*/*/*/*")
+WORK = (
+    *LATE,
+    "*.parquet",
+    "scores.json",
+    "experiments.json",
+    "*.ckpt",
+    "tokenizer/*",
+    "*.csv",
+    "*.tex",
+    "figures/*",
+    "hparams.yaml",
+)
+"""What a training has written before it finds that it cannot write one of its files."""
 
 
 def _pattern(text: str) -> str:
@@ -177,7 +189,7 @@ CASES = [
             train(hydra__run__dir=OUT, logger="csv"),
             r"cannot be written|cannot be used|is a file|Not a directory|File exists",
             arrange=_occupied(name, by_folder=False),
-            leaves=ANYTHING,
+            leaves=WORK,
         )
         for name in FOLDERS["name"]
     ),
@@ -187,7 +199,7 @@ CASES = [
             train(hydra__run__dir=OUT, logger="csv"),
             r"cannot be written|cannot be used|cannot be read",
             arrange=_occupied(name, by_folder=True),
-            leaves=ANYTHING,
+            leaves=WORK,
         )
         for name in FILES
     ),

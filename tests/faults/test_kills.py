@@ -181,7 +181,7 @@ def _comparable(value: Any, run: Path) -> Any:
 @pytest.mark.parametrize(
     ("words", "numbers", "seed", "after"),
     [
-        pytest.param(QUICK, (signal.SIGTERM, signal.SIGKILL), 2, "checkpoints/last.ckpt", marks=pytest.mark.slow),
+        pytest.param(QUICK, (signal.SIGTERM, signal.SIGKILL), 2, "checkpoints/last.ckpt"),
         pytest.param(TRAINING, (*SIGNALS, *SIGNALS), 15, None, marks=pytest.mark.slow),
         pytest.param(GATES, (signal.SIGTERM, signal.SIGKILL), 3, "checkpoints/last.ckpt", marks=pytest.mark.slow),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from faults.cases import Case, analyze, parametrized, train
+from faults.cases import LATE, Case, analyze, parametrized, train
 from faults.places import (
     Arrange,
     as_bin,
@@ -36,9 +36,6 @@ _CONFIG, _WEIGHTS, _BIN, _INDEX = (
     "pytorch_model.bin",
     "model.safetensors.index.json",
 )
-_BEGUN = ("begun.json", ".lock")
-"""What a run may leave that was refused when its folder was already claimed."""
-
 _NO_TENSORS = r"Weights '.*m/{}' are not a .*\(truncated, pickled objects, or another format\)"
 
 
@@ -366,5 +363,5 @@ CASES = [*FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSED]
 @parametrized(CASES)
 def test_models(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm_process.append(warm)
-    warm.check(replace(case, leaves=_BEGUN), tmp_path)
+    warm.check(replace(case, leaves=LATE), tmp_path)
     assert not (tmp_path / "pwned").exists()

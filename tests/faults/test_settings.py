@@ -126,9 +126,9 @@ REFUSED: dict[str, dict[str, str]] = {
         "ablation.evaluation=dev": "ablation.evaluation is 'dev'",
         "ablation.max_examples=1e400": "ablation.max_examples is inf",
         "ablation.group_size=99999999999999999999": "ablation.group_size is 99999999999999999999",
-        "ablation.sweep=screend": "ablation.sweep is 'screend'; expected exact, screened, or null",
+        "ablation.sweep=screend": "ablation.sweep is 'screend'; expected exact, screened, measured, or null",
         "ablation.audit=0": "ablation.audit is 0; expected a share above 0 and at most 1",
-        "ablation.precision=bf16": "ablation.precision is 'bf16'; expected bf16-mixed, 32-true, or null",
+        "ablation.precision=bf16": "ablation.precision is 'bf16'; expected bf16-mixed, 32-true, measured, or null",
         "ablation.budget=10": "ablation.budget is 10; expected a time such as 90s, 10min or 1h, or null",
         "ablation.budget=0s": "ablation.budget is '0s'; expected a time",
         "ablation.looks=0": "ablation.looks is 0; expected a whole number from 1 to 20",
@@ -390,7 +390,7 @@ def test_an_edited_configuration_is_refused_on_resume(edit: str, warm: Warm, tmp
         (run / "config.yaml").write_text(text.replace(before, after, 1), "utf-8")
         (run / "finished.json").unlink()
 
-    warm.check(Case(edit, ("train.py", "resume={folder}/run"), sentence, arrange=arrange, leaves=("*",)), tmp_path)
+    warm.check(Case(edit, ("train.py", "resume={folder}/run"), sentence, arrange=arrange, leaves=LATE), tmp_path)
 
 
 @pytest.mark.faults
@@ -402,7 +402,7 @@ def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None
 
     words = ("analyze.py", "resume={folder}/run")
     sentence = "is the configuration of a run of train.py; resume it with train.py"
-    warm.check(Case("other", words, sentence, arrange=arrange, leaves=("*",)), tmp_path)
+    warm.check(Case("other", words, sentence, arrange=arrange, leaves=LATE), tmp_path)
 
 
 @pytest.mark.faults
