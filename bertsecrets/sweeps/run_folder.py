@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
-from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
+from bertsecrets.results.files import DamagedFileError, atomic_write, describe_os_error, read_parquet
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version
 
@@ -259,7 +259,7 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
         folder: Held by the caller.
 
     Raises:
-        UserError: If the folder holds a finished run of other settings.
+        UserError: If the folder holds a finished run of other settings, or its tables cannot be read now.
     """
     key = run_key(config)
     problem = None
@@ -277,7 +277,14 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
             )
         origin = f"code {finished.code}" if finished.code != code_version() else "another content of its checkpoint"
         problem = f"{folder} was finished with {origin}"
-    problem = problem or find_damage(folder)
+    try:
+        problem = problem or find_damage(folder)
+    except (OSError, MemoryError) as error:
+        reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        raise UserError(
+            f"The tables in '{folder}' cannot be read at present ({reason}); nothing was changed: free some memory or run fewer "
+            "jobs at a time, and run this one again."
+        ) from error
     if problem is None and not (folder / CONFIG_COPY).is_file():
         return "new"
     if problem is None:
@@ -294,7 +301,7 @@ def find_damage(folder: Path) -> str | None:
     """What prevents an unfinished run from being resumed, in words; None if nothing does.
 
     Raises:
-        OSError: If the system cannot read a file now, which says nothing of the file.
+        OSError, MemoryError: If the system cannot read a file now, which says nothing of the file.
     """
     for name in _TABLES:
         path = folder / name

@@ -197,3 +197,9 @@ def test_only_a_damaged_file_is_damage(finished: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
         with pytest.raises(type(error)):
             find_damage(finished)
+        (finished / "finished.json").unlink(missing_ok=True)
+        with pytest.raises(
+            UserError, match=r"cannot be read at present \((too many open files|malloc of size 64 failed)\)"
+        ):
+            claim_folder({}, finished)
+        assert (finished / "heads.parquet").is_file()
