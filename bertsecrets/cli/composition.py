@@ -45,8 +45,7 @@ def check(invocation: Invocation) -> DictConfig:
             folder = OmegaConf.select(first.hydra, key)
             if not isinstance(folder, str) or not folder.strip():
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
-        jobs = OmegaConf.select(first.hydra, "launcher.n_jobs")
-        if jobs == 0:
+        if OmegaConf.select(first.hydra, "launcher.n_jobs") == 0:
             raise UserError(
                 "hydra.launcher.n_jobs is 0; expected a whole number from 1, or -1 for one job on each core."
             )
@@ -111,7 +110,7 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
                 raise UserError(f"'{_line(override)}' names no value; give at least one.")
             if len(values[-1]) > _MOST_VALUES:
                 raise UserError(f"'{_line(override)}' names more than {_MOST_VALUES:,} values; give fewer.")
-            # Two jobs in one folder would wait for each other, or the second would find it finished.
+            # Both jobs would use the same folder.
             if twice := next((value for value, count in Counter(values[-1]).items() if count > 1), None):
                 raise UserError(f"'{_line(override)}' names '{twice}' twice; name each value once.")
         elif not override.is_sweep_override():

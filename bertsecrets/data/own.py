@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,11 @@ def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     paths = [path] if config.eval_path is None else [path, Path(config.eval_path).expanduser()]
     tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
     values = [[fields[-1] for fields in table.fields] for table in tables]
-    where = f"Column '{config.label}' of '{path}'"
-    outputs = _outputs([value for column in values for value in column], config, where)
-    if "labels" in outputs:
-        _check_classes(values[0], where)
     return {
         "name": _name(path.stem),
         "csv": {"texts": texts, "label": config.label},
         "evaluation": {"val": HELD_OUT if config.eval_path is None else VALIDATION},
-        **outputs,
+        **_outputs(values, config, f"Column '{config.label}' of '{path}'"),
     }
 
 
@@ -110,9 +107,7 @@ def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
             for split in (TRAIN, evaluated)
             if split
         ]
-        outputs = _outputs([value for column in values for value in column], config, where)
-        if "labels" in outputs:
-            _check_classes(values[0], where)
+        outputs = _outputs(values, config, where)
     else:
         outputs = _classes([str(name) for name in names], where)
     return {
@@ -128,9 +123,9 @@ def _labelled(split: Any, column: str) -> bool:
     return column in split.column_names and any(value not in (None, -1) for value in split.unique(column))
 
 
-def _outputs(values: Sequence[Any], config: SourceConfig, where: str) -> dict[str, Any]:
-    """Classes, or the range of scores, of the values of a label column."""
-    different = list(dict.fromkeys(values))
+def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) -> dict[str, Any]:
+    """Classes, or the range of scores, of the values of a label column: those to train on, then those to evaluate on, if any."""
+    different = list(dict.fromkeys(chain.from_iterable(values)))
     numbers = [_number(value) for value in different]
     numeric = [number for number in numbers if number is not None]
     scores = len(numeric) == len(different) and (
@@ -153,6 +148,7 @@ def _outputs(values: Sequence[Any], config: SourceConfig, where: str) -> dict[st
         )
     # Numbers in their order, texts in that of the alphabet.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
+    _check_classes(values[0], where)
     return _classes([str(value) for value in ordered], where)
 
 
@@ -175,7 +171,7 @@ def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], sc
 
 
 def _check_classes(names: Sequence[Any], where: str) -> None:
-    """Raise UserError unless there are two classes to tell apart."""
+    """Raise UserError if there are fewer than two classes."""
     different = list(dict.fromkeys(names))
     if len(different) < 2:
         raise UserError(f"{where} holds one class only ({', '.join(map(shown, different))}); expected at least two.")

@@ -259,7 +259,7 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
         folder: Held by the caller.
 
     Raises:
-        UserError: If the folder holds a finished run of other settings, or its tables cannot be read now.
+        UserError: If the folder holds a finished run of other settings, or its tables cannot be read at present.
     """
     key = run_key(config)
     problem = None
@@ -280,10 +280,10 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
     try:
         problem = problem or find_damage(folder)
     except (OSError, MemoryError) as error:
-        reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        reason = describe_os_error(error) if isinstance(error, OSError) else str(error) or "not enough memory"
         raise UserError(
-            f"The tables in '{folder}' cannot be read at present ({reason}); nothing was changed: free some memory or run fewer "
-            "jobs at a time, and run this one again."
+            f"The tables in '{folder}' cannot be read at present ({reason}), so nothing was changed; free some memory or run fewer "
+            "jobs at a time, then run this job again."
         ) from error
     if problem is None and not (folder / CONFIG_COPY).is_file():
         return "new"
@@ -301,7 +301,7 @@ def find_damage(folder: Path) -> str | None:
     """What prevents an unfinished run from being resumed, in words; None if nothing does.
 
     Raises:
-        OSError, MemoryError: If the system cannot read a file now, which says nothing of the file.
+        OSError, MemoryError: If the file cannot be read for want of memory or open files; it need not be damaged.
     """
     for name in _TABLES:
         path = folder / name

@@ -31,8 +31,11 @@ _OF_RUN = {"model", "model.path", "task", "data", "data.root", "task.training.ba
 """Settings that an analysis takes from the run that it analyses."""
 
 
-LATE = ("begun.json", "config.yaml", ".lock")
-"""``leaves`` of a run that is refused after it has begun: what claims its folder."""
+CLAIMED = ("begun.json", ".lock")
+"""``leaves`` of a run that is refused once its folder is claimed."""
+
+LATE = (*CLAIMED, "config.yaml")
+"""``leaves`` of a run that is refused after it has begun."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,12 @@ def analyze(**settings: object) -> tuple[str, ...]:
     """
     own = {"checkpoint": "{run}", "analysis": "scores", "ablation.resamples": 100, "ablation.permutations": 100}
     return ("analyze.py", *_words({key: value for key, value in TINY.items() if key not in _OF_RUN} | own, settings))
+
+
+def view(text: str, **settings: object) -> tuple[str, ...]:
+    """The words that show a text's attention in the tiny model, on a page in ``out``."""
+    own = {"model": "folder", "model.path": "{model}", "hydra.run.dir": "{folder}/out"}
+    return ("analyze.py", *_words(own, settings), f"view={text}")
 
 
 def _words(defaults: Mapping[str, object], settings: Mapping[str, object]) -> list[str]:

@@ -52,6 +52,16 @@ def unfinished(*edits: Arrange) -> Arrange:
     return run(remove("finished.json"), *edits)
 
 
+def both(*steps: Callable[[Path], object]) -> Arrange:
+    """Take several steps, one after another."""
+
+    def arrange(folder: Path) -> None:
+        for step in steps:
+            step(folder)
+
+    return arrange
+
+
 def remove(*names: str) -> Arrange:
     def arrange(folder: Path) -> None:
         for name in names:

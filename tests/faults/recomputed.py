@@ -45,12 +45,12 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
     settings = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
     tables = {path.stem: pd.read_parquet(path).sort_values("index") for path in run.glob("predictions/*.parquet")}
     model = _model(run, settings, folder)
-    texts = _texts(settings, folder)
+    texts = evaluation_texts(settings, folder)
     if model is not None and texts is not None and set(tables) == {"val"}:
-        inputs = _inputs(
-            folder / settings["model"]["path"], settings, [texts[index] for index in tables["val"]["index"]]
+        inputs = encoded(
+            folder / settings["model"]["path"], [texts[index] for index in tables["val"]["index"]], settings
         )
-        logits_BC, entropy_LH = _forward(model, inputs)
+        logits_BC, entropy_LH = forward(model, inputs)
         stored_BC = tables["val"].filter(like="logit").to_numpy()
         np.testing.assert_allclose(stored_BC, logits_BC, atol=LOGITS)
         done.append("logits")
@@ -101,9 +101,8 @@ def _check_entropy(run: Path, entropy_LH: np.ndarray) -> list[str]:
 def _check_effects(run: Path, path: Path, metric: str) -> list[str]:
     """The table's scores are those of the stored logits; of a screened sweep, whose scores also hold estimates, none is checked."""
     table = pd.read_parquet(run / "ablation.parquet")
-    with safe_open(path, "pt") as file:
-        variants = [variant[0] for variant in json.loads(file.metadata()["plan"])["variants"]]
-        outcomes = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+    plan, outcomes = read_outcomes(path)
+    variants = [variant[0] for variant in plan["variants"]]
     if metric not in SCORES or "weight" in outcomes:
         return []
     before = SCORES[metric](outcomes["label"], outcomes["clean"].argmax(1))
@@ -117,11 +116,7 @@ def _check_effects(run: Path, path: Path, metric: str) -> list[str]:
 
 def _check_first_variant(path: Path, model: PreTrainedModel, inputs: dict[int, Any]) -> list[str]:
     """The logits without the first head of the plan are those of the model with that head's attention made uniform."""
-    with safe_open(path, "pt") as file:
-        plan = json.loads(file.metadata()["plan"])
-        stored, index = file.get_tensor("logits")[:, 0].numpy(), file.get_tensor("index").tolist()
-        # A screened sweep stores estimates of what it did not evaluate.
-        weight = file.get_tensor("weight")[:, 0].numpy() if "weight" in file.keys() else np.ones(len(index))  # noqa: SIM118
+    plan, outcomes = read_outcomes(path)
     name, kind, heads, *_ = plan["variants"][0]
     if plan["mode"] != "uniform" or kind != "head":
         return []
@@ -137,10 +132,18 @@ def _check_first_variant(path: Path, model: PreTrainedModel, inputs: dict[int, A
     AttentionInterface.register("one_uniform_head", attention)
     model.set_attn_implementation("one_uniform_head")
     with torch.no_grad():
-        logits = [model(**inputs[number]).logits[0].numpy() for number in index]
+        logits = [model(**inputs[number]).logits[0].numpy() for number in outcomes["index"]]
     model.set_attn_implementation("eager")
-    np.testing.assert_allclose(stored[weight > 0], np.stack(logits)[weight > 0], atol=LOGITS)
+    # A screened sweep stores estimates of what it did not evaluate.
+    evaluated_B = outcomes["weight"][:, 0] > 0 if "weight" in outcomes else np.ones(len(logits), bool)
+    np.testing.assert_allclose(outcomes["logits"][evaluated_B, 0], np.stack(logits)[evaluated_B], atol=LOGITS)
     return [name]
+
+
+def read_outcomes(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The plan of a sweep, and its stored tensors by name."""
+    with safe_open(path, "np") as file:
+        return json.loads(file.metadata()["plan"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
 def _model(run: Path, settings: dict[str, Any], folder: Path) -> PreTrainedModel | None:
@@ -164,7 +167,7 @@ def _model(run: Path, settings: dict[str, Any], folder: Path) -> PreTrainedModel
     return model.eval()
 
 
-def _texts(settings: dict[str, Any], folder: Path) -> list[str] | None:
+def evaluation_texts(settings: dict[str, Any], folder: Path) -> list[str] | None:
     """The evaluation sentences by row, of SST-2's table or of a CSV file with evaluation rows; None for other data."""
     data = settings["data"]
     if data["source"] == "tsv" and settings["task"]["name"] == "sst2":
@@ -177,13 +180,14 @@ def _texts(settings: dict[str, Any], folder: Path) -> list[str] | None:
     return None
 
 
-def _inputs(path: Path, settings: dict[str, Any], texts: list[str]) -> list[Any]:
+def encoded(path: Path, texts: list[str], settings: dict[str, Any]) -> list[Any]:
+    """Each text alone, truncated as in the run, by the tokenizer in a folder."""
     tokenizer = AutoTokenizer.from_pretrained(path)
     length = settings["task"]["training"]["max_length"]
     return [tokenizer(text, truncation=True, max_length=length, return_tensors="pt") for text in texts]
 
 
-def _forward(model: PreTrainedModel, inputs: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+def forward(model: PreTrainedModel, inputs: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Logits, and the mean entropy of each head's maps in bits, one sentence at a time."""
     logits, entropies = [], []
     for encoded in inputs:

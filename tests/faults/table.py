@@ -50,7 +50,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not rows:
         return
     kinds = {name: row["kind"] for name, row in rows.items()}
-    kinds |= {name: kind for name in results for subject, kind in _OTHERS.items() if _subject(name) == subject}
+    kinds |= {name: _OTHERS[_subject(name)] for name in results if _subject(name) in _OTHERS}
     terminalreporter.write_sep("-", "fault cases that ended as expected")
     for group in (kinds, {name: _subject(name) for name in kinds}):
         totals = Counter(group.values())

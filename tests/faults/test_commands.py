@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
-from faults.recomputed import check_numbers
+import yaml
+from faults.cases import LATE, Case, Outcome, analyze, parametrized, train, view
+from faults.places import Arrange, both, warm_process, write
+from faults.recomputed import LOGITS, encoded, evaluation_texts, forward, read_outcomes
 from faults.runner import Warm, write_sentences
-from safetensors import safe_open
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-Arrange = Callable[[Path], None]
 Check = Callable[[Path, Outcome], None]
 
 OWN = train(
@@ -49,18 +49,6 @@ def table(name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ("te
     return arrange
 
 
-def both(*steps: Arrange) -> Arrange:
-    def arrange(folder: Path) -> None:
-        for step in steps:
-            step(folder)
-
-    return arrange
-
-
-def raw(name: str, content: bytes) -> Arrange:
-    return lambda folder: (folder / name).write_bytes(content) and None
-
-
 def own(name: str, sentence: str, rows: Arrange, *more: str, new: Arrange | None = None) -> Case:
     """A table of one's own that is refused."""
     arrange = both(rows, table("new.csv", NEW) if new is None else new)
@@ -71,7 +59,7 @@ def own_runs(name: str, rows: Arrange, *more: str, new: Arrange | None = None, n
     """A table of one's own that is used: logits, scores and entropies are those of its rows, and its notes are on the page."""
 
     def check(folder: Path, outcome: Outcome) -> None:
-        assert check_numbers(folder / "out", folder)[:3] == ["logits", "entropy", "scores"]
+        assert warm_process[-1].numbers[f"own-{name}"][:3] == ["logits", "entropy", "scores"]
         assert notes in unescape((folder / "out" / "report.html").read_text("utf-8"))
 
     arrange = both(rows, table("new.csv", NEW) if new is None else new)
@@ -105,23 +93,23 @@ OWN_TABLES = [
     own("missing", r"rows\.csv' is missing; give data.path=", lambda folder: None),
     own("a-folder", r"rows\.csv' cannot be read \(is a directory\)", lambda folder: (folder / "rows.csv").mkdir()),
     own("a-fifo", r"rows\.csv' is a pipe or a device", lambda folder: os.mkfifo(folder / "rows.csv")),
-    own("empty", r"rows\.csv' has no header; expected the names", raw("rows.csv", b"")),
+    own("empty", r"rows\.csv' has no header; expected the names", write("rows.csv", b"")),
     own("header-alone", r"has no rows that can be used", table("rows.csv", [])),
     own("no-such-column", r"has no column 'label'; valid names: stars, text", table("rows.csv", ROWS, ("text", "stars"))),
     own("one-class", r"one class only \('dull'\)", table("rows.csv", [(text, "dull") for text, _ in ROWS])),
-    own("not-utf-8", r"not UTF-8", raw("rows.csv", "text,label\ncaf\xe9,dull\n".encode("latin-1"))),
-    own("nul", r"rows\.csv:2: 1 fields, expected 2", raw("rows.csv", b"text,label\n" + b"\0" * 4000)),
-    own("ragged", r"rows\.csv:3", raw("rows.csv", b"text,label\na,dull\nb,fine,more\n")),
-    own("empty-cell", r"rows\.csv:3", raw("rows.csv", b"text,label\na,dull\n,fine\n")),
+    own("not-utf-8", r"not UTF-8", write("rows.csv", "text,label\ncaf\xe9,dull\n".encode("latin-1"))),
+    own("nul", r"rows\.csv:2: 1 fields, expected 2", write("rows.csv", b"text,label\n" + b"\0" * 4000)),
+    own("ragged", r"rows\.csv:3", write("rows.csv", b"text,label\na,dull\nb,fine,more\n")),
+    own("empty-cell", r"rows\.csv:3", write("rows.csv", b"text,label\na,dull\n,fine\n")),
     own("same-rows", r"All 12 rows of '.*new\.csv' are among the training rows", table("rows.csv", [*ROWS, *NEW]), new=table("new.csv", ROWS[:12])),
     own("text-is-label", r"both name column 'text'", table("rows.csv", ROWS), "data.label=text"),
-    own("target", r"Unknown data.target 'words'.*valid names: auto, classes, scores|Valid names: auto", table("rows.csv", ROWS), "data.target=words"),
+    own("target", r"Unknown data.target 'words'; did you mean 'scores'\? Valid names: auto, classes, scores", table("rows.csv", ROWS), "data.target=words"),
     own("fraction", r"data.eval_fraction is 2", table("rows.csv", ROWS), "data.eval_fraction=2"),
     own("limit", r"data.limit_train is 0", table("rows.csv", ROWS), "data.limit_train=0"),
 ]  # fmt: skip
 
 
-def maps_of(path: Path, sentence: str) -> Check:
+def maps_of(sentence: str) -> Check:
     """The maps on a view's page are those of plain transformers, as exactly as 256 levels of their root allow."""
 
     def check(folder: Path, outcome: Outcome) -> None:
@@ -129,8 +117,8 @@ def maps_of(path: Path, sentence: str) -> Check:
         found = re.search(r'class="viewer-example"[^>]*>(.*?)</script>', page, re.DOTALL)
         assert found is not None
         shown = json.loads(found[1])
-        tokenizer = AutoTokenizer.from_pretrained(folder / path)
-        model = AutoModel.from_pretrained(folder / path, attn_implementation="eager").eval()
+        tokenizer = AutoTokenizer.from_pretrained(warm_process[-1].model)
+        model = AutoModel.from_pretrained(warm_process[-1].model, attn_implementation="eager").eval()
         inputs = tokenizer(sentence, return_tensors="pt")
         assert shown["tokens"] == tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
         with torch.no_grad():
@@ -143,28 +131,18 @@ def maps_of(path: Path, sentence: str) -> Check:
     return check
 
 
-def copy_model(folder: Path) -> None:
-    """Put the tiny model into the case's folder, where its check finds it."""
-    source = warm_processes[-1].model
-    (folder / "m").mkdir()
-    for file in source.iterdir():
-        (folder / "m" / file.name).write_bytes(file.read_bytes())
-
-
-def view(name: str, words: str, sentence: str, *more: str) -> Case:
-    command = ("analyze.py", "model=folder", "model.path={model}", "hydra.run.dir={folder}/out", words, *more)
-    return Case(f"view-{name}", command, sentence, leaves=LATE)
+def refused_view(name: str, text: str, sentence: str, **settings: object) -> Case:
+    return Case(f"view-{name}", view(text, **settings), sentence, leaves=LATE)
 
 
 VIEWS = [
     *(
         Case(
             f"view-{name}",
-            ("analyze.py", "model=folder", "model.path={folder}/m", "hydra.run.dir={folder}/out", f"view={text}"),
+            view(text),
             "View:",
             status=0,
-            arrange=copy_model,
-            check=maps_of(Path("m"), text),
+            check=maps_of(text),
         )
         for name, text in {
             "sentence": "The cat sat on the mat.",
@@ -175,39 +153,30 @@ VIEWS = [
             "markup": "<script>alert(1)</script> &amp; more",
         }.items()
     ),
-    view("empty", "view=", r"A sentence of view is empty"),
-    view("blank", "view= ", r"A sentence of view is empty"),
-    view("three", "view=[a,b,c]", r"view is \['a', 'b', 'c'\]; expected a sentence, a list of two"),
-    view("none", "view=[]", r"view is \[\]; expected a sentence"),
-    view("model-gone", "view=cat", r"Model folder '.*gone' does not exist", "model.path={folder}/gone"),
-    view("checkpoint-gone", "view=cat", r"gone' does not exist", "checkpoint={folder}/gone"),
-    view("with-export", "view=cat", r"view and export are both given", "export=x"),
+    refused_view("empty", "", r"A sentence of view is empty"),
+    refused_view("blank", " ", r"A sentence of view is empty"),
+    refused_view("three", "[a,b,c]", r"view is \['a', 'b', 'c'\]; expected a sentence, a list of two"),
+    refused_view("none", "[]", r"view is \[\]; expected a sentence"),
+    refused_view("model-gone", "cat", r"Model folder '.*gone' does not exist", model__path="{folder}/gone"),
+    refused_view("checkpoint-gone", "cat", r"gone' does not exist", checkpoint="{folder}/gone"),
+    refused_view("with-export", "cat", r"view and export are both given", export="x"),
 ]
 
 
 def exported(folder: Path, outcome: Outcome) -> None:
     """Plain transformers answers with the exported folder as the run's stored predictions do."""
-    settings_of_run = warm_processes[-1].finished("run")
-    table = pd.read_parquet(settings_of_run / "predictions" / "val.parquet").sort_values("index")
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "model").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    lines = (warm_processes[-1].data / "SST-2" / "dev.tsv").read_text("utf-8").splitlines()[1:]
-    texts = [line.split("\t")[0] for line in lines]
-    with torch.no_grad():
-        logits = [model(**tokenizer(texts[index], return_tensors="pt")).logits[0].numpy() for index in table["index"]]
-    np.testing.assert_allclose(table.filter(like="logit").to_numpy(), np.stack(logits), atol=2e-5)
+    run = warm_process[-1].finished("run")
+    settings = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+    table = pd.read_parquet(run / "predictions" / "val.parquet").sort_values("index")
+    texts = evaluation_texts(settings, folder)
+    assert texts is not None
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model", attn_implementation="eager").eval()
+    logits_BC, _ = forward(model, encoded(folder / "model", [texts[index] for index in table["index"]], settings))
+    np.testing.assert_allclose(table.filter(like="logit").to_numpy(), logits_BC, atol=LOGITS)
 
 
 def export(name: str, sentence: str, *words: str, arrange: Arrange | None = None) -> Case:
     return Case(f"export-{name}", ("analyze.py", *words), sentence, arrange=arrange)
-
-
-def holding(name: str) -> Arrange:
-    def arrange(folder: Path) -> None:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("mine", "utf-8")
-
-    return arrange
 
 
 EXPORTS = [
@@ -223,20 +192,22 @@ EXPORTS = [
     ),
     export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model"),
     export("checkpoint-gone", r"gone' does not exist", "export={folder}/model", "checkpoint={folder}/gone"),
-    export("not-empty", r"already holds files", "export={folder}/m", "checkpoint={run}", arrange=holding("m/notes")),
+    export(
+        "not-empty", r"already holds files", "export={folder}/m", "checkpoint={run}", arrange=write("m/notes", "mine")
+    ),
     export(
         "onto-a-file",
         r"m' is a file; choose another folder",
         "export={folder}/m",
         "checkpoint={run}",
-        arrange=holding("m"),
+        arrange=write("m", "mine"),
     ),
     export(
         "beneath-a-file",
         r"'.*/m' is a file; choose another folder",
         "export={folder}/m/x",
         "checkpoint={run}",
-        arrange=holding("m"),
+        arrange=write("m", "mine"),
     ),
     export("number", r"export is 5; expected", "export=5", "checkpoint={run}"),
     export(
@@ -268,9 +239,9 @@ def estimates(folder: Path, outcome: Outcome) -> None:
     """Scores are the sums of e + w (l - e), by hand from the stored tensors, and evaluated losses those of their logits."""
     run = folder / "out"
     [path] = run.glob("ablation/*.safetensors")
-    with safe_open(path, "pt") as file:
-        variants = [variant[0] for variant in json.loads(file.metadata()["plan"])["variants"]]
-        stored = {name: file.get_tensor(name).double() for name in file.keys()}  # noqa: SIM118
+    plan, arrays = read_outcomes(path)
+    variants = [variant[0] for variant in plan["variants"]]
+    stored = {name: torch.from_numpy(array).double() for name, array in arrays.items()}
     label_B = stored["label"].long()
     right_BV = (stored["logits"].argmax(-1) == label_B[:, None]).double()
     guess_BV = (stored["estimate"].argmax(-1) == label_B[:, None]).double()
@@ -289,28 +260,24 @@ def estimates(folder: Path, outcome: Outcome) -> None:
     torch.testing.assert_close(stored["loss"][evaluated_BV], loss_BV[evaluated_BV], atol=1e-5, rtol=0)
 
 
-def screened(name: str, sentence: str, **settings: object) -> Case:
-    words = analyze(analysis="disable_heads", ablation__sweep="screened", hydra__run__dir="{folder}/out", **settings)
-    return Case(f"screened-{name}", words, sentence, leaves=LATE)
+def screened(name: str, sentence: str, *, runs: bool = False, **settings: object) -> Case:
+    """A screened sweep; one that runs has 600 examples, so that most losses are estimates."""
+    own = {"analysis": "disable_heads", "ablation.sweep": "screened", "hydra.run.dir": "{folder}/out"}
+    if not runs:
+        return Case(f"screened-{name}", analyze(**{**own, **settings}), sentence, leaves=LATE)
+    return Case(
+        f"screened-{name}",
+        analyze(**{**own, "data.root": "{folder}", "data.eval_batch_size": 64, **settings}),
+        sentence,
+        status=0,
+        arrange=lambda folder: write_sentences(folder / "SST-2", 600),
+        check=estimates,
+    )
 
 
 SCREENED = [
     *(
-        Case(
-            f"screened-{name}",
-            analyze(
-                analysis="disable_heads",
-                ablation__sweep="screened",
-                hydra__run__dir="{folder}/out",
-                data__root="{folder}",
-                data__eval_batch_size=64,
-                **settings,
-            ),
-            "Report:",
-            status=0,
-            arrange=lambda folder: write_sentences(folder / "SST-2", 600),
-            check=estimates,
-        )
+        screened(name, "Report:", runs=True, **settings)
         for name, settings in {
             "runs": {},
             "audits-half": {"ablation__audit": 0.5},
@@ -327,22 +294,21 @@ SCREENED = [
 
 
 def two_jobs(folder: Path, outcome: Outcome) -> None:
-    """Each job's logits, scores and entropies are those of its own checkpoint."""
-    jobs = sorted(path.parent for path in (folder / "jobs").glob("*/finished.json") if path.parent.name != "comparison")
-    assert len(jobs) == 2
-    for job in jobs:
-        assert check_numbers(job, folder) == ["logits", "entropy", "scores"]
+    """The numbers of both jobs were recomputed, each from its own checkpoint."""
+    assert warm_process[-1].numbers["joblib-runs"] == 2 * ["logits", "entropy", "scores"]
+
+
+TWO_JOBS = (*train(launcher="joblib", hydra__sweep__dir="{folder}/jobs", seed="1,2"), "-m")
 
 
 def jobs(name: str, sentence: str, *more: str) -> Case:
-    words = (*train(launcher="joblib", hydra__sweep__dir="{folder}/jobs", seed="1,2"), "-m", *more)
-    return Case(f"joblib-{name}", words, sentence)
+    return Case(f"joblib-{name}", (*TWO_JOBS, *more), sentence)
 
 
 JOBLIB = [
     Case(
         "joblib-runs",
-        (*train(launcher="joblib", hydra__sweep__dir="{folder}/jobs", seed="1,2"), "-m"),
+        TWO_JOBS,
         "2 finished, 0 skipped, 0 failed",
         status=0,
         check=two_jobs,
@@ -358,11 +324,8 @@ JOBLIB = [
     jobs("same-job-twice", r"'seed=1,1' names 'seed=1' twice; name each value once", "seed=1,1"),
 ]
 
-warm_processes: list[Warm] = []
-"""The warm process of the test that runs: the last one."""
-
 
 @parametrized([*OWN_TABLES, *VIEWS, *EXPORTS, *SCREENED, *JOBLIB])
 def test_commands(case: Case, warm: Warm, tmp_path: Path) -> None:
-    warm_processes.append(warm)
+    warm_process.append(warm)
     warm.check(case, tmp_path)

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from faults.cases import LATE, Case, Outcome, analyze, parametrized
+from faults.places import write
 from faults.runner import Warm
-from faults.test_tasks_and_texts import FRESH, JUNK, sentences, tsv, written
+from faults.test_tasks_and_texts import FRESH, JUNK, sentences, tsv
 
 HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
 SNIPPET = "x-1\tAnn met Zoe. She laughed.\tShe\t13\tAnn\t0\tTRUE\tZoe\t8\tFALSE\tu"
@@ -25,7 +26,7 @@ def story(first: str = "(0)", second: str = "(0)", count: int = 4) -> str:
 
 def documents(name: str, sentence: str, content: str | bytes, file: str = "toy.conll", **settings: object) -> Case:
     words = analyze(**{**OF_DOCUMENTS, **settings})
-    return Case(f"coreference-{name}", words, sentence, arrange=written(f"data/{file}", content), leaves=LATE)
+    return Case(f"coreference-{name}", words, sentence, arrange=write(f"data/{file}", content), leaves=LATE)
 
 
 def runs(
@@ -40,7 +41,7 @@ def runs(
         assert text in page.read_text(encoding="utf-8")
 
     words = analyze(**{**OF_DOCUMENTS, **FEW_SAMPLES, **settings})
-    return Case(f"coreference-{name}", words, "Report", 0, arrange=written(f"data/{file}", content), check=check)
+    return Case(f"coreference-{name}", words, "Report", 0, arrange=write(f"data/{file}", content), check=check)
 
 
 FILES = [

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 import yaml
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.places import Arrange, write
 from faults.runner import Warm
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-Arrange = Callable[[Path], None]
 MERGE = ("analyze.py", "merge={folder}", "logger=none")
 TWO = {"a": "layer0", "b": "layer1"}
 RUNS = {"a": "run", "b": "second"}
@@ -26,15 +26,6 @@ def removed(*patterns: str) -> Arrange:
             assert paths, pattern
             for path in paths:
                 path.unlink()
-
-    return arrange
-
-
-def written(name: str, content: str | bytes) -> Arrange:
-    def arrange(folder: Path) -> None:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     return arrange
 
@@ -152,13 +143,13 @@ MERGES = [
     merge("of-a-training", r"'{folder}' holds no finished disabling sweep; give", copies={"a": "run"}),
     merge("unfinished", r"Not finished: '{folder}/b'; finish it with resume=", removed("b/finished.json")),
     merge("two-unfinished", r"Not finished: '{folder}/a', '{folder}/b'; finish them with", removed("?/finished.json")),
-    merge("begun", r"Not finished: '{folder}/c'; finish it", written("c/.hydra/config.yaml", "")),
+    merge("begun", r"Not finished: '{folder}/c'; finish it", write("c/.hydra/config.yaml", "")),
     merge("no-outcomes", r"'{folder}/b' has no outcomes \(ablation/checkpoint-", removed("b/ablation/*.safetensors")),
     merge("no-table", r"'{folder}/b' has no outcomes \(ablation.parquet is missing", removed("b/ablation.parquet")),
     merge(
         "table-truncated", r"b/ablation.parquet cannot be read as an ablation table", truncated("b/ablation.parquet")
     ),
-    merge("table-foreign", r"b/ablation.parquet cannot be read", written("b/ablation.parquet", b"PAR1junk")),
+    merge("table-foreign", r"b/ablation.parquet cannot be read", write("b/ablation.parquet", b"PAR1junk")),
     merge("outcomes-truncated", r"cannot be read as the outcomes of a sweep", truncated("b/ablation/*.safetensors")),
     merge(
         "outcomes-nameless",
@@ -189,7 +180,7 @@ MERGES = [
     merge(
         "other-code", r"'{folder}/a' and '{folder}/b' differ in their code", marked("b/finished.json", code="0" * 12)
     ),
-    merge("marker-damaged", r"b/finished.json' cannot be read", written("b/finished.json", "{")),
+    merge("marker-damaged", r"b/finished.json' cannot be read", write("b/finished.json", "{")),
     merge("other-mode", r"differ in their mode \('uniform' and 'mean'\)", copies={"a": "layer0", "b": "mean"}),
     merge("overlap", r"'{folder}/a' and '{folder}/b' both disable l00h00", copies={"a": "analysis", "b": "layer0"}),
     merge("other-level", r"differ in their ablation.level \(0.95 and 0.9\)", configured("b", ablation__level=0.9)),
@@ -204,9 +195,9 @@ MERGES = [
     merge("config-lost", r"has no section 'ablation'", configured("b", ablation=None)),
     merge("config-no-task", r"is not the configuration of a run", configured("b", task=None)),
     merge("config-wrong", r"Unknown key 'ablation.depth'", configured("b", ablation__depth=2)),
-    merge("config-empty", r"b/config.yaml' holds no configuration", written("b/config.yaml", "")),
-    merge("config-junk", r"b/config.yaml' cannot be read", written("b/config.yaml", b"\xff\xfe\x00")),
-    merge("config-deep", r"b/config.yaml' cannot be read", written("b/config.yaml", "[" * 20000)),
+    merge("config-empty", r"b/config.yaml' holds no configuration", write("b/config.yaml", "")),
+    merge("config-junk", r"b/config.yaml' cannot be read", write("b/config.yaml", b"\xff\xfe\x00")),
+    merge("config-deep", r"b/config.yaml' cannot be read", write("b/config.yaml", "[" * 20000)),
     Case(
         "merge-empty-list", ("analyze.py", "merge=[]"), r"merge is \[\]; expected a folder, a list of folders, or null"
     ),
@@ -254,14 +245,14 @@ COMPARISONS = [
     compare("empty-list", "[]", r"compare is \[\]; expected a folder, a list of folders, or null"),
     compare("number", "3", r"compare is 3; expected a folder"),
     compare("nested", "[[{folder}/a]]", r"compare is \[\[.*; expected a folder"),
-    compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", written("c/x", "")),
-    compare("no-run", "[{folder}/a,{folder}/c]", r"'{folder}/c' holds no finished run", written("c/x", "")),
-    compare("scores-junk", "{folder}", r"b/scores.json' cannot be read as the scores", written("b/scores.json", "{")),
-    compare("scores-list", "{folder}", r"b/scores.json' cannot be read as the scores", written("b/scores.json", "[]")),
+    compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", write("c/x", "")),
+    compare("no-run", "[{folder}/a,{folder}/c]", r"'{folder}/c' holds no finished run", write("c/x", "")),
+    compare("scores-junk", "{folder}", r"b/scores.json' cannot be read as the scores", write("b/scores.json", "{")),
+    compare("scores-list", "{folder}", r"b/scores.json' cannot be read as the scores", write("b/scores.json", "[]")),
     compare("scores-empty", "{folder}", r"'{folder}/b' holds no scores", marked("b/scores.json", sets={})),
     compare("scores-text", "{folder}", r"cannot be read as the scores", marked("b/scores.json", sets={"val": 3})),
     compare("heads-truncated", "{folder}", r"b/heads.parquet", truncated("b/heads.parquet")),
-    compare("experiments-junk", "{folder}", r"b/experiments.json' cannot be read", written("b/experiments.json", "{")),
+    compare("experiments-junk", "{folder}", r"b/experiments.json' cannot be read", write("b/experiments.json", "{")),
     compare("no-seed", "{folder}", r"b/config.yaml' names no seed", configured("b", seed=None)),
     compare("seed-of-text", "{folder}", r"b/config.yaml' names no seed", configured("b", seed="one")),
     compare("no-task", "{folder}", r"is not the configuration of a run", configured("b", task=None)),
@@ -282,7 +273,7 @@ COMPARISONS = [
         copies={"b": "run"},
         arrange=configured("b", seed=7),
     ),
-    compare("config-list", "{folder}", r"b/config.yaml' holds no configuration", written("b/config.yaml", "- 1")),
+    compare("config-list", "{folder}", r"b/config.yaml' holds no configuration", write("b/config.yaml", "- 1")),
 ]
 
 COMBINATIONS = [

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from faults.cases import LATE, Case, analyze, parametrized, train
+from faults.cases import CLAIMED, Case, analyze, parametrized, train
 from faults.places import (
     Arrange,
     as_bin,
@@ -363,5 +363,5 @@ CASES = [*FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSED]
 @parametrized(CASES)
 def test_models(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm_process.append(warm)
-    warm.check(replace(case, leaves=LATE), tmp_path)
+    warm.check(replace(case, leaves=CLAIMED), tmp_path)
     assert not (tmp_path / "pwned").exists()

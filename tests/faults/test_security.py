@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.cases import CLAIMED, Case, Outcome, analyze, parametrized, train, view
 from faults.places import (
     Arrange,
     as_bin,
@@ -325,7 +325,7 @@ SECRETS = [
 TEXTS = [
     Case(
         f"{name}-is-text",
-        ("analyze.py", "model=folder", "model.path={model}", "hydra.run.dir={folder}/out", f"view={text}"),
+        view(text),
         "View:",
         status=0,
         environment=_SECRETS,
@@ -344,5 +344,5 @@ CASES = [*TEXTS, *OUTSIDE, *PICKLES, *TARGETS, *CONFIGURATIONS, *EXPERIMENTS, *S
 @parametrized(CASES)
 def test_security(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm_process.append(warm)
-    warm.check(replace(case, leaves=LATE), tmp_path)
+    warm.check(replace(case, leaves=CLAIMED), tmp_path)
     assert not list(tmp_path.rglob("pwned"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.places import write
 from faults.runner import Warm, copied
 
 WHOLE = "expected a whole number"
@@ -240,15 +241,6 @@ def _refused() -> list[Case]:
     ]
 
 
-def written(name: str, text: str) -> Callable[[Path], None]:
-    """A file in the working directory."""
-
-    def arrange(folder: Path) -> None:
-        (folder / name).write_text(text, "utf-8")
-
-    return arrange
-
-
 def own_measure(body: str) -> Callable[[Path], None]:
     """A measure of the user's own in ``mine.py``, with this class body."""
     code = """
@@ -262,7 +254,7 @@ def own_measure(body: str) -> Callable[[Path], None]:
             return attention_BHQK.mean((-1, -2))[..., None]
     """
     indented = textwrap.indent(textwrap.dedent(body), "    ")
-    return written("mine.py", textwrap.dedent(code).replace("BODY", indented))
+    return write("mine.py", textwrap.dedent(code).replace("BODY", indented))
 
 
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
@@ -294,13 +286,13 @@ CASES = [
     Case("strategy", (*train(), "+trainer.strategy=ddpp"), "The trainer could not be built .*ddpp"),
     Case("plan-missing", (*GROUPS, "ablation.plan_file=no.yaml"), "The plan file no.yaml cannot be read"),
     Case("plan-folder", (*GROUPS, "ablation.plan_file={folder}"), "The plan file {folder} cannot be read"),
-    Case("plan-bomb", (*GROUPS, "ablation.plan_file=p.yaml"), "uses the alias", arrange=written("p.yaml", BOMB)),
-    Case("plan-no-list", (*GROUPS, "ablation.plan_file=p.yaml"), "holds 'abc'", arrange=written("p.yaml", "abc")),
+    Case("plan-bomb", (*GROUPS, "ablation.plan_file=p.yaml"), "uses the alias", arrange=write("p.yaml", BOMB)),
+    Case("plan-no-list", (*GROUPS, "ablation.plan_file=p.yaml"), "holds 'abc'", arrange=write("p.yaml", "abc")),
     Case(
         "plan-python",
         (*GROUPS, "ablation.plan_file=p.yaml"),
         "cannot be read",
-        arrange=written("p.yaml", "!!python/name:os.system x"),
+        arrange=write("p.yaml", "!!python/name:os.system x"),
     ),
     Case("long-value", ("train.py", f"task={'x' * 100_000}"), "too long: .*xxx", check=bounded),
     Case("long-seed", ("train.py", f"seed={'x' * 100_000}"), "seed is 'xxx", check=bounded),
@@ -319,7 +311,7 @@ CASES = [
         "measure-import",
         ("train.py", "+measure.x._target_=mine.Mine"),
         "No module named 'nothing_here'",
-        arrange=written("mine.py", "import nothing_here"),
+        arrange=write("mine.py", "import nothing_here"),
         environment={"PYTHONPATH": "{folder}"},
         leaves=("__pycache__/*",),
     ),

@@ -9,9 +9,9 @@ from html import unescape
 from pathlib import Path
 
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
+from faults.places import Arrange, both, write
 from faults.runner import Warm
 
-Arrange = Callable[[Path], None]
 HEADER = "sentence\tlabel"
 JUNK = random.Random(0).randbytes(3000)
 DATA = {"data__root": "{folder}/data"}
@@ -62,23 +62,6 @@ def treebank(text: str | bytes) -> Arrange:
     return arrange
 
 
-def then(arrange: Arrange, change: Callable[[Path], object]) -> Arrange:
-    def both(root: Path) -> None:
-        arrange(root)
-        change(root)
-
-    return both
-
-
-def written(name: str, content: str | bytes) -> Arrange:
-    def arrange(folder: Path) -> None:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    return arrange
-
-
 def frozen(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).chmod(0)
 
@@ -116,13 +99,13 @@ def data(name: str, sentence: str, arrange: Arrange | None = None, **settings: o
 
 def plan(name: str, sentence: str, content: str | bytes) -> Case:
     words = analyze(**FRESH, analysis="disable_groups", ablation__plan_file="{folder}/plan.yaml")
-    arrange = then(tsv(sentences(4)), written("plan.yaml", content))
+    arrange = both(tsv(sentences(4)), write("plan.yaml", content))
     return Case(f"plan-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
 
 
 def framenet(name: str, sentence: str, content: str | bytes | None) -> Case:
     words = analyze(**FRESH, measure="[frame_relations]", framenet__published="{folder}/sentences.txt")
-    arrange = tsv(sentences(4)) if content is None else then(tsv(sentences(4)), written("sentences.txt", content))
+    arrange = tsv(sentences(4)) if content is None else both(tsv(sentences(4)), write("sentences.txt", content))
     return Case(f"framenet-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
 
 
@@ -137,7 +120,7 @@ def probes(name: str, sentence: str, content: str | bytes) -> Case:
         **{**FRESH, "task": "ud_ewt", "data": "conllu", "analysis": "probes"},
         analysis__probes__glove="{folder}/vectors.txt",
     )
-    arrange = then(treebank(WORD + "\n"), written("vectors.txt", content))
+    arrange = both(treebank(WORD + "\n"), write("vectors.txt", content))
     return Case(f"probes-{name}", words, sentence, arrange=arrange, leaves=LATE, check=bounded)
 
 
@@ -159,12 +142,12 @@ WORD = "1\tfilm\tfilm\tNOUN\tNN\t_\t0\troot\t_\t_\n"
 
 FILES = [
     data("folder-missing", r"data.root '{folder}/data' is not a directory"),
-    data("folder-is-file", r"data.root '{folder}/data' is not a directory", written("data", "x")),
-    data("task-folder-missing", r"SST-2/train.tsv' is missing; data.root must hold", written("data/x", "")),
+    data("folder-is-file", r"data.root '{folder}/data' is not a directory", write("data", "x")),
+    data("task-folder-missing", r"SST-2/train.tsv' is missing; data.root must hold", write("data/x", "")),
     data(
         "file-missing",
         r"dev.tsv' is missing; data.root",
-        then(tsv(sentences(4)), lambda f: (f / "data/SST-2/dev.tsv").unlink()),
+        both(tsv(sentences(4)), lambda f: (f / "data/SST-2/dev.tsv").unlink()),
     ),
     data(
         "file-is-folder",
@@ -174,10 +157,10 @@ FILES = [
     data(
         "file-forbidden",
         r"dev.tsv' cannot be read \(permission denied\)",
-        then(tsv(sentences(4)), frozen("data/SST-2/dev.tsv")),
+        both(tsv(sentences(4)), frozen("data/SST-2/dev.tsv")),
     ),
     data(
-        "file-loop", r"train.tsv' cannot be read", then(tsv(sentences(4)), lambda f: _loop(f / "data/SST-2/train.tsv"))
+        "file-loop", r"train.tsv' cannot be read", both(tsv(sentences(4)), lambda f: _loop(f / "data/SST-2/train.tsv"))
     ),
     data("file-empty", r"train.tsv' is empty; expected a header", tsv(b"")),
     data("file-of-newlines", r"train.tsv' is empty; expected a header", tsv(b"\n\n\n")),
@@ -297,7 +280,7 @@ FILES = [
         "labels-junk",
         ("analyze.py", "labelling.labels={folder}/labels.csv", "labelling.folder={folder}/maps"),
         r"maps",
-        arrange=written("labels.csv", JUNK),
+        arrange=write("labels.csv", JUNK),
     ),
 ]
 
