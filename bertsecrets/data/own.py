@@ -148,7 +148,7 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
         )
     # Numbers in their order, texts in that of the alphabet.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
-    _check_classes(values[0], where)
+    _check_classes([str(value) for value in values[0]], where)
     return _classes([str(value) for value in ordered], where)
 
 
@@ -170,7 +170,7 @@ def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], sc
             )
 
 
-def _check_classes(names: Sequence[Any], where: str) -> None:
+def _check_classes(names: Sequence[str], where: str) -> None:
     """Raise UserError if there are fewer than two classes."""
     different = list(dict.fromkeys(names))
     if len(different) < 2:
