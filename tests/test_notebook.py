@@ -29,7 +29,9 @@ TEXTS = ["The cat sat.", "It rained all day.", "A dog.", "Nobody came to the par
 
 @pytest.fixture(scope="module")
 def pair(tiny_bert):  # type: ignore[no-untyped-def]
-    model = AutoModelForSequenceClassification.from_pretrained(tiny_bert).eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(tiny_bert).eval()
     return model, AutoTokenizer.from_pretrained(tiny_bert)
 
 
