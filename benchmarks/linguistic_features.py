@@ -14,8 +14,8 @@ import torch
 import yaml
 from transformers import BertConfig, BertModel
 
-from bertsecrets.data.demo import generate
 from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
@@ -50,7 +50,7 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 @torch.no_grad()
 def main() -> None:
     torch.set_num_threads(1)
-    sentences = generate("demo_paraphrase", "train")
+    sentences = demo_examples("demo_paraphrase", "train")
     examples = []
     for index in range(BATCH):
         sides = [joined(sentences[index * 12 : index * 12 + 12], side) for side in range(2)]

@@ -26,12 +26,12 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import sweep
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.demo import DEMO_TASKS, generate
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources.base import check_characters
+from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
@@ -225,7 +225,7 @@ def demo(
     assert isinstance(content, dict)
     if limit is not None:
         _whole(limit, "limit")
-    everything = generate(name, split)
+    everything = demo_examples(name, split)
     examples = [everything[position] for position in sample_positions(len(everything), limit, 0)]
     return DemoTexts(
         [example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1]) for example in examples],

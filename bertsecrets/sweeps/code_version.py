@@ -15,6 +15,8 @@ import bertsecrets
 _PRESENTING = ("cli", "conf", "papers", "patterns/labelling", "patterns/training", "reporting", "results", "sweeps")
 """Sub-packages without influence on numbers. Any other sub-package counts, also one that is added later."""
 
+_PATTERNS = ("*.py", "*.safetensors", "*.jsonl.gz", "*.conll")
+
 _MODULES = ("grid.py",)
 """Top-level modules that count. ``settings.py`` does not: it rejects values or passes them on unchanged."""
 
@@ -34,9 +36,9 @@ def code_version() -> str:
 
 
 def package_digest(package: Path) -> str:
-    """SHA-256 (64 hexadecimal digits) of the code and the weights in a package's folder that make numbers."""
+    """SHA-256 (64 hexadecimal digits) of the code, the weights and the rows in a package's folder that make numbers."""
     digest = hashlib.sha256()
-    for path in sorted((*package.rglob("*.py"), *package.rglob("*.safetensors"))):
+    for path in sorted(path for pattern in _PATTERNS for path in package.rglob(pattern)):
         name = path.relative_to(package).as_posix()
         if _counts(name):
             content = path.read_bytes()

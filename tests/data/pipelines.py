@@ -4,7 +4,7 @@ import itertools
 import random
 from pathlib import Path
 
-from bertsecrets.data.demo import generate
+from bertsecrets.data.sources.demo import demo_examples
 
 CLEARNLP = {
     "nsubj:pass": "nsubjpass",
@@ -34,7 +34,7 @@ def train_pipeline(folder: Path, sentences: int = 240, rounds: int = 5) -> Path:
     for name in ("morphologizer", "parser", "tagger"):
         nlp.add_pipe(name)
     docs = []
-    for example in generate("demo_paraphrase", "train")[: sentences // 2]:
+    for example in demo_examples("demo_paraphrase", "train")[: sentences // 2]:
         for annotation in example.annotations:
             words = annotation.words
             docs.append(

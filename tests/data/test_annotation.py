@@ -11,10 +11,10 @@ from data.tasks import task
 from data.toy import annotate, wordpiece
 
 from bertsecrets.data.annotation import Annotator, make_annotator, read_annotations, write_annotations
-from bertsecrets.data.demo import generate
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.errors import UserError
 from bertsecrets.measures.linguistic.features import Features
 
@@ -38,7 +38,7 @@ def test_a_trained_pipeline_agrees_with_the_gold_annotation(tmp_path: Path) -> N
     pipeline = train_pipeline(tmp_path / "pipeline")
     gold = [
         (text, annotation)
-        for example in generate("demo_paraphrase", "validation")[:100]
+        for example in demo_examples("demo_paraphrase", "validation")[:100]
         for text, annotation in zip(example.texts, example.annotations, strict=True)
     ]
     found = annotator(pipeline, tmp_path).annotate([text for text, _ in gold])

@@ -6,7 +6,7 @@ import pytest
 from data.tasks import FOLDER, NAMES, task
 from omegaconf import OmegaConf
 
-from bertsecrets.data.demo import DEMO_TASKS
+from bertsecrets.data.sources.demo import DEMO_TASKS
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from bertsecrets.attention.gradients import attention_gradients
-from bertsecrets.data.demo import generate
+from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.measures.coreference.record import CoreferenceRecord
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
@@ -68,7 +68,7 @@ def test_gradients_of_masked_words_by_attention_to_separators() -> None:
         model = AutoModelForMaskedLM.from_pretrained(weights).eval()
     except OSError as error:
         pytest.skip(f"weights or data are not available here: {error}")
-    texts = [example.texts for example in generate("demo_paraphrase", "validation")[:100]]
+    texts = [example.texts for example in demo_examples("demo_paraphrase", "validation")[:100]]
     generator = torch.Generator().manual_seed(0)
     total_L2, count_L2 = torch.zeros(12, 2), torch.zeros(12, 2)
     for first, second in texts:

@@ -165,10 +165,13 @@ def test_a_comment_in_any_module_leaves_the_version_alone(package: Path) -> None
     assert package_digest(package) == digest
 
 
-def test_the_weights_of_the_pattern_classifier_count(package: Path) -> None:
-    digest = package_digest(package)
-    (package / "patterns" / "weights.safetensors").write_bytes(b"other")
-    assert package_digest(package) != digest
+def test_shipped_weights_and_rows_count(package: Path) -> None:
+    names = ("patterns/weights.safetensors", "data/demo/demo_nli.train.jsonl.gz", "data/demo/coreference.conll")
+    assert all((package / name).is_file() for name in names)
+    for name in names:
+        digest = package_digest(package)
+        (package / name).write_bytes(b"other")
+        assert package_digest(package) != digest, name
 
 
 def test_the_version_names_release_and_digest() -> None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from bertsecrets.data.demo.frames import BY_VERB, FRAMES, VerbFrame
-from bertsecrets.data.demo.lexicon import (
+from tools.demo_corpora.frames import BY_VERB, FRAMES, VerbFrame
+from tools.demo_corpora.lexicon import (
     ADJECTIVES_FOR,
     ADVERBS_FOR,
     BY_CATEGORY,

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bertsecrets.data.demo.events import Sampler
-from bertsecrets.data.demo.frames import Verb, inflect
-from bertsecrets.data.demo.lexicon import ADJECTIVES_FOR, PRONOUNS
-from bertsecrets.data.demo.sentences import Draft, FrameDraft, Phrase, Token
+from tools.demo_corpora.events import Sampler
+from tools.demo_corpora.frames import Verb, inflect
+from tools.demo_corpora.lexicon import ADJECTIVES_FOR, PRONOUNS
+from tools.demo_corpora.sentences import Draft, FrameDraft, Phrase, Token
 
 SENTIMENT_LABELS = ("negative", "positive")
 _INTENSIFIERS = ("really", "truly")

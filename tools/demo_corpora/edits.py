@@ -6,9 +6,9 @@ Each edit takes a sampler and an event and returns the changed event, or None wh
 from collections.abc import Callable
 from dataclasses import replace
 
-from bertsecrets.data.demo.events import Event, Participant, Sampler, accepts
-from bertsecrets.data.demo.frames import BY_VERB, FRAMES
-from bertsecrets.data.demo.lexicon import ADJECTIVES_FOR, BY_CATEGORY, HYPERNYMS, NUMERALS, OPPOSITE
+from tools.demo_corpora.events import Event, Participant, Sampler, accepts
+from tools.demo_corpora.frames import BY_VERB, FRAMES
+from tools.demo_corpora.lexicon import ADJECTIVES_FOR, BY_CATEGORY, HYPERNYMS, NUMERALS, OPPOSITE
 
 Edit = Callable[[Sampler, Event], Event | None]
 

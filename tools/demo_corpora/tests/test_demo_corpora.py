@@ -1,26 +1,28 @@
 """The demo corpus: sound annotation, balanced and separate splits, and labels that word overlap does not predict."""
 
 import functools
+import gzip
 import hashlib
-import importlib.util
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
-from types import ModuleType
 
 import pytest
 
-from bertsecrets.data.demo import DEMO_TASKS, generate
-from bertsecrets.data.demo.corpus import Matcher, overlap
-from bertsecrets.data.demo.edits import swap_roles
-from bertsecrets.data.demo.events import SEQUELS, Sampler
-from bertsecrets.data.demo.frames import BY_VERB, FRAMES
-from bertsecrets.data.demo.lexicon import ADJECTIVES, BY_CATEGORY, HYPERNYMS, NAMES, NOUNS, OPPOSITE
-from bertsecrets.data.demo.pairs import shared_meaning
 from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.sources.demo import DEMO_TASKS, ROWS, demo_examples
+from bertsecrets.errors import UserError
+from tools.demo_corpora import baselines
+from tools.demo_corpora.__main__ import lines_of
+from tools.demo_corpora.corpus import Matcher, generate, overlap
+from tools.demo_corpora.edits import swap_roles
+from tools.demo_corpora.events import SEQUELS, Sampler
+from tools.demo_corpora.frames import BY_VERB, FRAMES
+from tools.demo_corpora.lexicon import ADJECTIVES, BY_CATEGORY, HYPERNYMS, NAMES, NOUNS, OPPOSITE
+from tools.demo_corpora.pairs import shared_meaning
 
 SPLITS = ("train", "validation", "test")
 PAIR_TASKS = tuple(task for task in DEMO_TASKS if task != "demo_sentiment")
@@ -53,9 +55,7 @@ GENDERS = {"she": "f", "her": "f", "he": "m", "him": "m", "his": "m", "it": "n",
 PLURALS = {"they", "them", "their"}
 
 
-@functools.cache
-def rows_of(task: str, split: str) -> list[Example]:
-    return generate(task, split)
+rows_of = functools.cache(demo_examples)
 
 
 @pytest.fixture(params=DEMO_TASKS)
@@ -75,15 +75,13 @@ def sentences(everything: dict[str, list[Example]]) -> list[tuple[str, Annotatio
     return [pair for row in rows for pair in zip(row.texts, row.annotations, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def baselines() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "demo_overlap.py"
-    spec = importlib.util.spec_from_file_location("demo_overlap", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.mark.parametrize("task", DEMO_TASKS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_package_ships_what_the_grammar_makes(task: str, split: str) -> None:
+    shipped = gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes())
+    rows = generate(task, split)
+    assert lines_of(rows) == shipped
+    assert rows_of(task, split) == rows
 
 
 def test_offsets_match_the_text(sentences: list[tuple[str, Annotation]]) -> None:
@@ -257,13 +255,13 @@ def test_spelling(sentences: list[tuple[str, Annotation]]) -> None:
 @pytest.mark.slow
 def test_same_text_in_every_process() -> None:
     code = (
-        "import hashlib; from bertsecrets.data.demo import DEMO_TASKS, generate;"
-        "print(hashlib.sha256(repr([generate(t, 'validation') for t in DEMO_TASKS]).encode()).hexdigest())"
+        "import hashlib; from tools.demo_corpora.corpus import RECIPES, generate;"
+        "print(hashlib.sha256(repr([generate(task, 'validation') for task in RECIPES]).encode()).hexdigest())"
     )
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])},
             capture_output=True,
             text=True,
             check=True,
@@ -284,9 +282,14 @@ def test_unknown_names_are_refused(task: str, split: str) -> None:
         generate(task, split)
 
 
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Unknown split 'dev' of demo_nli; .*train"):
+        demo_examples("demo_nli", "dev")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "limit"), [("demo_paraphrase", 0.60), ("demo_nli", 0.45), ("demo_similarity", 0.60)])
-def test_word_overlap_does_not_give_the_label_away(task: str, limit: float, baselines: ModuleType) -> None:
+def test_word_overlap_does_not_give_the_label_away(task: str, limit: float) -> None:
     assert baselines.overlap_baseline(task) <= limit
 
 

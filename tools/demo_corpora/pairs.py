@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from bertsecrets.data.demo import edits
-from bertsecrets.data.demo.edits import Edit
-from bertsecrets.data.demo.events import Event, Sampler
-from bertsecrets.data.demo.sentences import Draft, Style, sentence
+from tools.demo_corpora import edits
+from tools.demo_corpora.edits import Edit
+from tools.demo_corpora.events import Event, Sampler
+from tools.demo_corpora.sentences import Draft, Style, sentence
 
 PARAPHRASE_LABELS = ("different", "paraphrase")
 NLI_LABELS = ("entailment", "neutral", "contradiction")

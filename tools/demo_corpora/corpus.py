@@ -7,12 +7,12 @@ from itertools import islice
 from random import Random
 from typing import Generic, TypeVar
 
-from bertsecrets.data.demo.events import Sampler
-from bertsecrets.data.demo.pairs import NLI_LABELS, PARAPHRASE_LABELS, SCORE_RANGE, nli, paraphrase, similarity
-from bertsecrets.data.demo.sentences import Draft, annotate, coreference_clusters, forms, text_of
-from bertsecrets.data.demo.sentiment import SENTIMENT_LABELS, sentiment
 from bertsecrets.data.example import Example
 from bertsecrets.errors import choices
+from tools.demo_corpora.events import Sampler
+from tools.demo_corpora.pairs import NLI_LABELS, PARAPHRASE_LABELS, SCORE_RANGE, nli, paraphrase, similarity
+from tools.demo_corpora.sentences import Draft, annotate, coreference_clusters, forms, text_of
+from tools.demo_corpora.sentiment import SENTIMENT_LABELS, sentiment
 
 SPLITS = {"train": (0, 2000), "validation": (2000, 2400), "test": (2400, 2800)}
 SCORE_BINS = 5
@@ -87,9 +87,6 @@ RECIPES = {
 }
 
 
-DEMO_TASKS: tuple[str, ...] = tuple(RECIPES)
-
-
 def generate(task: str, split: str, seed: int = 0) -> list[Example]:
     """The examples of one split ("train", "validation" or "test") of a demo task.
 
@@ -98,7 +95,7 @@ def generate(task: str, split: str, seed: int = 0) -> list[Example]:
     None throughout "test".
 
     Raises:
-        ValueError: ``task`` is not in ``DEMO_TASKS``, or there is no such split.
+        ValueError: There is no such task, or there is no such split.
     """
     if task not in RECIPES:
         raise ValueError(f"Unknown demo task {task!r}: {choices(task, RECIPES)}.")

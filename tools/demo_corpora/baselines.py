@@ -1,6 +1,6 @@
 """Scores of word overlap alone on the demo tasks, as a Markdown table.
 
-Run it as ``python benchmarks/demo_overlap.py``; it takes a few seconds.
+python -m tools.demo_corpora.baselines            # a few seconds
 """
 
 import numpy as np
@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertsecrets.data.demo import DEMO_TASKS, generate
-from bertsecrets.data.demo.corpus import overlap
 from bertsecrets.data.example import Example
+from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
+from tools.demo_corpora.corpus import overlap
 
 Features = NDArray[np.float64]
 
@@ -28,18 +28,18 @@ def labels(rows: list[Example]) -> Features:
     return np.array([row.label for row in rows], dtype=float)
 
 
-def constant_baseline(task: str, seed: int = 0) -> float:
+def constant_baseline(task: str) -> float:
     """Accuracy of always answering the commonest class of the training split; 0 (no correlation) for scores."""
     if task == "demo_similarity":
         return 0.0
-    train, valid = (labels(generate(task, split, seed)) for split in ("train", "validation"))
+    train, valid = (labels(demo_examples(task, split)) for split in ("train", "validation"))
     classes, counts = np.unique(train, return_counts=True)
     return float(np.mean(valid == classes[counts.argmax()]))
 
 
-def overlap_baseline(task: str, seed: int = 0) -> float:
+def overlap_baseline(task: str) -> float:
     """Validation accuracy (Pearson correlation for scores) of a linear model on the overlap features."""
-    train, valid = (generate(task, split, seed) for split in ("train", "validation"))
+    train, valid = (demo_examples(task, split) for split in ("train", "validation"))
     if task == "demo_similarity":
         ridge = make_pipeline(StandardScaler(), Ridge()).fit(overlap_features(train), labels(train))
         return float(pearsonr(ridge.predict(overlap_features(valid)), labels(valid)).statistic)
@@ -47,9 +47,9 @@ def overlap_baseline(task: str, seed: int = 0) -> float:
     return float(model.score(overlap_features(valid), labels(valid)))
 
 
-def bag_of_words_baseline(task: str, seed: int = 0) -> float:
+def bag_of_words_baseline(task: str) -> float:
     """The same of a linear model on the words of each sentence, without their order."""
-    train, valid = (generate(task, split, seed) for split in ("train", "validation"))
+    train, valid = (demo_examples(task, split) for split in ("train", "validation"))
     # Words of the second sentence are distinct features from those of the first.
     marked = [[" ".join(f"{n}_{w.form}" for n, a in enumerate(row.annotations) for w in a.words) for row in rows]
               for rows in (train, valid)]  # fmt: skip

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bertsecrets.data.demo.events import Companion, Event, Participant
-from bertsecrets.data.demo.frames import Verb
-from bertsecrets.data.demo.lexicon import NUMERALS
 from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
+from tools.demo_corpora.events import Companion, Event, Participant
+from tools.demo_corpora.frames import Verb
+from tools.demo_corpora.lexicon import NUMERALS
 
 _NO_SPACE_BEFORE = frozenset({".", ",", "'s", "'"})
 # Spelt with a vowel but pronounced with a consonant, and vice versa.
