@@ -1,17 +1,15 @@
 """Sections that name a class: import it, check its arguments before anything is loaded, and build it."""
 
 import functools
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import ModuleType
 from typing import Any, get_type_hints
 
 import hydra
 from hydra.errors import InstantiationException
 from pydantic import create_model
 
+from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import Settings, shown
 
@@ -41,10 +39,10 @@ def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
     if not isinstance(name, str):
         raise UserError(f"{place}._target_ is {shown(name)}; expected the name of a class, e.g. my_package.MyClass.")
     try:
-        target: Any = _resolve(name)
+        target: Any = resolve(name)
     except Exception as error:
         # Importing a user's module can raise anything.
-        raise UserError(f"{place}._target_ is '{name}', which cannot be imported ({_cause(error)}).") from error
+        raise UserError(f"{place}._target_ is '{name}', which cannot be imported ({error_text(error)}).") from error
     if not callable(target):
         raise UserError(f"{place}._target_ is '{name}', which is neither a class nor a function; name one of them.")
     checked: Callable[..., Any] = target
@@ -120,7 +118,7 @@ def make(section: Section, /, **arguments: Any) -> Any:
         target = load_target("The section", section)
         if not is_own(target):
             # Hydra also builds the sections inside a section.
-            target = hydra.utils.instantiate({**section, "_partial_": True, "_convert_": "all"})
+            target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})
             return target(**arguments)
         return target(**{key: value for key, value in section.items() if key != "_target_"}, **arguments)
     except UserError:
@@ -131,26 +129,8 @@ def make(section: Section, /, **arguments: Any) -> Any:
         if isinstance(cause, UserError):
             raise cause from error
         raise UserError(
-            f"{section.get('_target_')} could not be built ({_cause(cause)}); check its section."
+            f"{section.get('_target_')} could not be built ({error_text(cause)}); check its section."
         ) from error
-
-
-def _resolve(name: str) -> Any:
-    first, *rest = name.split(".")
-    place: Any = importlib.import_module(first)
-    path = first
-    for part in rest:
-        path = f"{path}.{part}"
-        if hasattr(place, part):
-            place = getattr(place, part)
-        elif isinstance(place, ModuleType) and hasattr(place, "__path__") and importlib.util.find_spec(path):
-            place = importlib.import_module(path)
-        else:
-            names = [known for known in vars(place) if not known.startswith("_")]
-            nearest = choices(part, names).partition("?")[0]
-            hint = f"; {nearest}?" if nearest.startswith("did") else ""
-            raise AttributeError(f"{path.rpartition('.')[0]} has no '{part}'{hint}")
-    return place
 
 
 @functools.lru_cache(maxsize=64)
@@ -164,10 +144,3 @@ def _arguments_of(target: Callable[..., Any], names: tuple[str, ...]) -> type[Se
         if name in names
     }
     return create_model("Arguments", __base__=_Arguments, **fields)
-
-
-def _cause(error: BaseException) -> str:
-    """An error as part of a sentence."""
-    text = " ".join(str(error).split()).rstrip(".")
-    kind = type(error).__name__
-    return f"{kind}: {text}" if text else kind

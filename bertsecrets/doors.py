@@ -1,0 +1,176 @@
+"""Doors: what other installed packages, or files, bring to the project.
+
+A package opens a door with an entry point in one of these groups:
+
+===============================  ==========================================================================
+``bertsecrets.measures``         a subclass of :class:`~bertsecrets.measures.base.Measure`
+``bertsecrets.families``         a :class:`~bertsecrets.models.families.base.Family`
+``bertsecrets.sources``          a class that :func:`~bertsecrets.data.sources.make_source` can build
+``bertsecrets.scores``           a :data:`~bertsecrets.pruning.situation.Score`
+``bertsecrets.override_modes``   a mode of :func:`~bertsecrets.attention.override.override`
+``bertsecrets.statements``       a folder of statements, as ``package.folder``
+``bertsecrets.pages``            a page of statements, figures and tables
+``bertsecrets.conf``             a folder laid out like ``conf/``, as ``package.folder``
+===============================  ==========================================================================
+
+Names come from the packages' metadata; nothing is imported before it is used.
+"""
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Collection, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bertsecrets.errors import UserError, choices
+
+_log = logging.getLogger(__name__)
+
+_GROUP = "bertsecrets."
+
+
+@functools.cache
+def offers(kind: str) -> Mapping[str, EntryPoint]:
+    """What installed packages offer of a kind, by name; nothing is imported.
+
+    Of two packages that offer the same name the first in alphabetical order is taken, and the other named in a warning.
+
+    Args:
+        kind: A group without its prefix, e.g. ``"measures"``.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=f"{_GROUP}{kind}"), key=lambda point: (point.name, point.value)):
+        first = points.setdefault(point.name, point)
+        if first.value != point.value:
+            _skip(kind, point, f"'{first.value}' already has this name")
+    return points
+
+
+@functools.cache
+def load_offer(kind: str, name: str) -> Any:
+    """The object that a package offers under a name of :func:`offers`; None, after a warning, if its import fails."""
+    point = offers(kind)[name]
+    try:
+        return point.load()
+    except Exception as error:
+        # Importing a user's module can raise anything.
+        _skip(kind, point, error_text(error))
+        return None
+
+
+def load_offers(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
+    """All that packages offer of a kind, imported, without what cannot be imported or has a taken name, after a warning.
+
+    Args:
+        kind: A group without its prefix.
+        taken: Names of the project's own.
+    """
+    loaded = {name: load_offer(kind, name) for name in free_names(kind, tuple(taken))}
+    return {name: value for name, value in loaded.items() if value is not None}
+
+
+@functools.cache
+def free_names(kind: str, taken: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that packages offer of a kind, without those that the project itself has, after a warning; nothing is imported."""
+    points = offers(kind)
+    for name in sorted(points.keys() & set(taken)):
+        _skip(kind, points[name], "bertsecrets itself has this name")
+    return tuple(name for name in points if name not in taken)
+
+
+@functools.cache
+def offered_folders(kind: str) -> Mapping[str, Path]:
+    """The folders that packages offer of a kind, by name, found without importing the packages."""
+    folders: dict[str, Path] = {}
+    for name, point in offers(kind).items():
+        top, *rest = point.value.split(".")
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError) as error:
+            _skip(kind, point, error_text(error))
+            continue
+        places = [Path(place, *rest) for place in (spec and spec.submodule_search_locations) or ()]
+        folder = next((place for place in places if place.is_dir()), None)
+        if folder is None:
+            _skip(kind, point, f"'{point.value}' names no folder of an installed package")
+        else:
+            folders[name] = folder
+    return folders
+
+
+def resolve(name: str) -> Any:
+    """What a dotted name (``package.module.Class``), ``package.module:name`` or a file (``folder/file.py:Class``) names.
+
+    Raises:
+        AttributeError: If a module lacks the name; the nearest one is in the message.
+        Exception: Whatever importing the module raises.
+    """
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        return _attribute(load_file(Path(module)), module, attribute)
+    first, *rest = name.replace(":", ".").split(".")
+    value: Any = importlib.import_module(first)
+    path = first
+    for part in rest:
+        parent, path = path, f"{path}.{part}"
+        is_package = isinstance(value, ModuleType) and hasattr(value, "__path__")
+        if not hasattr(value, part) and is_package and importlib.util.find_spec(path):
+            value = importlib.import_module(path)
+        else:
+            value = _attribute(value, parent, part)
+    return value
+
+
+def load_file(file: Path) -> ModuleType:
+    """The module in a Python file, imported once for each path.
+
+    Raises:
+        UserError: If there is no such file.
+        Exception: Whatever the file raises.
+    """
+    path = file.expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"'{file}' is not a file; give the path of a Python file.")
+    # Two files of the same name stay apart, and neither hides an installed module.
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def error_text(error: BaseException) -> str:
+    """An error as part of a sentence.
+
+    >>> error_text(ImportError("No module named 'heads'."))
+    "ImportError: No module named 'heads'"
+    """
+    text = " ".join(str(error).split()).rstrip(".")
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind
+
+
+def _attribute(value: Any, path: str, name: str) -> Any:
+    if hasattr(value, name):
+        return getattr(value, name)
+    nearest = choices(name, [public for public in vars(value) if not public.startswith("_")]).partition("?")[0]
+    hint = f"; {nearest}?" if nearest.startswith("did") else ""
+    raise AttributeError(f"{path} has no '{name}'{hint}")
+
+
+def _skip(kind: str, point: EntryPoint, reason: str) -> None:
+    package = f" of {point.dist.name}" if point.dist is not None else ""
+    _log.warning(f"The entry point {_GROUP}{kind} '{point.name}'{package} is left out: {reason}.")
