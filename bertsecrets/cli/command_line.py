@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.composition import check
-from bertsecrets.cli.habits import as_setting, check_model_name, group_of, with_trainer_arguments
+from bertsecrets.cli.habits import as_setting, check_model_name, group_of, with_new_names, with_trainer_arguments
 from bertsecrets.cli.help import help_text
 from bertsecrets.cli.own_data import own_data
 from bertsecrets.cli.quiet import in_job, raise_kept, unbroken_output
@@ -84,6 +84,9 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         if {"--help", "-h"} & set(sys.argv[1:]):
             print(help_text(config_name))  # noqa: T201
             return
+        sys.argv[1:], renamed = with_new_names(sys.argv[1:])
+        for sentence in renamed:
+            print(sentence, file=sys.stderr)  # noqa: T201
         check_words(sys.argv[1:], config_name)
         arguments = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
         sys.argv[1:] = with_trainer_arguments(arguments)

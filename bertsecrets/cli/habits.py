@@ -1,5 +1,6 @@
 """What people type by habit of other tools, and the setting that it means here."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,6 +108,22 @@ def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
     named = OmegaConf.load(CONF / "trainer" / "default.yaml")
     missing = {f"trainer.{name}" for name in trainer_arguments() if name not in named}
     return [f"++{argument}" if argument.partition("=")[0] in missing else argument for argument in arguments]
+
+
+_RENAMED = re.compile(
+    r"^((?:callbacks|prune|analysis|experiment|(?:sweep\.)?paper)=(?=claims(?:_quick)?$)|(?=claims(?:_folder)?=))claims"
+)
+
+
+def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments with the names that settings have now, and a sentence for each that was renamed.
+
+    >>> with_new_names(["paper=claims", "claims=[mine.yaml]", "seed=1"])[0]
+    ['paper=statements', 'statements=[mine.yaml]', 'seed=1']
+    """
+    named = [_RENAMED.sub(r"\1statements", argument) for argument in arguments]
+    changed = [(old, new) for old, new in zip(arguments, named, strict=True) if old != new]
+    return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
 
 
 def meant(key: str, value: str, command: str) -> str | None:

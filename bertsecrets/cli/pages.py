@@ -10,8 +10,8 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.settings import AnalyzeKeys, read_analyze
 from bertsecrets.errors import UserError
-from bertsecrets.papers.claims.page import ClaimsPage
 from bertsecrets.papers.pages import PAPERS, Page
+from bertsecrets.papers.statements.page import StatementsPage
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
@@ -114,8 +114,8 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
 def _page(keys: AnalyzeKeys) -> Page | None:
     """The page that the settings ask for besides the comparison; None for none."""
     name = paper_name(keys.paper)
-    if name == "claims":
-        return ClaimsPage(tuple(keys.claims), keys.claims_folder)
+    if name == "statements":
+        return StatementsPage(tuple(keys.statements), keys.statements_folder)
     return PAPERS[name] if name else None
 
 

@@ -40,8 +40,8 @@ _MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "w
 _SWITCH = "true or false"
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "claims"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or claims"
+Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "statements"]
+_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or statements"
 
 
 class ReportSettings(Settings):
@@ -131,8 +131,8 @@ class AnalyzeKeys(CommonKeys):
     )
     compare_heads: bool = Field(default=True, description=_SWITCH)
     paper: Paper = Field(default=False, description=_PAPER)
-    claims: list[_PATH] = Field(default=[], description="a list of claims, or of the paths of their files")
-    claims_folder: _PATH | None = Field(default=None, description="a folder, or null")
+    statements: list[_PATH] = Field(default=[], description="a list of statements, or of the paths of their files")
+    statements_folder: _PATH | None = Field(default=None, description="a folder, or null")
     train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
@@ -284,20 +284,20 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     if not chosen and keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     _check_uploaded("export", keys.export, keys.push_to_hub)
-    for name in ("claims", "claims_folder"):
-        if getattr(keys, name) and keys.paper != "claims":
+    for name in ("statements", "statements_folder"):
+        if getattr(keys, name) and keys.paper != "statements":
             raise UserError(
-                f"{name} is {shown(getattr(keys, name))}, but no page of claims is asked for; add paper=claims."
+                f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
             )
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {})
     _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
     # Slow imports, after everything that can be checked without them.
-    from bertsecrets.papers.claims.claim import read_claims
+    from bertsecrets.papers.statements.statement import read_statements
     from bertsecrets.patterns.training.train_classifier import TrainingSettings
 
-    if keys.claims:
-        read_claims(keys.claims)
+    if keys.statements:
+        read_statements(keys.statements)
     return AnalyzeSettings(
         **common,
         keys=keys,

@@ -1,14 +1,14 @@
-"""The pages made from runs besides reports and comparisons, by name: one for each paper, the questions, and the claims."""
+"""The pages made from runs besides reports and comparisons, by name: one for each paper, the questions, and the statements."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bertsecrets.papers.claims.page import PAGE as CLAIMS
 from bertsecrets.papers.clark2019.page import PAPER as CLARK
 from bertsecrets.papers.kovaleva2019.page import PAPER as KOVALEVA
 from bertsecrets.papers.michel2019.page import PAPER as MICHEL
 from bertsecrets.papers.questions.page import PAGE as QUESTIONS
+from bertsecrets.papers.statements.page import PAGE as STATEMENTS
 from bertsecrets.papers.voita2019.page import PAPER as VOITA
 from bertsecrets.reporting.runs import FinishedRun
 
@@ -34,5 +34,5 @@ PAPERS: dict[str, Page] = {
     "michel2019": MICHEL,
     "voita2019": VOITA,
     "questions": QUESTIONS,
-    "claims": CLAIMS,
+    "statements": STATEMENTS,
 }

@@ -30,7 +30,7 @@ _FUNCTIONS = ("score", "scores")
 
 _OUTSIDE = (
     "annotation.cache_dir",
-    "claims_folder",
+    "statements_folder",
     "data.cache_dir",
     "export",
     "labelling.folder",

@@ -164,7 +164,7 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
         "export=x",
         "workspace=stranger/project",
         "report=/elsewhere/run",
-        "claims_folder=/x",
+        "statements_folder=/x",
         "labelling.folder=/x",
         "annotation.cache_dir=/x",
         "data.cache_dir=/x,/y",

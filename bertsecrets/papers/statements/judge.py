@@ -1,0 +1,414 @@
+"""The ledger: every statement tested on every model that the runs hold, with what was read kept for the next time."""
+
+import hashlib
+import inspect
+import json
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.papers.questions.models import TunedModel, question_runs
+from bertsecrets.papers.statements import sheet as sheet_module
+from bertsecrets.papers.statements import test as test_module
+from bertsecrets.papers.statements.sheet import ANY_MODEL, About, LackingError, Sheet
+from bertsecrets.papers.statements.statement import Statement
+from bertsecrets.papers.statements.test import Finding, Reading, Test
+from bertsecrets.reporting.controls import controls_in_words
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import p_value
+from bertsecrets.results.scores import LEVEL
+from bertsecrets.statistics.corrections import corrected
+
+HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
+
+READINGS = "statements"
+"""Folder of what was read, one file for each statement, beside the page."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Models that differ in their seed alone, or a model before fine-tuning on the sentences of a task.
+
+    Args:
+        name: Name on the page.
+        model, task: Names of the model and the task.
+        sheets: One sheet for each seed that is shown to have learned the task, or one for the model before fine-tuning.
+        unlearned: Names of the other seeds.
+        checkpoint: The checkpoint that a command names to analyse the first model.
+    """
+
+    name: str
+    model: str
+    task: str
+    sheets: tuple[Sheet, ...]
+    unlearned: tuple[str, ...]
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A statement in one subject.
+
+    Args:
+        subject: The subject's name.
+        model, task: Its model and task; several tasks for a statement about all of them.
+        finding: The numbers; None if they are lacking or not read.
+        p_value: Of the number being equal to the threshold, corrected over the ledger; NaN where unknown.
+        verdict: :data:`HOLDS`, :data:`FAILS` or :data:`UNTOLD`.
+        reason: A sentence on why it cannot be told; empty if it can.
+        command: The command that takes a lacking analysis; empty if none is lacking.
+        left_out: A sentence that names the seeds or tasks without an analysis that others have; empty if none.
+    """
+
+    subject: str
+    model: str
+    task: str
+    finding: Finding | None
+    p_value: float
+    verdict: str
+    reason: str = ""
+    command: str = ""
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A statement and what the runs say about it, one cell for each subject."""
+
+    statement: Statement
+    cells: tuple[Cell, ...]
+
+    def where(self, verdict: str) -> list[Cell]:
+        """The cells with a verdict."""
+        return [cell for cell in self.cells if cell.verdict == verdict]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict where all subjects that can be told agree, or ``depends``."""
+        told = {cell.verdict for cell in self.cells} - {UNTOLD}
+        return UNTOLD if not told else told.pop() if len(told) == 1 else DEPENDS
+
+
+DEPENDS = "depends"
+
+
+class Readings:
+    """What was read for a statement, kept in a file, so that only what is missing or has changed is read again.
+
+    Args:
+        folder: Folder of the files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.taken = 0
+        """Readings taken anew."""
+
+    def of(self, statement: Statement, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        """The reading of a statement in one model, or in several that its test joins.
+
+        Raises:
+            LackingError: If their runs do not have what the test reads.
+        """
+        sheets = [sheet for group in groups for sheet in group]
+        key = " + ".join(sheet.folder for sheet in sheets)
+        fingerprint = _fingerprint(statement.test, sheets)
+        kept = self._kept(statement)
+        entry = kept.get(key)
+        if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
+            known = _reading(entry.get("reading"))
+            if known is not None:
+                return known
+        reading = statement.test.joint_reading(groups) if statement.test.joins else statement.test.reading(sheets[0])
+        origins = (sheet.origin(column) for sheet in sheets for column in statement.test.columns)
+        reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
+        self.taken += 1
+        kept[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
+        with atomic_write(self._path(statement)) as temporary:
+            temporary.write_text(json.dumps(kept, indent=1), "utf-8")
+        return reading
+
+    def _path(self, statement: Statement) -> Path:
+        return self.folder / f"{statement.name}.json"
+
+    def _kept(self, statement: Statement) -> dict[str, Any]:
+        path = self._path(statement)
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            # Half a file of an interrupted copy: everything of this statement is read again.
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+def run_ledger(statements: Sequence[Statement], runs: Sequence[FinishedRun], folder: Path) -> list[Entry]:
+    """Test statements on runs; readings are kept in a folder.
+
+    Args:
+        statements: The statements.
+        runs: Trainings and analyses.
+        folder: Folder of the readings.
+    """
+    readings = Readings(folder)
+    by_state = {about: subjects(runs, about) for about in ("tuned", "before", "change")}
+    entries = [
+        Entry(statement, tuple(_cells(statement, by_state[statement.about], readings))) for statement in statements
+    ]
+    p_values = corrected(
+        [math.nan if cell.finding is None else cell.finding.p_value for entry in entries for cell in entry.cells]
+    )
+    rest = iter(p_values)
+    return [
+        replace(entry, cells=tuple(_judged(entry.statement, cell, float(next(rest))) for cell in entry.cells))
+        for entry in entries
+    ]
+
+
+def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
+    """The subjects of statements about one state of the models, without models fine-tuned under a control."""
+    if about == "before":
+        return _before(runs)
+    found = []
+    for tuned in question_runs(runs).tuned:
+        name = str(tuned.config["model"]["name"])
+        # Analyses of the model before fine-tuning, for columns of it.
+        initial = tuple(
+            run
+            for run in runs
+            if run.source == BEFORE_TRAINING
+            and run.init != RANDOM_INIT
+            and (run.config["model"]["name"], run.config["task"]["name"]) == (name, tuned.task)
+        )
+        sheets = tuple(
+            Sheet(f"seed {model.runs[0].seed}", str(model.folder), (*model.runs, *initial), about)
+            for model in tuned.models
+            if model.learned
+        )
+        unlearned = tuple(f"seed {model.runs[0].seed}" for model in tuned.models if not model.learned)
+        found.append(Subject(tuned.name, name, tuned.task, sheets, unlearned, tuned.models[0].folder))
+    return found
+
+
+def _before(runs: Sequence[FinishedRun]) -> list[Subject]:
+    groups: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in runs:
+        if run.init != RANDOM_INIT and not controls_in_words(run.config):
+            groups.setdefault((str(run.config["model"]["name"]), str(run.config["task"]["name"])), []).append(run)
+    found = []
+    for (model, task), group in groups.items():
+        folder = str(group[0].folder)
+        sheet = Sheet("before fine-tuning", folder, tuple(group), "before")
+        trained = [run for run in group if run.source != BEFORE_TRAINING]
+        checkpoint = TunedModel(tuple(trained)).folder if trained else BEFORE_TRAINING
+        several = len({name for name, _ in groups}) > 1
+        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), (), checkpoint))
+    return sorted(found, key=lambda subject: subject.name)
+
+
+def _cells(statement: Statement, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+    if statement.test.joins == "tasks":
+        return _joint_cells(statement, found, readings)
+    cells = [_cell(statement, subject, readings) for subject in found]
+    if statement.about != "before":
+        return cells
+    # The model before fine-tuning is the same on every task: one set of sentences with the analysis is enough.
+    read = {cell.model for cell in cells if cell.finding is not None}
+    kept, models = [], set()
+    for cell in cells:
+        if cell.finding is not None or (cell.model not in read and cell.model not in models):
+            models.add(cell.model)
+            kept.append(cell)
+    return kept
+
+
+def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
+    bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
+    if not subject.sheets:
+        return replace(bare, reason=NOT_LEARNED)
+    numbers: list[Reading] = []
+    present: list[Sheet] = []
+    lacking: list[tuple[Sheet, LackingError]] = []
+    for sheet in subject.sheets:
+        try:
+            if statement.test.joins:
+                _check_columns(statement, sheet)
+            else:
+                numbers.append(readings.of(statement, [[sheet]]))
+            present.append(sheet)
+        except LackingError as error:
+            lacking.append((sheet, error))
+    if statement.test.joins and present:
+        numbers = [readings.of(statement, [[sheet] for sheet in present])]
+    if lacking:
+        sheet, reason = lacking[0]
+        checkpoint = subject.checkpoint if statement.about == "before" else sheet.folder
+        named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
+        bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
+        if not present:
+            return replace(bare, reason=f"No run has {reason.what}.")
+        names = ", ".join(sheet.name for sheet, _ in lacking)
+        bare = replace(
+            bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
+        )
+    return replace(bare, finding=statement.test.judge(numbers))
+
+
+def _check_columns(statement: Statement, sheet: Sheet) -> None:
+    for column in statement.test.columns:
+        sheet.grid(column)
+
+
+def _joint_cells(statement: Statement, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+    """One cell for each model, over its tasks."""
+    cells = []
+    for model in sorted({subject.model for subject in found}):
+        groups, commands, tasks, left_out = [], [], [], []
+        for subject in found:
+            if subject.model != model:
+                continue
+            present = []
+            for sheet in subject.sheets:
+                try:
+                    _check_columns(statement, sheet)
+                    present.append(sheet)
+                except LackingError as error:
+                    commands.append(f"python analyze.py checkpoint={sheet.folder} {error.settings}")
+                    left_out.append(f"{subject.task} {sheet.name}")
+            if present and subject.task not in tasks:
+                groups.append(present)
+                tasks.append(subject.task)
+        bare = Cell(f"{model}: {', '.join(tasks) or 'no task'}", model, "tasks", None, math.nan, UNTOLD)
+        if len(groups) < 2:
+            reason = f"Fewer than two tasks that the model has learned have {statement.test.columns[0]}."
+            cells.append(replace(bare, reason=reason, command=commands[0] if commands else ""))
+        else:
+            without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
+            command = commands[0] if commands else ""
+            finding = statement.test.judge([readings.of(statement, groups)])
+            cells.append(replace(bare, finding=finding, left_out=without, command=command))
+    return cells
+
+
+NOT_LEARNED = "The model is not shown to have learned its task, so its heads are not tested."
+
+
+def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
+    """A cell with its p-value corrected over the ledger, and its verdict."""
+    if cell.finding is None:
+        return cell
+    finding = cell.finding
+    p_raw = finding.p_value
+    cell = replace(cell, p_value=p)
+    if not math.isfinite(finding.value):
+        details = [reading.detail for reading in finding.readings if reading.detail]
+        which = f" ({details[0]})" if details else ""
+        return replace(cell, reason=f"The number is undefined in these runs{which}.")
+    if not math.isfinite(p_raw):
+        return replace(cell, reason="The uncertainty of the number is unknown.")
+    verdict, reason = _verdict(statement, finding, p)
+    if p > LEVEL:
+        why = (
+            "The interval includes the threshold"
+            if finding.low <= statement.test.threshold <= finding.high
+            else "Not significant after correction"
+        )
+        reason = f"{why} (corrected p {p_value(p)})."
+    return replace(cell, verdict=verdict, reason=reason)
+
+
+def _verdict(statement: Statement, finding: Finding, p: float) -> tuple[str, str]:
+    """The verdict that a number and its p-value give, and, where it is untold although significant, the reason."""
+    if not p <= LEVEL:
+        return UNTOLD, ""
+    if statement.test.holds(finding.value):
+        doubt = statement.test.doubt(finding)
+        return (UNTOLD, doubt) if doubt else (HOLDS, "")
+    return (UNTOLD, statement.one_sided) if statement.one_sided else (FAILS, "")
+
+
+def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
+    """What each seed alone would say, from its own interval."""
+    if cell.finding is None or len(cell.finding.readings) < 2:
+        return []
+    alone = [statement.test.judge([reading]) for reading in cell.finding.readings]
+    return [_verdict(statement, one, one.p_value)[0] for one in alone]
+
+
+def depends_on(entry: Entry) -> list[str]:
+    """Sentences on what a statement depends on: the model, the task or the seed; only where both verdicts are shown."""
+    sentences = []
+    yes, no = entry.where(HOLDS), entry.where(FAILS)
+    for name, of in (("task", "model"), ("model", "task")):
+        for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):
+            held, failed = ([cell for cell in cells if getattr(cell, of) == common] for cells in (yes, no))
+            sentences.append(f"It depends on the {name} ({common}): {_contrast(held, failed, name)}.")
+    if yes and no and not sentences:
+        sentences.append(
+            f"It depends on the model or the task; these runs do not show which: {_contrast(yes, no, 'subject')}."
+        )
+    for cell in entry.cells:
+        verdicts = single_verdicts(entry.statement, cell)
+        if HOLDS in verdicts and FAILS in verdicts:
+            sentences.append(
+                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show that it "
+                f"holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
+            )
+    return sentences
+
+
+def _contrast(yes: Sequence[Cell], no: Sequence[Cell], name: str) -> str:
+    """Where a statement holds and where it does not, with the numbers; cells are named by the field ``name``."""
+    holds, fails = (", ".join(f"{getattr(cell, name)} ({_value(cell)})" for cell in cells) for cells in (yes, no))
+    return f"it {HOLDS} for {holds} and {FAILS} for {fails}"
+
+
+def _value(cell: Cell) -> str:
+    assert cell.finding is not None
+    return f"{cell.finding.value:.3g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
+    digest = hashlib.sha256(test.model_dump_json().encode())
+    digest.update(_code(type(test)).encode())
+    for sheet in sheets:
+        digest.update(sheet.fingerprint.encode())
+    return digest.hexdigest()
+
+
+@cache
+def _code(kind: type[Test]) -> str:
+    """The source of a kind of test, and of every module of the package that it takes something from."""
+    own = sys.modules[kind.__module__]
+    names = {getattr(value, "__module__", None) or "" for value in vars(own).values()}
+    used = {name for name in names if name.startswith("bertsecrets.")}
+    modules = {own.__name__, test_module.__name__, sheet_module.__name__, *used}
+    return "\n".join(inspect.getsource(sys.modules[name]) for name in sorted(modules))
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not np.isfinite(value) else value
+        for key, value in asdict(reading).items()
+    }
+
+
+def _reading(content: object) -> Reading | None:
+    """A kept reading; None if it is not one."""
+    if not isinstance(content, dict) or set(content) != {field.name for field in fields(Reading)}:
+        return None
+    value, stderr, reliability = (
+        math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
+    )
+    return Reading(value, stderr, int(content["count"]), str(content["detail"]), reliability)

@@ -1,0 +1,306 @@
+"""The numbers of one model, as the tests of statements read them."""
+
+import hashlib
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
+from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import CONF
+
+Array = NDArray[np.float64]
+
+About = Literal["tuned", "before", "change"]
+"""Whether a statement is about the fine-tuned model, the model before fine-tuning, or the difference that fine-tuning made."""
+
+DISABLE, PLACE = "disable", "place"
+DISABLED = tuple(
+    f"{mode}/{kind}"
+    for mode in get_args(AblationSettings.model_fields["mode"].annotation)
+    for kind in ("head", "layer", "all_but_one")
+)
+"""Columns ``disable/<mode>/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
+LAYER = f"{PLACE}/layer"
+"""The column that holds the layer of each head."""
+BEFORE = "initial:"
+"""Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
+
+ANY_MODEL = "checkpoint=initial"
+"""The setting of an analysis that needs no run of the task."""
+
+_NOT_COMPARED = frozenset({Clusters.name})
+"""Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
+
+_ANALYSES = {
+    Pruning.name: "analysis=prune",
+    "sinks": "analysis=sinks",
+    "direct_effect": "analysis=direct_effect",
+}
+"""Settings of the analyses that are not measures."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A column.
+
+    Args:
+        value_LH, stderr_LH: Values and standard errors ``[layers, heads]``.
+        count: The largest number of examples of a head.
+        origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
+    """
+
+    value_LH: Array
+    stderr_LH: Array
+    count: int
+    origin: str = ""
+
+
+class LackingError(Exception):
+    """The runs of a model do not have what a test reads.
+
+    Args:
+        what: What is lacking, e.g. ``the column surface/cls``.
+        settings: The settings of the analysis that takes it.
+    """
+
+    def __init__(self, what: str, settings: str) -> None:
+        super().__init__(what)
+        self.what, self.settings = what, settings
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One model: its training and the analyses of it.
+
+    Args:
+        name: What distinguishes it from the others of its subject, e.g. ``seed 1``.
+        folder: Folder of the training, or of the first analysis.
+        runs: The runs.
+        about: Which of the model's states the numbers are of.
+    """
+
+    name: str
+    folder: str
+    runs: tuple[FinishedRun, ...]
+    about: About = "tuned"
+
+    def grid(self, column: str) -> Grid:
+        """A column ``measure/column`` of the state that the sheet is about.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        if column not in self._grids:
+            self._grids[column] = self._read(column)
+        return self._grids[column]
+
+    @cached_property
+    def _grids(self) -> dict[str, Grid]:
+        """The columns read so far: many statements are about the same."""
+        return {}
+
+    def _read(self, column: str) -> Grid:
+        about: About = "before" if column.startswith(BEFORE) else self.about
+        measure, _, name = column.removeprefix(BEFORE).partition("/")
+        if measure == DISABLE:
+            return self._disabled(name)
+        if measure == PLACE:
+            layers, heads = next((run.size for run in self.runs if run.size is not None), (1, 1))
+            return Grid(np.repeat(np.arange(layers, dtype=float)[:, None], heads, 1), np.zeros((layers, heads)), 0)
+        for run in self.runs:
+            if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
+                return grid
+        settings = settings_for(column, about)
+        if about == "before" and measure in _NOT_COMPARED:
+            task = self.runs[0].config["task"]["name"]
+            settings = f"{model_settings(self)} task={task} {settings_for(column, 'tuned')}"
+        raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
+
+    def records(self, experiment: str) -> list[dict[str, Any]]:
+        """What an experiment keeps beside the table, of each run that has it.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        found = []
+        for run in self.runs:
+            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
+                view: MeasureView | None = run.experiments[experiment][1]
+                if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
+                    view = view.at(INITIAL)
+                if view is not None and view.extras:
+                    found.append(view.extras)
+        if found:
+            return found
+        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", settings_for(experiment, self.about))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the files of numbers of all runs."""
+        digest = hashlib.sha256(self.about.encode())
+        for run in self.runs:
+            opened = Run.open(run.folder)
+            paths = [opened.heads_path, opened.ablation_path]
+            paths += [opened.extras_path(name) for name in run.experiments]
+            for path in paths:
+                if path.is_file():
+                    digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+
+    def origin(self, column: str) -> str:
+        """What distinguishes the numbers of a column from others of its name: of disabled heads, metric and sample."""
+        return self.grid(column).origin if column.startswith(f"{DISABLE}/") else ""
+
+    def _disabled(self, name: str) -> Grid:
+        mode, _, kind = name.partition("/")
+        for run in self.runs:
+            if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
+                continue
+            rows = Run.open(run.folder).ablation_table().rows()
+            rows = [row for row in rows if (row["mode"], row["kind"]) == (mode, kind)]
+            rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
+            if not rows:
+                continue
+            first = max(rows, key=lambda row: int(row["step"]))
+            # A sweep of the first layers alone does not know how many there are.
+            layers, heads = max(other.size for other in self.runs if other.size is not None)
+            size = (layers, 1 if kind == "layer" else heads)
+            value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
+            rows = [
+                row for row in rows if all(row[key] == first[key] for key in ("step", "evaluation", "metric", "stage"))
+            ]
+            for row in rows:
+                place = row["layer"], row["head"] or 0
+                reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
+                # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
+                value_LH[place] = 100 * row["delta"]
+                stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
+            # A sweep of some layers alone does not describe the whole model.
+            if np.isfinite(value_LH).all():
+                return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
+        raise LackingError(
+            f"the effects of disabling each {_KINDS[kind]} (mode {mode})", settings_for(f"{DISABLE}/{name}", "tuned")
+        )
+
+
+_KINDS = {"head": "head", "layer": "layer", "all_but_one": "layer but one head"}
+
+
+def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
+    """Metric, evaluation set and sample of a sweep, e.g. ``accuracy on val, 408 of 872 examples``."""
+    name, counts = rows[0]["evaluation"], sorted({int(row["count"]) for row in rows})
+    of = (run.scores["sets"].get(name) or {}).get("count")
+    numbers = f"{counts[0]:,} to {counts[-1]:,}" if len(counts) > 1 else f"{counts[0]:,}"
+    whole = "" if of is None or counts == [of] else f" of {of:,}"
+    stopped = " (stopped early)" if len(counts) > 1 else ""
+    return f"{rows[0]['metric']} on {name}, {numbers}{whole} examples{stopped}"
+
+
+_STATES = {"tuned": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}
+
+
+def settings_for(column: str, about: About) -> str:
+    """The settings of ``analyze.py`` that take a column."""
+    column = column.removeprefix(BEFORE)
+    measure, _, name = column.partition("/")
+    if measure == DISABLE:
+        mode, _, kind = name.partition("/")
+        return f"analysis={'disable_all_but_one' if kind == 'all_but_one' else 'disable'} ablation.mode={mode}"
+    settings = _ANALYSES.get(measure) or f"'measure=[{measure}]'"
+    return settings if about == "tuned" else f"{settings} 'compare_with=[initial]'"
+
+
+def model_settings(sheet: Sheet) -> str:
+    """The settings of ``analyze.py`` that name the model before fine-tuning."""
+    model = sheet.runs[0].config["model"]
+    words = [ANY_MODEL]
+    if (CONF / "model" / f"{model['name']}.yaml").is_file():
+        words.append(f"model={model['name']}")
+    else:
+        words += ["model=folder", *(f"model.{key}={shlex.quote(str(model.get(key)))}" for key in ("path", "name"))]
+    return " ".join(words)
+
+
+def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid | None:
+    view = run.experiments[measure][1]
+    if about != "before" and run.source == BEFORE_TRAINING:
+        return None
+    if about == "tuned":
+        stages = [CHECKPOINT, TRAINING]
+    elif about == "change":
+        stages = [difference_stage(stage, INITIAL) for stage in (CHECKPOINT, TRAINING)]
+    else:
+        stages = [CHECKPOINT] if run.source == BEFORE_TRAINING else [INITIAL]
+    for stage in stages:
+        steps = view.rows.steps(measure, name, stage)
+        if steps:
+            value_LH, stderr_LH, count_LH = view.rows.grid(measure, name, stage, steps[-1])
+            return Grid(value_LH, stderr_LH, int(count_LH.max()))
+    return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Layers by their place, whatever the number of layers.
+
+    >>> [list(PLACES[name].rows(6)) for name in ("last_two", "upper_half", "middle", "ends")]
+    [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
+
+    Args:
+        words: What they are called on a page.
+        rows: Number of layers of a model -> those of the place, from 0.
+    """
+
+    words: str
+    rows: Callable[[int], Sequence[int]]
+
+
+def _third(layers: int) -> int:
+    return max(1, layers // 3)
+
+
+def _five_of_twelve(layers: int) -> Sequence[int]:
+    # Layers 6 to 10 of 12 in the paper's numbering.
+    first = round(5 * layers / 12)
+    return range(first, max(first + 1, round(10 * layers / 12)))
+
+
+PLACES: dict[str, Place] = {
+    "all": Place("all layers", lambda layers: range(layers)),
+    "first": Place("the first layer", lambda layers: range(1)),
+    "last": Place("the last layer", lambda layers: range(layers - 1, layers)),
+    "ends": Place("the first and the last layer", lambda layers: (0, layers - 1)),
+    "first_two": Place("the first two layers", lambda layers: range(min(2, layers))),
+    "last_two": Place("the last two layers", lambda layers: range(max(0, layers - 2), layers)),
+    "lower_half": Place("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
+    "upper_half": Place("the upper half of the layers", lambda layers: range(layers // 2, layers)),
+    "lower_third": Place("the lower third of the layers", lambda layers: range(_third(layers))),
+    "middle": Place(
+        "the middle third of the layers",
+        lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),
+    ),
+    "upper_third": Place("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
+    "all_but_last": Place("all layers but the last", lambda layers: range(max(1, layers - 1))),
+    "all_but_first_two": Place("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
+    "five_of_twelve": Place("layers 5 to 9 of 12, or as deep", _five_of_twelve),
+}
+"""The layers that a statement can name."""
+
+if TYPE_CHECKING:
+    Layers: TypeAlias = str
+else:
+    # A type checker cannot read a computed literal.
+    Layers = Literal[tuple(PLACES)]

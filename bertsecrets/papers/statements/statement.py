@@ -1,0 +1,143 @@
+"""Statements: one file each, read and checked before anything is tested."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from bertsecrets.ablation.direct import DirectEffects
+from bertsecrets.errors import UserError, choices
+from bertsecrets.importance.sinks.experiment import Sinks
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.shipped import shipped_measure, shipped_names
+from bertsecrets.papers.statements.kinds import kinds
+from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, About
+from bertsecrets.papers.statements.test import Test
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.settings import CONF, Settings, shown
+
+FOLDER = CONF / "statement"
+"""The statements that are tested unless others are named, one file each."""
+
+
+class Statement(Settings):
+    """A published statement about heads.
+
+    Args:
+        name: Its id: the name of its file.
+        source: Paper, and section, table or figure.
+        statement: The statement, in a sentence.
+        published: What the paper reports, with its number.
+        scope: What it was said of.
+        about: Whether it is about the fine-tuned model, the model before fine-tuning, or the difference between them.
+        one_sided: Why a number on the other side of the threshold does not refute it; empty where it does.
+        test: How it is tested.
+    """
+
+    name: str
+    source: str = Field(min_length=1, description="a text: paper, and section, table or figure")
+    statement: str = Field(min_length=1, description="a sentence")
+    published: str = Field(min_length=1, description="a sentence")
+    scope: str = Field(min_length=1, description="a text: what the statement was said of")
+    about: About = Field(description="tuned, before or change")
+    one_sided: str = Field(default="", description="a sentence, or an empty text")
+    test: Test
+
+
+def read_statements(names: Sequence[str] = ()) -> list[Statement]:
+    """Statements by their ids, or by the paths of their files; all of :data:`FOLDER` if none is named.
+
+    Raises:
+        UserError: If an id is unknown, or a file cannot be read or is not a statement.
+    """
+    shipped = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    paths = []
+    for name in dict.fromkeys(names or shipped):
+        if name not in shipped and not name.endswith((".yaml", ".yml")):
+            raise UserError(f"Unknown statement '{name}'; {choices(name, shipped)}.")
+        paths.append(shipped.get(name, Path(name)))
+    return [read_statement(path) for path in paths]
+
+
+def read_statement(path: Path) -> Statement:
+    """The statement of a file.
+
+    Raises:
+        UserError: If it cannot be read, or a key, a kind of test or a value does not fit.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"The statement '{path}' cannot be read ({error}); give the path of a YAML file.") from error
+    section = f"statement {path.stem}"
+    if not isinstance(content, Mapping):
+        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a statement.")
+    values = {str(key): value for key, value in content.items()}
+    test = values.get("test")
+    kind = test.get("kind") if isinstance(test, Mapping) else None
+    if not isinstance(kind, str) or kind not in kinds():
+        raise UserError(f"{section}: test.kind is {shown(kind)}; {choices(str(kind), kinds())}.")
+    return Statement.read(section, {**values, "name": path.stem, "test": _read_test(section, kinds()[kind], test)})
+
+
+def _read_test(section: str, kind: type[Test], values: Any) -> Test:
+    for pair in (("above", "below"), ("over", "under")):
+        fields = [name for name in pair if name in kind.model_fields]
+        given = [name for name in fields if values.get(name) is not None]
+        if fields and len(given) != 1:
+            raise UserError(
+                f"{section}: the test has {'both' if given else 'neither'} {pair[0]} {'and' if given else 'nor'} {pair[1]}; give one "
+                "of them, a number."
+            )
+    return kind.read(f"{section}: test", values)
+
+
+def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) -> None:
+    """Raise UserError if a statement names a measure, or a column of one, that neither the package nor any run has."""
+    known = {measure: set(columns) for measure, columns in shipped_columns().items()}
+    for run in runs:
+        for name, (_, view) in run.experiments.items():
+            known.setdefault(name, set()).update(column.name for column in view.columns)
+    for statement in statements:
+        for column in statement.test.columns:
+            measure, _, name = column.removeprefix(BEFORE).partition("/")
+            if measure not in known:
+                raise UserError(f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, known)}.")
+            if shipped_columns().get(measure, ("",)) and name not in known[measure]:
+                raise UserError(
+                    f"statement {statement.name}: unknown column '{column}'; {choices(name, known[measure])}."
+                )
+
+
+@cache
+def shipped_columns() -> dict[str, tuple[str, ...]]:
+    """Measure or analysis -> its columns; none where they depend on the data."""
+    columns: dict[str, tuple[str, ...]] = {
+        DISABLE: DISABLED,
+        LAYER.partition("/")[0]: (LAYER.partition("/")[2],),
+        Pruning.name: tuple(column.name for column in Pruning.columns),
+        Sinks.name: tuple(column.name for column in Sinks(["sep", "cls"]).columns),
+        DirectEffects.name: tuple(column.name for column in DirectEffects.columns),
+    }
+    depends_on_data = (Dependency,)
+    for name in shipped_names():
+        measure = shipped_measure(name).func
+        columns[name] = () if measure in depends_on_data else _columns_of(measure)
+    return columns
+
+
+def _columns_of(kind: Any) -> tuple[str, ...]:
+    fixed = inspect.getattr_static(kind, "columns", None)
+    if not isinstance(fixed, tuple):
+        needed = [
+            parameter
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if name not in ("num_layers", "num_heads") and parameter.default is inspect.Parameter.empty
+        ]
+        fixed = () if needed or isinstance(fixed, property) else kind(1, 1).columns
+    return tuple(column.name for column in fixed)

@@ -1,0 +1,257 @@
+"""What a test of a statement is: a number of each model with its uncertainty, held against a threshold."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, model_validator
+from scipy import stats
+from typing_extensions import Self
+
+from bertsecrets.papers.statements.sheet import Array, Grid, Sheet
+from bertsecrets.results.formatting import number
+from bertsecrets.settings import Settings
+from bertsecrets.statistics.replicates import multi_bootstrap
+
+REACH = NormalDist().inv_cdf(0.975)
+"""Standard errors on either side of a number in its 95 % interval."""
+
+_RESAMPLES = 2000
+
+Threshold = Annotated[float | int | None, Field(description="a number, or null")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The number of one model.
+
+    Args:
+        value: The number; NaN where it is undefined.
+        stderr: Its standard error over examples, or over heads where the test says so; NaN where unknown.
+        count: Number of examples behind it.
+        detail: A detail of the number, e.g. which head it is; empty for none.
+        reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
+    """
+
+    value: float
+    stderr: float
+    count: int
+    detail: str = ""
+    reliability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement's number in one subject.
+
+    Args:
+        value: Mean over the models that differ in their seed alone.
+        low, high: Limits of its 95 % interval, not corrected for other statements; NaN where unknown.
+        p_value: Two-sided p-value of the number being equal to the threshold; NaN where unknown.
+        readings: The models' numbers.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    readings: tuple[Reading, ...]
+
+
+class Test(Settings, ABC):
+    """How a statement is tested: its number, and the threshold that it lies above or below.
+
+    A subclass reads one model's number. Where the errors of heads are not known to be independent, their joint standard error
+    assumes that all of them move the number in the same direction.
+
+    Args:
+        kind: Name of the test: that of its file.
+        above, below: The statement holds if the number is above, or below, this; exactly one of them is given.
+        unit: Words that follow the number in a sentence, e.g. ``of the attention``.
+        tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
+    """
+
+    __test__ = False
+
+    kind: str = Field(description="the name of a kind of test")
+    above: Threshold = None
+    below: Threshold = None
+    unit: str = Field(default="", description="a text")
+    tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest that the number can be: its interval is cut off there."""
+        return -math.inf, math.inf
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("one threshold")
+        return self
+
+    @property
+    def threshold(self) -> float:
+        """The threshold."""
+        return float(self.below if self.above is None else self.above)  # type: ignore[arg-type]
+
+    @property
+    def condition(self) -> str:
+        """When the statement holds, e.g. ``above 0.5``."""
+        side = "below" if self.above is None else "above"
+        return f"{side} {self.threshold:g}{f' {self.unit}' if self.unit and self.threshold else ''}".replace(
+            "-", "\N{MINUS SIGN}"
+        )
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """The columns ``measure/column`` that the test reads."""
+
+    @property
+    @abstractmethod
+    def number(self) -> str:
+        """What the number is, in words."""
+
+    @abstractmethod
+    def reading(self, sheet: Sheet) -> Reading:
+        """The number of one model.
+
+        Raises:
+            LackingError: If its runs do not have what the test reads.
+        """
+
+    @property
+    def joins(self) -> str:
+        """What a reading joins: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a time."""
+        return ""
+
+    def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        """The number of several models, for a test that joins them: one group for each seed or task.
+
+        Raises:
+            LackingError: If the runs of one do not have what the test reads.
+        """
+        raise NotImplementedError
+
+    def holds(self, value: float) -> bool:
+        """Whether a number lies on the stated side of the threshold."""
+        return value > self.threshold if self.below is None else value < self.threshold
+
+    def judge(self, readings: Sequence[Reading]) -> Finding:
+        """The mean over models with its interval and p-value: over seeds and examples where there are several."""
+        finding = self._over_models(readings)
+        delta = finding.value - self.threshold
+        if self.tolerance and math.isfinite(finding.p_value):
+            toward = -math.copysign(min(self.tolerance, abs(delta)), delta)
+            nearer = self._over_models([replace(reading, value=reading.value + toward) for reading in readings])
+            p = 1.0 if abs(delta) <= self.tolerance else nearer.p_value
+            finding = replace(finding, low=finding.low - self.tolerance, high=finding.high + self.tolerance, p_value=p)
+        low, high = (min(max(end, self.limits[0]), self.limits[1]) for end in (finding.low, finding.high))
+        return replace(finding, low=low, high=high)
+
+    def doubt(self, finding: Finding) -> str:
+        """A sentence on why the statement may not hold although the number is on the stated side; empty for no doubt."""
+        return ""
+
+    def _over_models(self, readings: Sequence[Reading]) -> Finding:
+        known = [reading for reading in readings if math.isfinite(reading.value)]
+        if not known:
+            return Finding(math.nan, math.nan, math.nan, math.nan, tuple(readings))
+        value_S = np.array([reading.value for reading in known]) - self.threshold
+        error_S = np.array([reading.stderr for reading in known])
+        if len(known) == 1:
+            return _of_one(float(value_S[0]), float(error_S[0]), self.threshold, tuple(readings))
+        generator = np.random.default_rng([0, 0])
+        # The same examples for all models: their errors go the same way in a resample.
+        noise_R = generator.standard_normal(_RESAMPLES)
+        resampled_SRV = (value_S[:, None] + error_S[:, None] * noise_R)[..., None]
+        effect = multi_bootstrap(value_S[:, None], resampled_SRV, margin=0.0, level=0.95, generator=generator)
+        mean, low, high = (float(each[0]) + self.threshold for each in (effect.delta, effect.low, effect.high))
+        return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
+
+
+class RankTest(Test):
+    """A test of a rank correlation over heads."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+    def doubt(self, finding: Finding) -> str:
+        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about 0."""
+        if self.below is None:
+            return ""
+        reliability = float(np.min([reading.reliability for reading in finding.readings]))
+        if reliability > self.below and finding.high / reliability < self.below:
+            return ""
+        known = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
+        return (
+            f"Noise lowers a rank correlation: the reliability of these numbers {known}, so that a true correlation above "
+            "the threshold is not ruled out."
+        )
+
+
+def reliability(grid: Grid) -> float:
+    """Share of the variance over heads that is not noise, 0 to 1; NaN where unknown.
+
+    >>> reliability(Grid(np.array([[1.0, 3.0]]), np.array([[0.5, 0.5]]), 9))
+    0.875
+    """
+    known_LH = np.isfinite(grid.value_LH)
+    value_N, stderr_N = grid.value_LH[known_LH], grid.stderr_LH[known_LH]
+    spread = float(value_N.var(ddof=1)) if len(value_N) > 1 else 0.0
+    return max(0.0, 1 - float(np.mean(stderr_N**2)) / spread) if spread else math.nan
+
+
+def _of_one(delta: float, stderr: float, threshold: float, readings: tuple[Reading, ...]) -> Finding:
+    if not math.isfinite(stderr):
+        return Finding(threshold + delta, math.nan, math.nan, math.nan, readings)
+    # Without any spread the number is all there is.
+    p = float(delta == 0) if stderr == 0 else float(2 * stats.norm.sf(abs(delta) / stderr))
+    value = threshold + delta
+    return Finding(value, value - REACH * stderr, value + REACH * stderr, p, readings)
+
+
+def interval_in_words(value: float, low: float, high: float) -> str:
+    """A number with its 95 % interval, in as many digits as its size needs.
+
+    >>> interval_in_words(0.412, 0.38, 0.444), interval_in_words(-8.5, -13.78, -4.36)
+    ('0.412 (0.380 to 0.444)', '−8.5 (−13.8 to −4.4)')
+    """
+    known = [abs(each) for each in (value, low, high) if math.isfinite(each)]
+    digits = 3 if max(known, default=0) < 1.5 else 2 if max(known) < 5 else 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{number(value, digits)} (no interval)"
+    return f"{number(value, digits)} ({number(low, digits)} to {number(high, digits)})"
+
+
+def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
+    """The sum of columns: values and standard errors ``[layers, heads]``, as if errors went one way, and the examples."""
+    grids = [sheet.grid(column) for column in columns]
+    value_LH = np.sum([grid.value_LH for grid in grids], axis=0)
+    stderr_LH = np.sum([grid.stderr_LH for grid in grids], axis=0)
+    return value_LH, stderr_LH, max(grid.count for grid in grids)
+
+
+def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
+    """The mean over the heads that have a value, with its standard error, as if errors went one way; NaN without such a head.
+
+    The standard error is NaN where one of these heads has none: then nothing is known of the mean's.
+
+    >>> mean_of(np.array([1.0, 3.0, np.nan]), np.array([0.1, np.nan, np.nan]))
+    (2.0, nan)
+    """
+    known_N = np.isfinite(value_N)
+    if not known_N.any():
+        return math.nan, math.nan
+    return float(value_N[known_N].mean()), float(stderr_N[known_N].mean())
+
+
+def listed(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """One column or several as several."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)

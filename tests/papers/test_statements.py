@@ -1,0 +1,756 @@
+"""The statements ledger, against numbers put into the runs by hand."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import ArrayLike
+from reporting.finished_runs import make_run
+from scipy import stats
+
+from bertsecrets.cli.composition import check
+from bertsecrets.cli.pages import compare_sweep
+from bertsecrets.errors import UserError
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.entropy import Entropy
+from bertsecrets.measures.surface import Surface
+from bertsecrets.papers.statements.judge import FAILS, HOLDS, UNTOLD, Entry, depends_on, run_ledger
+from bertsecrets.papers.statements.kinds import kinds
+from bertsecrets.papers.statements.page import StatementsPage
+from bertsecrets.papers.statements.sheet import Grid
+from bertsecrets.papers.statements.statement import FOLDER, Statement, check_columns, read_statement, read_statements
+from bertsecrets.papers.statements.test import REACH, Reading
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.run import Run
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+LAYERS = np.repeat([[0.1], [0.2], [0.4], [0.7]], 10, axis=1)
+"""A column of 4 layers of 10 heads that rises with the layer; its mean is 0.35."""
+
+
+def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> Statement:
+    base = {
+        "name": "made_up",
+        "source": "A paper",
+        "statement": "It is so.",
+        "published": "0.5.",
+        "scope": "BERT",
+        "about": about,
+    }
+    kind = kinds()[test["kind"]]
+    return Statement.read("statement", {**base, **keys, "test": kind.read("test", dict(test))})
+
+
+def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "checkpoint", **settings: Any) -> Path:
+    columns = {"cls": np.asarray(cls_LH), "sep_total": np.full(np.shape(cls_LH), 0.1)}
+    settings = {"p_constant": 0.001, "stderr": 0.005, **settings}
+    made = make_run(folder, measured=[(stage, "surface", columns)], **settings)
+    Run.open(made).declare(Surface(1, 1).declaration())
+    return made
+
+
+def ledger(folder: Path, *statements: Statement) -> list[Entry]:
+    return run_ledger(statements, find_runs([str(folder)])[0], folder / "page" / "statements")
+
+
+def only(entry: Entry) -> Any:
+    (cell,) = entry.cells
+    return cell
+
+
+Maker = Callable[[Path], object]
+
+
+def with_columns(**columns: ArrayLike) -> Maker:
+    return lambda folder: surface_run(folder, **{f"{name}_LH": value for name, value in columns.items()})
+
+
+def disabled(delta_LH: ArrayLike, reach: float) -> Maker:
+    """Effects with limits ``reach`` points away on either side."""
+
+    def make(folder: Path) -> None:
+        made = make_run(folder, delta_LH=np.asarray(delta_LH) / 100, p_constant=0.001)
+        run = Run.open(made)
+        rows = run.ablation_table().rows()
+        for row in rows:
+            row.update(low=row["delta"] - reach / 100, high=row["delta"] + reach / 100, level=0.95)
+        type(run.ablation_table()).from_rows(rows).write(run.ablation_path)
+
+    return make
+
+
+def pruned(*curves: tuple[str, int, float], **settings: object) -> Maker:
+    """Orders, heads kept of 10, and changes in points, each with limits of 2 points on either side."""
+    how = {"metric": "accuracy", "iterative": False, "recovery_epochs": 0, **settings}
+
+    def make(folder: Path) -> None:
+        made = make_run(folder, cosine_LH=LAYERS, p_constant=0.001)
+        run = Run.open(made)
+        rows = [
+            {
+                "score": order,
+                "kept": kept,
+                "change": change / 100,
+                "low": (change - 2) / 100,
+                "high": (change + 2) / 100,
+            }
+            for order, kept, change in curves
+        ]
+        run.write_json(run.extras_path("pruning"), {"model": {"total": 10, "examples": 408, "curves": rows, **how}})
+        run.declare(Pruning().declaration())
+
+    return make
+
+
+def related(gain: float, reach: float) -> Maker:
+    def make(folder: Path) -> None:
+        made = make_run(
+            folder, measured=[("checkpoint", "dependency", {"all": LAYERS})], checkpoint="initial", trained=TRAINED
+        )
+        score = {
+            "relation": "det",
+            "count": 200,
+            "layer": 1,
+            "head": 2,
+            "from_head": False,
+            "accuracy": 0.9,
+            "low": 0.8,
+            "high": 1.0,
+        }
+        score |= {"offset": 1, "baseline": 0.5, "gain": gain, "gain_low": gain - reach, "gain_high": gain + reach}
+        score |= {"chosen_on_all": 0.9, "baseline_on_all": 0.5}
+        record = {
+            "task": "x",
+            "sentences": 9,
+            "truncated": 0,
+            "vanished": 0,
+            "replicates": 9,
+            "settings": {},
+            "relations": [score],
+        }
+        run = Run.open(made)
+        run.write_json(run.extras_path("dependency"), {"model": record})
+        run.declare(Dependency(1, 1).declaration())
+
+    return make
+
+
+TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
+ONE_HIGH = np.where(np.arange(40).reshape(4, 10) == 13, 0.9, LAYERS / 10)
+ORDERED = np.arange(40.0).reshape(4, 10) / 100
+SHUFFLED = np.random.default_rng(0).permutation(ORDERED.ravel()).reshape(4, 10)
+
+MEAN = {"kind": "mean", "column": "surface/cls"}
+# Kind, the runs' numbers, the number worked out by hand, the verdict.
+CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
+    "mean above": ({**MEAN, "above": 0.3}, with_columns(cls=LAYERS), 0.35, HOLDS),
+    "mean not above": ({**MEAN, "above": 0.4}, with_columns(cls=LAYERS), 0.35, FAILS),
+    "mean near": ({**MEAN, "above": 0.345}, with_columns(cls=LAYERS), 0.35, UNTOLD),
+    "mean of layers": ({**MEAN, "layers": "last", "above": 0.6}, with_columns(cls=LAYERS), 0.7, HOLDS),
+    "mean of a difference": (
+        {**MEAN, "minus": "surface/sep_total", "below": 0.3},
+        with_columns(cls=LAYERS),
+        0.25,
+        HOLDS,
+    ),
+    "mean of a sum": (
+        {"kind": "mean", "column": ["surface/cls", "surface/sep_total"], "above": 0.4},
+        with_columns(cls=LAYERS),
+        0.45,
+        HOLDS,
+    ),
+    "mean of chosen heads": (
+        {**MEAN, "where": {"column": "surface/cls", "above": 0.3}, "above": 0.5},
+        with_columns(cls=LAYERS),
+        0.55,
+        HOLDS,
+    ),
+    "mean of no head": (
+        {**MEAN, "where": {"column": "surface/cls", "above": 0.9}, "above": 0.5},
+        with_columns(cls=LAYERS),
+        math.nan,
+        UNTOLD,
+    ),
+    "contrast": (
+        {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "above": 0},
+        with_columns(cls=LAYERS),
+        0.4,
+        HOLDS,
+    ),
+    "contrast the other way": (
+        {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "below": 0},
+        with_columns(cls=LAYERS),
+        0.4,
+        FAILS,
+    ),
+    "contrast of equals": (
+        {"kind": "contrast", "column": "surface/sep_total", "layers": "upper_half", "other": "lower_half", "above": 0},
+        with_columns(cls=LAYERS),
+        0.0,
+        UNTOLD,
+    ),
+    "extreme layers": (
+        {"kind": "extreme_layers", "column": "surface/cls", "layers": "last_two", "extreme": "highest", "above": 0},
+        with_columns(cls=LAYERS),
+        0.2,
+        HOLDS,
+    ),
+    "not the extreme layers": (
+        {"kind": "extreme_layers", "column": "surface/cls", "layers": "last_two", "extreme": "lowest", "above": 0},
+        with_columns(cls=LAYERS),
+        -0.6,
+        FAILS,
+    ),
+    "extreme layers too near": (
+        {"kind": "extreme_layers", "column": "surface/cls", "layers": "last", "extreme": "highest", "above": 0},
+        with_columns(cls=np.array([[0.1] * 10, [0.2] * 10, [0.4] * 10, [0.405] * 10])),
+        0.005,
+        UNTOLD,
+    ),
+    "share": (
+        {"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4},
+        with_columns(cls=LAYERS),
+        0.5,
+        HOLDS,
+    ),
+    "share too small": (
+        {"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.6},
+        with_columns(cls=LAYERS),
+        0.5,
+        FAILS,
+    ),
+    "share of heads near the number": (
+        {"kind": "share", "column": "surface/cls", "over": 0.199, "above": 0.6},
+        with_columns(cls=LAYERS),
+        0.75,
+        UNTOLD,
+    ),
+    "share of layers": (
+        {"kind": "share", "column": "surface/cls", "over": 0.5, "per_layer": "highest", "above": 0.6},
+        with_columns(cls=ONE_HIGH),
+        0.25,
+        FAILS,
+    ),
+    "some head": ({"kind": "some_head", "column": "surface/cls", "above": 0.5}, with_columns(cls=ONE_HIGH), 0.9, HOLDS),
+    "no second head": (
+        {"kind": "some_head", "column": "surface/cls", "rank": 2, "above": 0.5},
+        with_columns(cls=ONE_HIGH),
+        0.07,
+        FAILS,
+    ),
+    # The best of 40 is 2 errors above 0, which the best of 40 heads without any effect is as well.
+    "the best of many": (
+        {"kind": "some_head", "column": "disable/uniform/head", "above": 0},
+        disabled(np.r_[1.0, np.zeros(39)].reshape(4, 10), 1),
+        1.0,
+        UNTOLD,
+    ),
+    "effects in points": (
+        {"kind": "mean", "column": "disable/uniform/head", "below": -1},
+        disabled(np.full((4, 10), -3.0), 1),
+        -3.0,
+        HOLDS,
+    ),
+    "correlation": (
+        {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "above": 0.5},
+        with_columns(cls=LAYERS),
+        1.0,
+        HOLDS,
+    ),
+    "no correlation": (
+        {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "below": 0.5},
+        with_columns(cls=-LAYERS),
+        -1.0,
+        HOLDS,
+    ),
+    "correlation uncertain": (
+        {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "absolute": True, "below": 0.2},
+        with_columns(cls=SHUFFLED),
+        abs(float(stats.spearmanr(SHUFFLED.ravel(), np.repeat(range(4), 10)).statistic)),
+        UNTOLD,
+    ),
+    "pruning": (
+        {"kind": "pruning", "order": "exact", "share": 0.4, "above": -3},
+        pruned(("exact", 6, -0.5), ("exact", 2, -9)),
+        -0.5,
+        HOLDS,
+    ),
+    "pruning costs": (
+        {"kind": "pruning", "order": "exact", "share": 0.8, "above": -3},
+        pruned(("exact", 6, -0.5), ("exact", 2, -9)),
+        -9,
+        FAILS,
+    ),
+    "pruning uncertain": (
+        {"kind": "pruning", "order": "exact", "share": 0.4, "above": -1},
+        pruned(("exact", 6, -0.5)),
+        -0.5,
+        UNTOLD,
+    ),
+    "pruning against random": (
+        {"kind": "pruning", "order": "exact", "minus": "random", "share": 0.4, "above": 0},
+        pruned(("exact", 6, -1), ("random", 6, -8), ("random", 6, -10)),
+        8,
+        HOLDS,
+    ),
+    "relation": ({"kind": "relation", "relation": "det", "value": "gain", "above": 0}, related(0.4, 0.1), 0.4, HOLDS),
+    "relation refuted": (
+        {"kind": "relation", "relation": "det", "value": "gain", "above": 0},
+        related(-0.4, 0.1),
+        -0.4,
+        FAILS,
+    ),
+    "relation uncertain": (
+        {"kind": "relation", "relation": "det", "value": "gain", "above": 0},
+        related(0.1, 0.2),
+        0.1,
+        UNTOLD,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_kind_of_test_on_a_table_worked_by_hand(tmp_path: Path, name: str) -> None:
+    test, make, value, verdict = CASES[name]
+    make(tmp_path / "run")
+    cell = only(ledger(tmp_path, statement_of(test, "before" if test["kind"] == "relation" else "tuned"))[0])
+    assert cell.finding.value == pytest.approx(value, nan_ok=True)
+    assert cell.verdict == verdict
+    assert bool(cell.reason) == (verdict == UNTOLD)
+
+
+def test_every_kind_has_cases() -> None:
+    assert {test["kind"] for test, *_ in CASES.values()} == set(kinds()) - {"agreement"}
+
+
+@pytest.mark.parametrize(
+    ("second", "below", "verdict"), [(ORDERED, None, HOLDS), (ORDERED, 0.5, FAILS), (SHUFFLED, 0.1, UNTOLD)]
+)
+def test_agreement_between_seeds(tmp_path: Path, second: ArrayLike, below: float | None, verdict: str) -> None:
+    for seed, values in ((1, ORDERED), (2, second)):
+        surface_run(tmp_path / f"run{seed}", values, seed=seed)
+    threshold = {"above": 0.5} if below is None else {"below": below}
+    statement = statement_of({"kind": "agreement", "column": "surface/cls", "between": "seeds", **threshold})
+    cell = only(ledger(tmp_path, statement)[0])
+    assert cell.finding.value == pytest.approx(stats.spearmanr(ORDERED.ravel(), np.ravel(second)).statistic)
+    assert cell.verdict == verdict
+
+
+def test_agreement_between_tasks_takes_learned_tasks_only(tmp_path: Path) -> None:
+    statement = statement_of({"kind": "agreement", "column": "surface/cls", "between": "tasks", "above": 0.5})
+    surface_run(tmp_path / "a", ORDERED, task="mrpc")
+    surface_run(tmp_path / "b", -ORDERED, task="rte", p_constant=0.5)
+    cell = only(ledger(tmp_path, statement)[0])
+    assert cell.verdict == UNTOLD
+    assert "Fewer than two tasks" in cell.reason
+    surface_run(tmp_path / "c", ORDERED, task="sst2")
+    cell = only(ledger(tmp_path, statement)[0])
+    assert (cell.verdict, cell.subject) == (HOLDS, "minilm: mrpc, sst2")
+
+
+def test_over_seeds_the_interval_is_that_of_seeds_and_examples() -> None:
+    readings = [Reading(value, 0.01, 100) for value in (0.5, 0.6, 0.55, 0.62)]
+    finding = statement_of({**MEAN, "above": 0.4}).test.judge(readings)
+    between = np.var([0.5, 0.6, 0.55, 0.62], ddof=1) / 4
+    variance = between + 0.01**2
+    freedom = variance**2 / (between**2 / 3)
+    reach = stats.t.ppf(0.975, freedom) * math.sqrt(variance)
+    assert finding.value == pytest.approx(0.5675)
+    assert finding.high - finding.low == pytest.approx(2 * reach, rel=0.1)
+    assert finding.p_value == pytest.approx(2 * stats.t.sf(0.1675 / math.sqrt(variance), freedom), rel=0.4)
+
+
+def test_one_seed_has_the_interval_of_its_examples() -> None:
+    finding = statement_of({**MEAN, "above": 0.4}).test.judge([Reading(0.42, 0.01, 100)])
+    assert (finding.low, finding.high) == pytest.approx((0.42 - REACH * 0.01, 0.42 + REACH * 0.01))
+    assert finding.p_value == pytest.approx(2 * stats.norm.sf(2))
+
+
+def test_the_interval_of_a_share_ends_at_its_limits() -> None:
+    finding = statement_of({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4}).test.judge(
+        [Reading(0.1, 0.2, 9)]
+    )
+    assert (finding.low, finding.high) == pytest.approx((0.0, 0.1 + REACH * 0.2))
+
+
+def test_p_values_are_corrected_over_the_ledger(tmp_path: Path) -> None:
+    """With p = 0.03 alone a statement is told; beside two statements with large p-values it is not."""
+    surface_run(tmp_path / "run", stderr=0.005)
+    near = 0.35 - 0.005 * stats.norm.isf(0.015)
+    test = statement_of({**MEAN, "above": near})
+    assert only(ledger(tmp_path, test)[0]).verdict == HOLDS
+    others = [statement_of({**MEAN, "above": 0.35}, name=f"other{i}") for i in range(2)]
+    cell = only(ledger(tmp_path, test, *others)[0])
+    assert cell.p_value == pytest.approx(0.09, rel=1e-3)
+    assert cell.verdict == UNTOLD
+    assert "after correction" in cell.reason
+
+
+def test_a_model_that_has_not_learned_is_not_read_but_its_model_before_is(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "run", p_constant=0.4)
+    surface_run(
+        tmp_path / "before",
+        stage="initial",
+        p_constant=0.4,
+        checkpoint=str(made),
+        trained={**TRAINED, "folder": str(made)},
+    )
+    tuned, before = ledger(
+        tmp_path, statement_of({**MEAN, "above": 0.3}), statement_of({**MEAN, "above": 0.3}, "before", name="b")
+    )
+    assert only(tuned).finding is None
+    assert "not shown to have learned" in only(tuned).reason
+    assert only(before).verdict == HOLDS
+
+
+def test_changes_are_read_from_paired_differences(tmp_path: Path) -> None:
+    surface_run(tmp_path / "run", np.full((4, 10), -0.05), stage="checkpoint-initial")
+    cell = only(ledger(tmp_path, statement_of({**MEAN, "below": 0}, "change"))[0])
+    assert cell.finding.value == pytest.approx(-0.05)
+    assert cell.verdict == HOLDS
+
+
+def test_an_analysis_of_the_model_before_fine_tuning_gives_its_columns_alone(tmp_path: Path) -> None:
+    test = {"kind": "correlation", "column": "surface/cls", "other": "initial:surface/cls", "above": 0.5}
+    surface_run(tmp_path / "run", ORDERED)
+    surface_run(tmp_path / "initial", -ORDERED, checkpoint="initial", trained=TRAINED)
+    cell = only(ledger(tmp_path, statement_of(test))[0])
+    assert cell.finding.value == pytest.approx(-1)
+    assert only(ledger(tmp_path, statement_of({**MEAN, "above": 0.0}))[0]).finding.value == pytest.approx(
+        ORDERED.mean()
+    )
+
+
+def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "run")
+    statements = [
+        statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}),
+        statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "change", name="change"),
+        statement_of({"kind": "mean", "column": "disable/zero/layer", "above": 3}, name="layers"),
+        statement_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
+    ]
+    relation = statement_of({"kind": "relation", "relation": "det", "value": "gain", "above": 0}, "before")
+    initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
+    assert only(ledger(tmp_path, relation)[0]).command == f"python analyze.py {initial}"
+    cells = [only(entry) for entry in ledger(tmp_path, *statements)]
+    assert {cell.verdict for cell in cells} == {UNTOLD}
+    assert [cell.command for cell in cells] == [
+        f"python analyze.py checkpoint={made} {settings}"
+        for settings in (
+            "'measure=[entropy]'",
+            "'measure=[entropy]' 'compare_with=[initial]'",
+            "analysis=disable ablation.mode=zero",
+            "analysis=prune 'prune.scores=[exact]' prune.step=0.05",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("test", "make"),
+    [
+        ({"order": "exact", "share": 0.4}, pruned(("exact", 6, -5), iterative=True)),
+        ({"order": "exact", "share": 0.4}, pruned(("exact", 6, -5), recovery_epochs=1)),
+        ({"order": "exact", "share": 0.45}, pruned(("exact", 6, -5), ("exact", 5, -5))),
+        (
+            {"order": "exact", "minus": "reversed", "share": 0.4},
+            pruned(("drift/cosine", 6, -1), ("exact", 6, -1), ("reversed", 6, -5)),
+        ),
+    ],
+    ids=["scored after each step", "trained further", "another share", "the reverse of another order"],
+)
+def test_other_pruning_is_not_read(tmp_path: Path, test: dict[str, Any], make: Maker) -> None:
+    make(tmp_path / "run")
+    cell = only(ledger(tmp_path, statement_of({"kind": "pruning", "below": 0, **test}))[0])
+    assert (cell.finding, cell.verdict) == (None, UNTOLD)
+    assert "analysis=prune 'prune.scores=[exact" in cell.command
+
+
+def test_pruning_names_the_share_that_was_removed(tmp_path: Path) -> None:
+    pruned(("random", 6, 0), ("exact", 6, -1), ("exact", 7, -1), ("reversed", 6, -9))(tmp_path / "run")
+    test = {"kind": "pruning", "order": "exact", "minus": "reversed", "share": 0.38, "above": 0}
+    cell = only(ledger(tmp_path, statement_of(test))[0])
+    assert cell.finding.value == pytest.approx(8)
+    assert cell.finding.readings[0].detail == "6 of 10 heads kept (40 % removed); accuracy"
+
+
+def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:
+    """A second analysis, with another mode and a sample, does not answer for the first."""
+    disabled(np.full((4, 10), -3.0), 1)(tmp_path / "run")
+    statements = [
+        statement_of({"kind": "mean", "column": f"disable/{mode}/head", "below": -1}, name=mode)
+        for mode in ("uniform", "zero")
+    ]
+    uniform, zero = (only(entry) for entry in ledger(tmp_path, *statements))
+    assert uniform.finding.readings[0].detail == "accuracy on val, 408 examples"
+    assert (zero.finding, zero.verdict) == (None, UNTOLD)
+    assert zero.command.endswith("analysis=disable ablation.mode=zero")
+    run = Run.open(tmp_path / "run")
+    rows = [{**row, "mode": "zero", "delta": -0.05, "count": 100} for row in run.ablation_table().rows()]
+    run.ablation_table().append(type(run.ablation_table()).from_rows(rows)).write(run.ablation_path)
+    uniform, zero = (only(entry) for entry in ledger(tmp_path, *statements))
+    assert (uniform.finding.value, zero.finding.value) == pytest.approx((-3, -5))
+    assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
+
+
+def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "run")
+    disabled(np.full((1, 10), -3.0), 1)(tmp_path / "one")
+    config = yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())
+    config |= {"checkpoint": str(made), "trained": {**TRAINED, "folder": str(made)}}
+    (tmp_path / "one" / "config.yaml").write_text(yaml.safe_dump(config))
+    cell = only(ledger(tmp_path, statement_of({"kind": "mean", "column": "disable/uniform/head", "below": -1}))[0])
+    assert (cell.finding, cell.verdict) == (None, UNTOLD)
+    assert "each head (mode uniform)" in cell.reason
+
+
+@pytest.mark.parametrize("kind", ["correlation", "agreement"])
+def test_noise_does_not_show_that_heads_differ(tmp_path: Path, kind: str) -> None:
+    """The same numbers, measured well and with errors as large as their spread."""
+    test: dict[str, Any] = {"kind": "correlation", "column": "surface/cls", "other": "entropy/bits"}
+    if kind == "agreement":
+        test = {"kind": "agreement", "column": "surface/cls", "between": "seeds"}
+    for name, stderr in (("well", 0.001), ("badly", float(np.std(ORDERED)))):
+        columns = [("surface", "cls", ORDERED), ("entropy", "bits", -ORDERED)]
+        for seed, values in ((1, ORDERED), (2, SHUFFLED))[: 2 if kind == "agreement" else 1]:
+            measured = [
+                ("checkpoint", measure, {column: values if kind == "agreement" else own})
+                for measure, column, own in columns
+            ]
+            run = make_run(
+                tmp_path / name / f"run{seed}", measured=measured, seed=seed, p_constant=0.001, stderr=stderr
+            )
+            Run.open(run).declare(Surface(1, 1).declaration(), Entropy(1, 1).declaration())
+    below = 0.5
+    well, badly = (
+        only(ledger(tmp_path / name, statement_of({**test, "below": below}))[0]) for name in ("well", "badly")
+    )
+    assert well.finding.value == badly.finding.value
+    assert well.verdict == HOLDS
+    assert badly.verdict == UNTOLD
+    assert "Noise lowers a rank correlation" in badly.reason
+
+
+def test_a_tolerance_widens_the_interval_and_moves_the_test() -> None:
+    test = statement_of({**MEAN, "above": 0.4, "tolerance": 0.1}).test
+    finding = test.judge([Reading(0.52, 0.01, 100)])
+    assert (finding.low, finding.high) == pytest.approx((0.42 - REACH * 0.01, 0.62 + REACH * 0.01))
+    assert finding.p_value == pytest.approx(2 * stats.norm.sf(2))
+    assert test.judge([Reading(0.45, 0.001, 100)]).p_value == 1
+    assert test.judge([Reading(0.28, 0.01, 100)]).p_value == pytest.approx(2 * stats.norm.sf(2))
+
+
+def test_the_best_heads_of_layers_have_a_simultaneous_interval(tmp_path: Path) -> None:
+    """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer open."""
+    value = 0.3 - 2.5 * 0.005
+    test = {"kind": "share", "column": "surface/cls", "over": 0.3, "per_layer": "highest", "above": 0.5}
+    cell = only(_ledger_of(tmp_path / "near", np.full((4, 10), value), test))
+    assert (cell.finding.low, cell.finding.high) == pytest.approx((0, 1))
+    cell = only(_ledger_of(tmp_path / "far", np.zeros((4, 10)), test))
+    assert (cell.finding.low, cell.finding.high) == pytest.approx((0, 0.25))
+
+
+def _ledger_of(folder: Path, cls_LH: ArrayLike, test: Mapping[str, Any]) -> Entry:
+    surface_run(folder / "run", cls_LH)
+    return ledger(folder, statement_of(test))[0]
+
+
+def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path) -> None:
+    surface_run(tmp_path / "a")
+    lacking = make_run(tmp_path / "b", cosine_LH=LAYERS, seed=2, p_constant=0.001)
+    surface_run(tmp_path / "c", seed=3, p_constant=0.5)
+    surface_run(tmp_path / "d", seed=4, p_constant=None)
+    (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
+    cell = only(entry)
+    assert len(cell.finding.readings) == 1
+    assert cell.left_out == "1 of 2 seeds without the column surface/cls, left out: seed 2."
+    assert cell.command == f"python analyze.py checkpoint={lacking} 'measure=[surface]'"
+    page = StatementsPage(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
+    text = page.read_text("utf-8")
+    assert "statements about fine-tuned models are not tested on it: mrpc (seed 3, seed 4)." in text
+    assert "1 of 2 seeds without the column surface/cls, left out: seed 2." in text
+
+
+def test_a_size_has_no_negative_limit() -> None:
+    for test in (
+        {**MEAN, "absolute": True, "below": 1},
+        {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "absolute": True, "below": 0.5},
+    ):
+        assert statement_of(test).test.judge([Reading(0.01, 0.1, 9)]).low == 0
+
+
+def test_a_one_sided_statement_is_not_refuted(tmp_path: Path) -> None:
+    surface_run(tmp_path / "run")
+    cell = only(ledger(tmp_path, statement_of({**MEAN, "above": 0.5}, one_sided="Another text may show it."))[0])
+    assert (cell.verdict, cell.reason) == (UNTOLD, "Another text may show it.")
+
+
+def test_what_a_statement_depends_on(tmp_path: Path) -> None:
+    surface_run(tmp_path / "a", LAYERS, task="mrpc")
+    surface_run(tmp_path / "b", LAYERS / 2, task="rte")
+    (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
+    assert entry.verdict == "depends"
+    assert depends_on(entry) == [
+        "It depends on the task (minilm): it holds for mrpc (0.35) and does not hold for rte (0.175)."
+    ]
+    surface_run(tmp_path / "c", LAYERS / 2, task="mrpc", seed=2)
+    (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
+    assert depends_on(entry) == [
+        "It depends on the seed (mrpc): 1 of 2 seeds alone show that it holds, 1 that it does not (not corrected for the number of "
+        "tests)."
+    ]
+
+
+def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = surface_run(tmp_path / "run")
+    statements = [statement_of({**MEAN, "above": 0.3}), statement_of({**MEAN, "above": 0.4}, name="second")]
+    read: list[str] = []
+    original = kinds()["mean"].reading
+
+    def counted(self: Any, sheet: Any) -> Reading:
+        read.append(sheet.name)
+        return original(self, sheet)
+
+    monkeypatch.setattr(kinds()["mean"], "reading", counted)
+    first = ledger(tmp_path, *statements)
+    assert len(read) == 2
+    assert ledger(tmp_path, *statements) == first
+    assert len(read) == 2
+    surface_run(tmp_path / "run2", LAYERS / 2, seed=2)
+    ledger(tmp_path, *statements)
+    assert read[2:] == ["seed 2", "seed 2"]
+    ledger(tmp_path, statements[0], statement_of({**MEAN, "above": 0.5}, name="second"))
+    assert len(read) == 6
+    kept = tmp_path / "page" / "statements"
+    content = json.loads((kept / "made_up.json").read_text())
+    (kept / "made_up.json").write_text(
+        json.dumps({key: {"fingerprint": of["fingerprint"]} for key, of in content.items()})
+    )
+    (kept / "second.json").write_text("{half")
+    Run.open(made).add(Run.open(tmp_path / "run2").table().select(column="sep_total"))
+    ledger(tmp_path, *statements)
+    assert read[6:] == ["seed 1", "seed 2"] * 2
+
+
+def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:
+    statements = read_statements()
+    assert len(statements) >= 40
+    check_columns(statements, [])
+    assert all(
+        statement.statement.endswith(".") and statement.published.endswith((".", ").")) for statement in statements
+    )
+    assert {statement.test.kind for statement in statements} <= set(kinds())
+
+
+GOOD = yaml.safe_load((FOLDER / "clark_sep_half.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"about": "later"}, "about 'later'"),
+        ({"test": {**GOOD["test"], "kind": "meen"}}, "test.kind is 'meen'; did you mean 'mean'"),
+        ({"test": {**GOOD["test"], "above": "half"}}, "test.above is 'half'; expected a number, or null"),
+        ({"test": {**GOOD["test"], "below": 1}}, "both above and below; give one"),
+        ({"test": {key: value for key, value in GOOD["test"].items() if key != "above"}}, "neither above nor below"),
+        ({"test": {**GOOD["test"], "layer": "last"}}, "Unknown key 'statement mine: test.layer'"),
+        ({"test": {**GOOD["test"], "layers": "lst"}}, "did you mean 'last'"),
+        ({"test": {**GOOD["test"], "column": "surface/seps"}}, "unknown column 'surface/seps'"),
+        ({"test": {**GOOD["test"], "column": "surfaces/cls"}}, "unknown measure 'surfaces'; did you mean 'surface'"),
+        ({"sauce": "x"}, "Unknown key"),
+    ],
+)
+def test_a_wrong_statement_is_one_sentence(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, **change}))
+    with pytest.raises(UserError) as error:
+        check_columns([read_statement(path)], [])
+    assert message in str(error.value)
+
+
+def test_unknown_statements_are_named() -> None:
+    with pytest.raises(UserError, match="Unknown statement 'clark_sep_haf'; did you mean 'clark_sep_half'"):
+        read_statements(["clark_sep_haf"])
+    with pytest.raises(UserError, match="cannot be read"):
+        read_statements(["missing.yaml"])
+
+
+def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "a" / "run")
+    surface_run(tmp_path / "a" / "unlearned", task="rte", p_constant=0.4)
+    (made / "finished.json").write_text(json.dumps({"code": "0.1.0+aaaa"}))
+    (tmp_path / "a" / "unlearned" / "finished.json").write_text(json.dumps({"code": "0.1.0+bbbb"}))
+    names = ("kovaleva_cls_early", "michel_prune_40")
+    page = StatementsPage(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
+    text = page.read_text("utf-8")
+    assert "Of 2 published statements, 0 hold in every model and task where they can be told, 1 hold in none" in text
+    assert "1 cannot be told, 1 of these because the analysis is missing." in text
+    assert "statements about fine-tuned models are not tested on it: rte (seed 1)." in text
+    assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
+    assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
+    assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
+    assert f"python analyze.py checkpoint={made} analysis=prune" in text
+    table = (tmp_path / "page" / "statements.md").read_text("utf-8")
+    assert "| does not hold | mrpc: −0.400 (−0.420 to −0.380) |" in table
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [("train", "experiment=statements"), ("train", "experiment=statements_quick"), ("analyze", "analysis=statements")],
+)
+def test_the_configurations_take_what_the_statements_read(command: str, argument: str) -> None:
+    invocation = parse_arguments([argument, *(["checkpoint=initial"] if command == "analyze" else [])], CONF, command)
+    assert invocation is not None
+    config = check(invocation)
+    read = {
+        column.removeprefix("initial:").partition("/")[0]
+        for statement in read_statements()
+        for column in statement.test.columns
+    }
+    analyses = {"disable", "place", "pruning", "sinks", "direct_effect", "dependency"}
+    assert read - analyses <= set(config.measure)
+    scores = {getattr(statement.test, "order", None) for statement in read_statements()} - {None}
+    assert scores <= set(config.prune.scores)
+
+
+def test_models_of_two_sizes_go_together(tmp_path: Path) -> None:
+    surface_run(tmp_path / "runs" / "small")
+    surface_run(tmp_path / "runs" / "large", np.repeat(LAYERS, 2, 0), model={"name": "mpnet", "path": "model"})
+    pages = compare_sweep(tmp_path / "runs", paper="statements")
+    assert [page.name for page in pages] == ["comparison.html", "statements.html"]
+    assert "mrpc · mpnet" in pages[-1].read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"kind": "mean"},
+        {"kind": "contrast", "layers": "first", "other": "last"},
+        {"kind": "extreme_layers", "layers": "first", "extreme": "highest"},
+    ],
+    ids=lambda test: test["kind"],
+)
+def test_a_head_without_standard_error_leaves_that_of_the_mean_unknown(test: dict[str, Any]) -> None:
+    class Half:
+        def grid(self, column: str) -> Grid:
+            return Grid(np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.01, np.nan], [np.nan, 0.01]]), 5)
+
+    reading = statement_of({"column": "surface/cls", "above": 0.2, **test}).test.reading(Half())
+    assert math.isfinite(reading.value)
+    assert math.isnan(reading.stderr)
+
+
+def test_seeds_without_a_number_are_not_counted_on_the_page(tmp_path: Path) -> None:
+    for seed, values in ((1, LAYERS), (2, np.asarray(LAYERS) + 0.002), (3, np.full(np.shape(LAYERS), np.nan))):
+        surface_run(tmp_path / "a" / f"run{seed}", values, seed=seed)
+    page = StatementsPage(("kovaleva_cls_early",)).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
+    text = page.read_text("utf-8")
+    assert "1 of 3 seeds without a number" in text
+    assert re.search(r"mrpc</td>\s*<td[^>]*>2</td>", text)
