@@ -3,13 +3,29 @@
 import shutil
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 import bertsecrets
 
 _DOCS = Path(__file__).resolve().parent
-# Sphinx reads nothing outside its folder; links from a notebook to the docs are one folder shorter there.
-shutil.copytree(_DOCS.parent / "notebooks", _DOCS / "tutorials", dirs_exist_ok=True)
-for _notebook in (_DOCS / "tutorials").glob("*.ipynb"):
-    _notebook.write_text(_notebook.read_text("utf-8").replace("../docs/", "../"), "utf-8")
+# Sphinx reads nothing outside its folder, so notebooks and the READMEs of the tools are copied into it; their links to the docs
+# are one folder shorter there.
+_COPIES = {"notebooks": "tutorials", "tools": "tools"}
+for _folder, _name in _COPIES.items():
+    _other = shutil.ignore_patterns("*.py", "*.safetensors", "*.csv", "*.json", "__pycache__", "tests")
+    shutil.copytree(_DOCS.parent / _folder, _DOCS / _name, ignore=_other, dirs_exist_ok=True)
+    for _page in (*(_DOCS / _name).rglob("*.ipynb"), *(_DOCS / _name).rglob("*.md")):
+        _page.write_text(_page.read_text("utf-8").replace("../docs/", "../"), "utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Turn the links of the docs to tools, which lead out of the folder, into links to their copies."""
+
+    def link_copies(app: Sphinx, name: str, source: list[str]) -> None:
+        source[0] = source[0].replace("](../tools/", "](tools/")
+
+    app.connect("source-read", link_copies)
+
 
 project = "bertsecrets"
 author = "The bertsecrets authors"

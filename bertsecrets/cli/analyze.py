@@ -111,7 +111,6 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             ablation=settings.ablation,
             prune=settings.prune,
             origin=origin,
-            labelling=settings.labelling,
         ),
     ]
     with closing(loggers), watched(folder) as others:

@@ -19,7 +19,6 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
-from bertsecrets.patterns.labelling.settings import LabellingSettings
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
@@ -27,7 +26,6 @@ from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
 if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
-    from bertsecrets.patterns.training.train_classifier import TrainingSettings
 
 _SECTION = "a section of keys and values"
 _SECTIONS = "a section of keys and values, or null"
@@ -35,7 +33,7 @@ _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
 _PATH = Annotated[str, Field(min_length=1)]
-_MODES = ("merge", "compare", "report", "labelling.labels", "train_patterns", "workspace", "view", "export")
+_MODES = ("merge", "compare", "report", "workspace", "view", "export")
 """The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
 _SWITCH = "true or false"
 
@@ -133,15 +131,12 @@ class AnalyzeKeys(CommonKeys):
     paper: Paper = Field(default=False, description=_PAPER)
     statements: list[_PATH] = Field(default=[], description="a list of statements, or of the paths of their files")
     statements_folder: _PATH | None = Field(default=None, description="a folder, or null")
-    train_patterns: _PATH | Literal[True] | None = Field(default=None, description="a folder, true, or null")
     workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
     view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
         default=None, description="a sentence, a list of two, or null"
     )
     export: _PATH | None = Field(default=None, description="a new folder, or null")
     reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
-    labelling: Section = Field(default={}, description=_SECTION)
-    patterns: Section = Field(default={}, description=_SECTION)
     trained: Section | None = Field(default=None, description=_SECTION)
 
 
@@ -226,8 +221,6 @@ class AnalyzeSettings(RunSettings):
     """Settings of ``analyze.py``."""
 
     keys: AnalyzeKeys
-    labelling: LabellingSettings
-    patterns: "TrainingSettings"
 
 
 def read_train(config: Mapping[str, Any]) -> TrainSettings:
@@ -266,18 +259,8 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     """
     check_numbers(config)
     keys = AnalyzeKeys.read("", config)
-    labelling = LabellingSettings.read("labelling", keys.labelling)
     pages = keys.report if isinstance(keys.report, str) else None
-    modes = (
-        keys.merge,
-        keys.compare,
-        pages,
-        labelling.labels,
-        keys.train_patterns,
-        keys.workspace,
-        keys.view,
-        keys.export,
-    )
+    modes = (keys.merge, keys.compare, pages, keys.workspace, keys.view, keys.export)
     chosen = [name for name, value in zip(_MODES, modes, strict=True) if value is not None]
     if len(chosen) > 1:
         raise UserError(f"{' and '.join(chosen)} are both given; give one of them.")
@@ -291,10 +274,8 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             )
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {})
-    _check_evaluation("labelling.evaluation", labelling.evaluation, common["task"])
-    # Slow imports, after everything that can be checked without them.
+    # A slow import, after everything that can be checked without it.
     from bertsecrets.papers.statements.statement import read_statements
-    from bertsecrets.patterns.training.train_classifier import TrainingSettings
 
     if keys.statements:
         read_statements(keys.statements)
@@ -308,12 +289,9 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             common["task"],
             ablation=common["ablation"],
             prune=common["prune"],
-            labelling=labelling,
             reference=None,
             origin=None,
         ),
-        labelling=labelling,
-        patterns=TrainingSettings.read("patterns", keys.patterns),
     )
 
 

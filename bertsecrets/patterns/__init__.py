@@ -1,1 +1,1 @@
-"""The five patterns of attention maps: their classifier and their measure; labelling and training in sub-packages."""
+"""The five patterns of attention maps: their classifier and their measure."""

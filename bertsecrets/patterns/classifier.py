@@ -190,13 +190,13 @@ def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(
             f"Folder '{folder}' holds no pattern classifier that can be read ({error}); give a folder in which "
-            f"train_patterns wrote {WEIGHTS} and {CARD}."
+            f"python -m tools.pattern_classifier wrote {WEIGHTS} and {CARD}."
         ) from error
     for name, expected in _INPUT.items():
         if card.get(name) != expected:
             raise UserError(
                 f"The pattern classifier in '{folder}' was trained with {name} {card.get(name)}, but this version expects "
-                f"{expected}; train it again with train_patterns."
+                f"{expected}; train it again with python -m tools.pattern_classifier."
             )
     network = PatternNetwork()
     try:
@@ -204,6 +204,6 @@ def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
     except RuntimeError as error:
         raise UserError(
             f"The weights in '{folder}' do not fit the pattern network of this version; train the classifier again with "
-            "train_patterns."
+            "python -m tools.pattern_classifier."
         ) from error
     return PatternClassifier(network, float(card["temperature"]), float(card["margin"])).eval()

@@ -33,7 +33,6 @@ _OUTSIDE = (
     "statements_folder",
     "data.cache_dir",
     "export",
-    "labelling.folder",
     "push_to_hub",
     "report",
     "save",

@@ -94,7 +94,7 @@ OPTIONS = list(options())
 _MEASURES = "[drift,entropy,features,frame_relations,offsets,patterns,token_to_token]"
 SOME_OPTIONS = [
     ("train", ["trainer=ddp_cpu", "callbacks=disable", "task=demo_nli", f"measure={_MEASURES}"]),
-    ("analyze", ["analysis=annotate_patterns", "task=ud_ewt"]),
+    ("analyze", ["analysis=probes", "task=ud_ewt"]),
 ]
 
 

@@ -355,14 +355,6 @@ COMBINATIONS = [
         # The entropies of the measure are finished work.
         leaves=(*LATE, "heads.parquet", "experiments.json"),
     ),
-    Case(
-        "labels-missing",
-        ("analyze.py", "labelling.labels={folder}/x", "labelling.folder={folder}"),
-        r"holds no maps.csv",
-    ),
-    Case("patterns-of-nothing", ("analyze.py", "train_patterns={folder}"), r"{folder}", leaves=LATE),
-    Case("patterns-missing", ("analyze.py", "train_patterns={folder}/gone"), r"{folder}/gone", leaves=LATE),
-    Case("patterns-false", ("analyze.py", "train_patterns=false"), r"train_patterns is false; expected a folder"),
     Case("workspace", ("analyze.py", "workspace=abc"), r"workspace is 'abc'; expected <entity>/<project>"),
 ]
 

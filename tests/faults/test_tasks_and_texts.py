@@ -276,12 +276,6 @@ FILES = [
         r"Task 'ud_ewt' has no labels to fine-tune on",
         arrange=treebank(WORD + "\n"),
     ),
-    Case(
-        "labels-junk",
-        ("analyze.py", "labelling.labels={folder}/labels.csv", "labelling.folder={folder}/maps"),
-        r"maps",
-        arrange=write("labels.csv", JUNK),
-    ),
 ]
 
 

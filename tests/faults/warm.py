@@ -32,7 +32,6 @@ MODULES = (
     "bertsecrets.cli.commands.train",
     "bertsecrets.cli.merge",
     "bertsecrets.cli.pages",
-    "bertsecrets.cli.pattern_tools",
     "bertsecrets.cli.train",
     "bertsecrets.patterns.measure",
 )

@@ -19,7 +19,7 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import CARD, SHIPPED, WEIGHTS, judge, load_classifier, save_classifier
 from bertsecrets.patterns.map_features import BINS, PICTURE_CHANNELS
 from bertsecrets.patterns.measure import UNCERTAIN, Patterns
-from bertsecrets.patterns.training.generator import generate
+from tools.pattern_classifier.generator import generate
 
 COLUMNS = (*PATTERNS, UNCERTAIN)
 

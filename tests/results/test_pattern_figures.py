@@ -14,7 +14,6 @@ from bertsecrets.results.figures.patterns import (
     pattern_steps,
     pattern_transitions,
 )
-from bertsecrets.results.figures.reliability import ReliabilityCurve, reliability_diagram
 
 NAMES = tuple(COLOURS)
 
@@ -72,7 +71,6 @@ def test_every_figure_can_be_drawn() -> None:
         pattern_grid(shares(12, 16), NAMES, title="t", note="n"),
         pattern_steps([0, 10], steps, steps * 0.1, NAMES, title="t", note="n"),
         count_table(counts, NAMES[:5], title="t", rows="r", columns="c", note="n", unit="u"),
-        reliability_diagram([ReliabilityCurve("a", [0.3, 0.9], [0.0, 1.0], [3, 40])], title="t", note="n"),
         map_sheet([TitledMap("x\ny", np.eye(9))] * 6, title="t", note="n"),
     ]
     for figure in figures:

