@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 _GROUP = "bertsecrets."
 
+KINDS = ("conf", "measures", "families", "sources", "scores", "override_modes", "statements", "pages")
+"""The groups of entry points without their prefix."""
+
 
 @functools.cache
 def offers(kind: str) -> Mapping[str, EntryPoint]:
@@ -102,6 +105,15 @@ def offered_folders(kind: str) -> Mapping[str, Path]:
         else:
             folders[name] = folder
     return folders
+
+
+def dotted(point: EntryPoint) -> str:
+    """The dotted name of what an entry point names, as ``_target_`` takes it.
+
+    >>> dotted(EntryPoint("sharpness", "my_package.heads:Sharpness", "bertsecrets.measures"))
+    'my_package.heads.Sharpness'
+    """
+    return point.value.replace(":", ".")
 
 
 def resolve(name: str) -> Any:

@@ -9,12 +9,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
+from bertsecrets.doors import offered_folders
 from bertsecrets.errors import UserError, choices
 
 _PACKAGE = Path(__file__).resolve().parent
 
 CONF = next(folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir())
 """Folder of the configurations: inside the installed package, or at the top of the repository."""
+
+
+def configurations(group: str) -> dict[str, Path]:
+    """The files of a group of the configuration by name: those of ``conf/`` and those that installed packages offer.
+
+    A file of ``conf/`` hides one of the same name in a package.
+    """
+    folders = [*reversed([*offered_folders("conf").values()]), CONF]
+    files = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    return dict(sorted(files.items()))
+
 
 _LONGEST = 80
 """Characters of a value that a message shows."""

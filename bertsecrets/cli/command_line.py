@@ -29,6 +29,7 @@ from bertsecrets.sweeps.hydra_arguments import (
     Invocation,
     as_argument,
     is_multirun,
+    offer_to_hydra,
     parse_arguments,
     parse_overrides,
     quoted,
@@ -88,6 +89,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         for sentence in renamed:
             print(sentence, file=sys.stderr)  # noqa: T201
         check_words(sys.argv[1:], config_name)
+        offer_to_hydra()
         arguments = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
         sys.argv[1:] = with_trainer_arguments(arguments)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)

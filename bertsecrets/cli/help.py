@@ -5,7 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from bertsecrets.settings import CONF
+from bertsecrets.doors import KINDS, free_names, offers
+from bertsecrets.settings import CONF, configurations
 
 _WIDTH = 120
 
@@ -78,8 +79,10 @@ def help_text(command: str) -> str:
         )
     )
     if listed is not None:
-        lines = [f"  {path.stem:<27}{first_sentence(path)}" for path in _choices(listed)]
+        lines = [f"  {name:<27}{first_sentence(path)}" for name, path in configurations(listed).items()]
         parts.append("\n".join([f"{listed}=", *(_filled(line, " " * 29) for line in lines)]))
+    if offered := [_offered(kind) for kind in KINDS if offers(kind)]:
+        parts.append("\n".join(["from installed packages:", *offered]))
     parts.append(
         _filled(
             f"Every other setting is a key: {call} --cfg job prints all keys with their values, and conf/ describes them. "
@@ -102,14 +105,19 @@ def first_sentence(path: Path) -> str:
 
 def _group(name: str, comment: str, apart: str | None) -> str:
     """A group's line and its choices, unless they are listed apart."""
-    names = ", ".join(path.stem for path in _choices(name) if path.stem != "default")
+    files = configurations(name)
+    brought = free_names("measures", tuple(files)) if name == "measure" else ()
+    names = ", ".join(choice for choice in sorted((*files, *brought)) if choice != "default")
     listed = f"see {name}= below" if name == apart else names
     what = f"  {name:<12}{comment}" if comment else f"  {name}"
     return _filled(what, " " * 14) + (f"\n{_filled(' ' * 14 + listed, ' ' * 14)}" if listed else "")
 
 
-def _choices(group: str) -> list[Path]:
-    return sorted((CONF / group).glob("*.yaml"))
+def _offered(kind: str) -> str:
+    """What installed packages offer of a kind, each with its package."""
+    packages = {name: point.dist.name if point.dist is not None else "?" for name, point in offers(kind).items()}
+    names = ", ".join(name if name == package else f"{name} ({package})" for name, package in packages.items())
+    return _filled(f"  {kind.replace('_', ' '):<16}{names}", " " * 18)
 
 
 def _filled(text: str, indent: str = "") -> str:

@@ -21,7 +21,7 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run
-from bertsecrets.settings import CONF, Name, Settings, check_numbers, shown
+from bertsecrets.settings import Name, Settings, check_numbers, configurations, shown
 
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
 
 def _only_tunes(name: str, section: Section) -> bool:
     """Whether a section only sets keys of a measure that the command line did not choose."""
-    return "_target_" not in section and (CONF / "measure" / f"{name}.yaml").is_file()
+    return "_target_" not in section and name in configurations("measure")
 
 
 def _read_callbacks(

@@ -1,17 +1,23 @@
-"""The measures of ``conf/measure`` with their default settings."""
+"""The measures of ``conf/measure`` and of installed packages with their default settings."""
 
-import importlib
+import functools
+import logging
 from functools import partial
 
 from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.doors import dotted, error_text, free_names, offers, resolve
+from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Measure
-from bertsecrets.settings import CONF
+from bertsecrets.settings import CONF, configurations
+
+_log = logging.getLogger(__name__)
 
 
 def shipped_names() -> list[str]:
-    """The names of all measures of ``conf/measure``."""
-    return sorted(path.stem for path in (CONF / "measure").glob("*.yaml"))
+    """The names of all measures of ``conf/measure`` and of installed packages."""
+    files = configurations("measure")
+    return sorted([*files, *free_names("measures", tuple(files))])
 
 
 def shipped_measure(name: str) -> partial[Measure]:
@@ -21,17 +27,42 @@ def shipped_measure(name: str) -> partial[Measure]:
 
     Args:
         name: One of :func:`shipped_names`.
+
+    Raises:
+        UserError: If a package's class cannot be imported.
     """
-    section = DictConfig(OmegaConf.load(CONF / "measure" / f"{name}.yaml"))
+    files = configurations("measure")
+    section = DictConfig(OmegaConf.load(files[name])) if name in files else _bare(name)
     for default in section.pop("defaults", []):
         ((key, option),) = default.items()
         group, _, place = key.lstrip("/").partition("@")
-        OmegaConf.update(section, place, OmegaConf.load(CONF / group / f"{option}.yaml"))
+        OmegaConf.update(section, place, OmegaConf.load(configurations(group)[option]))
     section["every_n_validations"] = 1
     section["framenet"] = OmegaConf.load(CONF / "framenet" / "default.yaml")
     content = OmegaConf.to_container(section, resolve=True)
     assert isinstance(content, dict)
     # How often a run takes a measure, and what W&B tracks of it, are not arguments of its class.
     arguments = {key: value for key, value in content[name].items() if key not in ("every_n_validations", "tracked")}
-    module, _, kind = arguments.pop("_target_").rpartition(".")
-    return partial(getattr(importlib.import_module(module), kind), **arguments)
+    target = arguments.pop("_target_")
+    try:
+        return partial(resolve(target), **arguments)
+    except Exception as error:
+        # Importing a user's module can raise anything.
+        raise UserError(f"The measure '{name}' cannot be imported from '{target}' ({error_text(error)}).") from error
+
+
+@functools.cache
+def shipped_measures() -> dict[str, partial[Measure]]:
+    """All measures by name, without those of packages that cannot be imported, after a warning."""
+    measures = {}
+    for name in shipped_names():
+        try:
+            measures[name] = shipped_measure(name)
+        except UserError as error:
+            _log.warning(f"{error} It is left out.")
+    return measures
+
+
+def _bare(name: str) -> DictConfig:
+    """The section of a measure that a package offers without a configuration."""
+    return OmegaConf.create({name: {"_target_": dotted(offers("measures")[name])}})

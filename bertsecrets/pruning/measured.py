@@ -20,7 +20,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.relevance import Relevance, take_relevance
 from bertsecrets.measures.base import Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.measures.shipped import shipped_measure, shipped_names
+from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.pruning.situation import Situation
@@ -56,7 +56,7 @@ class MeasuredScore:
 
 @cache
 def measured_scores() -> dict[str, MeasuredScore]:
-    """The scores by ``measure/column``: of the shipped measures, with the settings of ``conf/measure``, and of analyses.
+    """The scores by ``measure/column``: of measures, with the settings of ``conf/measure`` or their package, and of analyses.
 
     Measures that need a reference or annotated words are not among them.
     """
@@ -73,10 +73,9 @@ def measured_scores() -> dict[str, MeasuredScore]:
 
 
 def ranking_measures() -> dict[str, Callable[[int, int], Measure]]:
-    """The shipped measures with a column that ranks heads (``Column.keep``), by name, with their default settings."""
+    """The measures with a column that ranks heads (``Column.keep``), by name, with their default settings."""
     makers: dict[str, Callable[[int, int], Measure]] = {}
-    for name in shipped_names():
-        maker = shipped_measure(name)
+    for name, maker in shipped_measures().items():
         columns = inspect.getattr_static(maker.func, "columns", ())
         if isinstance(columns, tuple) and any(column.keep is not None for column in columns):
             makers[name] = maker

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from bertsecrets.doors import offers
 from bertsecrets.grid import Column
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Declaration
@@ -59,15 +60,16 @@ class Experiment:
 def experiment_of(declaration: Declaration, trusted: Sequence[str] = ()) -> type[Experiment]:
     """The class that describes a declared experiment; :class:`Experiment` if it is not available.
 
-    A run's folder is data and must not cause imports, except from this package. A class of another package is used only
-    if its module is already imported or the current command names it.
+    A run's folder is data and must not cause imports, except from this package and of measures that installed packages
+    offer. Another class is used only if its module is already imported or the current command names it.
 
     Args:
         declaration: The declaration in the run's folder.
         trusted: Further ``module:class`` names that may be imported.
     """
     module, _, name = declaration.experiment.partition(":")
-    if module == _PACKAGE or module.startswith(f"{_PACKAGE}.") or declaration.experiment in trusted:
+    offered = [point.value for point in offers("measures").values()]
+    if module == _PACKAGE or module.startswith(f"{_PACKAGE}.") or declaration.experiment in (*trusted, *offered):
         try:
             importlib.import_module(module)
         except ImportError:

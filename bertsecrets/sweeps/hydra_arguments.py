@@ -13,14 +13,35 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.doors import dotted, free_names, offered_folders, offers
 from bertsecrets.errors import UserError
+from bertsecrets.settings import configurations
+
+
+class _OfferedConfigurations(SearchPathPlugin):
+    """Hydra's search path with the folders that installed packages offer, after the project's own."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for name, folder in offered_folders("conf").items():
+            search_path.append(name, f"file://{folder}")
+
+
+def offer_to_hydra() -> None:
+    """Let Hydra choose among what installed packages offer: their folders of configurations, and measures without one."""
+    Plugins.instance().register(_OfferedConfigurations)
+    for name in free_names("measures", tuple(configurations("measure"))):
+        ConfigStore.instance().store(name, {name: {"_target_": dotted(offers("measures")[name])}}, group="measure")
 
 
 @dataclass(frozen=True)

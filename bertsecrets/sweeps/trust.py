@@ -17,6 +17,7 @@ import yaml
 from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, QuotedString, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.doors import dotted, offered_folders, offers
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import CONF, shown
@@ -87,9 +88,11 @@ _WANDB_RUNS = "*run-*"
 
 @functools.cache
 def project_targets() -> frozenset[str]:
-    """The classes and functions that the project's own configurations name."""
-    contents = (yaml.safe_load(path.read_text("utf-8")) for path in sorted(CONF.rglob("*.yaml")))
-    return frozenset(target for content in contents for _, target in code_in(content) if isinstance(target, str))
+    """The classes and functions that the configurations of the project and of installed packages name."""
+    files = sorted(path for folder in (CONF, *offered_folders("conf").values()) for path in folder.rglob("*.yaml"))
+    contents = (yaml.safe_load(path.read_text("utf-8")) for path in files)
+    named = {target for content in contents for _, target in code_in(content) if isinstance(target, str)}
+    return frozenset(named | {dotted(point) for point in offers("measures").values()})
 
 
 def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:

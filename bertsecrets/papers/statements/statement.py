@@ -13,7 +13,7 @@ from bertsecrets.ablation.direct import DirectEffects
 from bertsecrets.errors import UserError, choices
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
-from bertsecrets.measures.shipped import shipped_measure, shipped_names
+from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.statements.kinds import kinds
 from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, About
 from bertsecrets.papers.statements.test import Test
@@ -125,9 +125,8 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
         DirectEffects.name: tuple(column.name for column in DirectEffects.columns),
     }
     depends_on_data = (Dependency,)
-    for name in shipped_names():
-        measure = shipped_measure(name).func
-        columns[name] = () if measure in depends_on_data else _columns_of(measure)
+    for name, maker in shipped_measures().items():
+        columns[name] = () if maker.func in depends_on_data else _columns_of(maker.func)
     return columns
 
 
