@@ -19,8 +19,9 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
 
-_TESTED = ("p_value", "p_bh", "p_holm", "smallest_effect", "p_margin")
-_JUDGED = ("score", "delta", "stderr", "low", "high", "flips", *_TESTED)
+_TESTED = ("p_value", "p_bh", "p_familywise", "smallest_effect", "p_margin")
+_LIMITS = ("low", "high", "low_simultaneous", "high_simultaneous")
+_JUDGED = ("score", "delta", "stderr", *_LIMITS, "flips", *_TESTED)
 
 
 def judged_rows(

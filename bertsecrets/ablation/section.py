@@ -168,8 +168,8 @@ def _section(
 
 
 _ONE_BY_ONE = (
-    "An interval is that of one head or layer by itself; p (BH) and p (Holm) are corrected for the number of them. Of many that "
-    "change nothing some intervals exclude 0 by chance, so that only the corrected p-value says what is shown."
+    "The first interval of a table is that of one head or layer by itself: of many that change nothing, some exclude 0 by chance. The "
+    "second holds for all of them together, and is the one for a head or layer that was picked because its change is large."
 )
 
 
@@ -304,10 +304,13 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
             _name(row),
             number(row["score"]),
             number(100 * row["delta"], 2, signed=True),
-            f"{number(100 * row['low'], 2, signed=True)} to {number(100 * row['high'], 2, signed=True)}",
+            _interval(row["low"], row["high"]),
+            MISSING
+            if row["low_simultaneous"] is None
+            else _interval(row["low_simultaneous"], row["high_simultaneous"]),
             p_value(row["p_value"]),
             p_value(row["p_bh"]),
-            p_value(row["p_holm"]),
+            p_value(row["p_familywise"]),
             f"{row['flips']:.1%}" if row["metric"] in ("accuracy", "f1", "matthews") else f"{row['flips']:.3f}",
             p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
             row["verdict"],
@@ -322,14 +325,19 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         metric_label(rows[0]["metric"]),
         "change, points",
         f"{rows[0]['level']:.0%} interval",
+        f"for all {len(rows)} together",
         "p",
-        "p (BH)",
-        "p (Holm)",
+        "p (false discovery)",
+        "p (family-wise)",
     ]
     flips = "flips" if rows[0]["metric"] in ("accuracy", "f1", "matthews") else "mean change"
     margin = rows[0]["margin"]
     ruled_out = "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})"
     return Table([*header, flips, ruled_out, "verdict"], cells, caption)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{number(100 * low, 2, signed=True)} to {number(100 * high, 2, signed=True)}"
 
 
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
@@ -496,10 +504,14 @@ def _name(row: Row) -> str:
 
 
 def points_in_words(row: Row) -> str:
-    """The change of score without what was disabled, with its interval."""
+    """The change of score without what was disabled, with the interval that holds for all variants together.
+
+    A sentence names the variants that changed the score most, and the interval of one by itself does not allow for that choice.
+    """
     # A loss is not shown as zero points.
     digits = 1 if abs(row["delta"]) >= 0.0005 else 3
-    delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", "low", "high"))
+    names = ("low", "high") if row["low_simultaneous"] is None else ("low_simultaneous", "high_simultaneous")
+    delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", *names))
     return f"{delta} points ({low} to {high})"
 
 

@@ -19,10 +19,11 @@ from bertsecrets.ablation.scoring import (
 )
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
-from bertsecrets.statistics.corrections import corrected, holm
-from bertsecrets.statistics.intervals import Tail, exceeds, influenced_change, paired_proportions
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.intervals import Limits, Tail, exceeds, influenced_change, paired_proportions
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
+from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 
 NEEDED, DISPENSABLE, INCONCLUSIVE = "needed", "dispensable", "inconclusive"
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
@@ -45,6 +46,7 @@ class Effects:
         p_value: P-values of the paired test of no change.
         p_loss: One-sided p-values of a loss of the margin or more.
         flips, smallest_effect: As in :class:`Verdicts`.
+        joint: How their errors go together.
     """
 
     baseline: Array
@@ -57,6 +59,22 @@ class Effects:
     p_loss: Array
     flips: Array
     smallest_effect: Array
+    joint: "JointErrors"
+
+
+@dataclass(frozen=True)
+class JointErrors:
+    """How the errors of V effects on the same examples go together.
+
+    Args:
+        correlation_VV: Their correlation.
+        limits: Limits of the effects as a function of the tail.
+        alpha: Probability with which limits may fail, allowing for all looks.
+    """
+
+    correlation_VV: Array
+    limits: Tail
+    alpha: float
 
 
 @dataclass(frozen=True)
@@ -83,8 +101,11 @@ class Verdicts:
         baseline: Score of the unedited model on each variant's examples.
         score, delta: Score of each variant, and its difference from the baseline.
         stderr: Bootstrap standard error of ``delta``.
-        low, high: Confidence limits of ``delta``, which hold where few predictions change.
-        p_value, p_bh, p_holm: P-values of the paired test, raw and adjusted over the V variants.
+        low, high: Confidence limits of ``delta``, which hold where few predictions change, each for itself.
+        low_simultaneous, high_simultaneous: The same, which hold for all V variants together: those of a variant that was picked
+            for its ``delta``.
+        p_value, p_bh, p_familywise: P-values of the paired test, raw and adjusted over the V variants: to the false discovery rate,
+            and to the family-wise error rate.
         flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
         smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for V tests, given
             how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
@@ -101,9 +122,11 @@ class Verdicts:
     stderr: Array
     low: Array
     high: Array
+    low_simultaneous: Array
+    high_simultaneous: Array
     p_value: Array
     p_bh: Array
-    p_holm: Array
+    p_familywise: Array
     flips: Array
     smallest_effect: Array
     significant: NDArray[np.bool_]
@@ -203,10 +226,10 @@ def effects_of(
     stderr_V = np.full(variants, np.nan)
     stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
     limits = change_limits(metric, label_N, clean_N, prediction_VN)
-    most = _RANGE[metric]
-    low_V, high_V = (limit_V.clip(-most, most) for limit_V in limits(np.full(variants, look.level(1 - level) / 2)))
+    low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
     moved_VN = prediction_VN - clean_N
-    alpha = look.level((1 - level) / (family or variants))
+    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
+    largest_V = np.maximum(*_largest(metric, label_N, clean_N, prediction_VN, influence_VN))
     return Effects(
         baseline=np.full(variants, tests.baseline),
         score=tests.score,
@@ -217,7 +240,10 @@ def effects_of(
         p_value=tests.p_value,
         p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
-        smallest_effect=smallest_effects(metric, label_N, clean_N, prediction_VN, alpha, permutations),
+        smallest_effect=smallest_effects(
+            metric, label_N, clean_N, prediction_VN, look.level((1 - level) / (family or variants)), permutations
+        ),
+        joint=JointErrors(error_correlation(influence_VN, largest_V), limits, look.level(1 - level)),
     )
 
 
@@ -277,18 +303,26 @@ def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int
 def judge_together(parts: Sequence[Effects], *, margin: float, level: float, false_discovery_rate: float) -> Verdicts:
     """Correct the effects of all variants for their number, and judge them.
 
+    Effects on different examples count as independent, which widens their limits at most.
+
     Args:
         parts: Effects of variants, which may come from different examples.
         margin, level, false_discovery_rate: As for :func:`judge`.
     """
-    names = [field.name for field in fields(Effects)]
+    names = [field.name for field in fields(Effects) if field.name != "joint"]
     effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    generator = np.random.default_rng([0, 3])
+    draw_VR = np.concatenate([joint_draws(part.joint.correlation_VV, generator) for part in parts])
+    tails = [np.full(len(part.delta), simultaneous_tail(draw_VR, part.joint.alpha)) for part in parts]
+    simultaneous = [part.joint.limits(tail_V) for part, tail_V in zip(parts, tails, strict=True)]
     p_margin_V = corrected(effects.pop("p_loss"))
     p_bh_V = corrected(effects["p_value"])
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
-        p_holm=holm(effects["p_value"]),
+        p_familywise=step_down(effects["p_value"], draw_VR),
+        low_simultaneous=np.concatenate([low_V for low_V, _ in simultaneous]),
+        high_simultaneous=np.concatenate([high_V for _, high_V in simultaneous]),
         significant=p_bh_V <= false_discovery_rate,
         p_margin=p_margin_V,
         verdict=verdicts_of(effects["delta"], p_bh_V, p_margin_V, false_discovery_rate),
@@ -307,7 +341,20 @@ def verdicts_of(delta_V: Array, p_V: Array, p_margin_V: Array, rate: float) -> t
 
 
 def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
-    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0."""
+    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0.
+
+    They are at most as far apart as the metric reaches.
+    """
+    limits, most = _unbounded_limits(metric, label_N, clean_N, prediction_VN), _RANGE[metric]
+
+    def within(tail: Array) -> Limits:
+        low_V, high_V = limits(tail)
+        return low_V.clip(-most, most), high_V.clip(-most, most)
+
+    return within
+
+
+def _unbounded_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
     if metric == "accuracy":
         return paired_proportions(*_discordant(label_N, clean_N, prediction_VN), len(label_N))
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)

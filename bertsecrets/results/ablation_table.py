@@ -12,10 +12,23 @@ from bertsecrets.results.files import DamagedFileError, atomic_write, read_parqu
 
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
 _WHOLE = ("step", "num_heads", "count")
-_REAL = ("baseline", "score", "delta", "stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect")
+_REAL = (
+    "baseline",
+    "score",
+    "delta",
+    "stderr",
+    "low",
+    "high",
+    "p_value",
+    "p_bh",
+    "p_familywise",
+    "flips",
+    "smallest_effect",
+)
 _SETTINGS = ("level", "false_discovery_rate")
 _MARGIN = ("margin", "p_margin")
 _GROUP = ("interaction", "interaction_low", "interaction_high", "p_interaction", "p_controls")
+_SIMULTANEOUS = ("low_simultaneous", "high_simultaneous")
 _MEANS = ("loss_change", "loss_low", "loss_high", "logit_margin_change", "logit_margin_low", "logit_margin_high")
 
 SCHEMA = pa.schema(
@@ -31,7 +44,7 @@ SCHEMA = pa.schema(
         pa.field("redundant", pa.bool_()),
         pa.field("sweep", pa.string()),
         pa.field("evaluated", pa.float64()),
-        *(pa.field(name, pa.float64()) for name in _MEANS),
+        *(pa.field(name, pa.float64()) for name in (*_MEANS, *_SIMULTANEOUS)),
     ]
 )
 """The columns.
@@ -48,8 +61,8 @@ count: Number of examples.
 layer, head: The disabled head, the remaining head (``all_but_one``) or the layer (head null); else null.
 baseline, score, delta: The score without and with the heads disabled, and ``score - baseline``.
 stderr, low, high: Bootstrap standard error, and confidence limits of ``delta``.
-p_value, p_bh, p_holm: Paired test of no change; raw, and corrected over all variants of one kind, mode, metric and
-    step.
+p_value, p_bh, p_familywise: Paired test of no change; raw, and corrected over all variants of one kind, mode, metric and
+    step: to the false discovery rate, and to the family-wise error rate (in tables of earlier versions by Holm's method).
 flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
 smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
@@ -67,6 +80,8 @@ loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squa
     harm; null in older tables. In a screened sweep an estimate, whose sign may be wrong where the limits are on both sides of 0.
 logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit of the gold class minus the largest other one;
     negative is harm; null for scores.
+low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold for all variants of one kind, mode, metric and step
+    together; null in older tables.
 """
 
 _KEY = [
@@ -145,6 +160,7 @@ def _completed(table: pa.Table) -> pa.Table:
 
     From before there was a margin, a variant is needed where a loss is significant, else inconclusive.
     """
+    table = table.rename_columns(["p_familywise" if name == "p_holm" else name for name in table.schema.names])
     first = SCHEMA.names.index("verdict")
     known = len(table.schema.names)
     if known < first or table.schema.names != SCHEMA.names[:known]:

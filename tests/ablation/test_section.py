@@ -36,7 +36,7 @@ def row(variant: str, delta: float, significant: bool = False, **other: Any) -> 
         "high": delta + 0.02,
         "p_value": 0.001 if significant else 0.5,
         "p_bh": 0.004 if significant else 0.6,
-        "p_holm": 0.004 if significant else 1.0,
+        "p_familywise": 0.004 if significant else 1.0,
         "flips": 0.03,
         "smallest_effect": 0.029,
         "level": 0.9,
@@ -237,6 +237,6 @@ def test_a_screened_sweep_is_named() -> None:
 
 
 def test_an_interval_beside_a_larger_corrected_p_value_is_explained() -> None:
-    sentence = "An interval is that of one head or layer by itself"
+    sentence = "The first interval of a table is that of one head or layer by itself"
     assert sentence not in written(HEADS)[0]
     assert sentence in written([*HEADS, row("l01h02", -0.03, layer=1, head=2)])[0]

@@ -54,6 +54,72 @@ def test_intervals_cover_the_truth(metric: str) -> None:
     assert 0.93 <= found <= 0.97
 
 
+def useless_heads(metric: str, simulations: int, *, shared: bool) -> tuple[float, float, float]:
+    """Of 72 variants that change nothing but at random: how often their limits hold for all, and for the worst one.
+
+    Args:
+        metric: The metric.
+        simulations: Number of simulated sweeps of 400 examples.
+        shared: Whether the variants flip the same fragile examples, else each its own.
+
+    Returns:
+        Shares of simulations in which all simultaneous limits contain 0, in which those of the variant with the largest loss do, and
+        in which its limits by itself do.
+    """
+    everywhere = worst = alone = 0
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, 13])
+        label_N = (generator.random(400) < 0.68).astype(float)
+        fragile_N = generator.random(400) < 0.2
+        flipped_VN = (generator.random((73, 400)) < 0.25) & fragile_N if shared else generator.random((73, 400)) < 0.05
+        base_N = np.where(generator.random(400) < 0.85, label_N, 1 - label_N)
+        # The unedited model errs as often as the variants, so that none of them loses anything on average.
+        prediction_VN = np.where(flipped_VN, 1 - base_N, base_N)
+        verdicts = judge(metric, label_N, prediction_VN[0], prediction_VN[1:], resamples=100, permutations=100)
+        within_V = (verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)
+        picked = verdicts.delta.argmin()
+        everywhere += bool(within_V.all())
+        worst += bool(within_V[picked])
+        alone += bool(verdicts.low[picked] <= 0 <= verdicts.high[picked])
+    return everywhere / simulations, worst / simulations, alone / simulations
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_worst_of_many_heads_needs_the_simultaneous_interval(shared: bool) -> None:
+    everywhere, worst, alone = useless_heads("accuracy", 20, shared=shared)
+    assert everywhere >= 0.84
+    assert worst >= 0.88
+    assert alone <= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_simultaneous_limits_hold_for_all_heads(metric: str, shared: bool) -> None:
+    everywhere, worst, alone = useless_heads(metric, 300, shared=shared)
+    print(f"{metric}, shared {shared}: all {everywhere:.3f}, the worst {worst:.3f}, the worst by itself {alone:.3f}")  # noqa: T201
+    assert everywhere >= 0.92
+    assert worst >= 0.93
+
+
+def test_simultaneous_limits_are_wider_than_those_of_one_head() -> None:
+    generator = np.random.default_rng(0)
+    for metric in ("accuracy", "f1", "pearson", "spearman"):
+        label_N, clean_N, _ = draw(metric, 200, generator)
+        variant_VN = np.stack([draw(metric, 200, generator)[2] for _ in range(6)])
+        verdicts = judge(metric, label_N, clean_N, variant_VN, resamples=100, permutations=100)
+        assert (verdicts.low_simultaneous < verdicts.low).all()
+        assert (verdicts.high_simultaneous > verdicts.high).all()
+
+
+def test_one_head_needs_no_correction() -> None:
+    label_N, clean_N, variant_N = draw("accuracy", 200, np.random.default_rng(0))
+    verdicts = judge("accuracy", label_N, clean_N, variant_N[None])
+    np.testing.assert_allclose(verdicts.low_simultaneous, verdicts.low)
+    np.testing.assert_allclose(verdicts.p_familywise, verdicts.p_value)
+
+
 def null_discoveries(metric: str, simulations: int, variants: int, permutations: int = 9999) -> float:
     """Share of simulations in which anything is called significant although no variant changes anything but at random."""
     found = 0
@@ -96,7 +162,9 @@ def test_by_hand() -> None:
     assert verdicts.delta.tolist() == [0, -1]
     np.testing.assert_allclose(verdicts.p_value, [1, 2 * 0.5**10])
     np.testing.assert_allclose(verdicts.p_bh, [1, 4 * 0.5**10])
-    np.testing.assert_allclose(verdicts.p_holm, [1, 4 * 0.5**10])
+    # Adjusted for two hypotheses: at least the p-value itself, at most twice that.
+    assert verdicts.p_familywise[0] == 1
+    assert 2 * 0.5**10 <= verdicts.p_familywise[1] <= 4 * 0.5**10
     np.testing.assert_allclose(verdicts.flips, [0, 1])
     assert verdicts.stderr[0] == pytest.approx(0, abs=1e-12)
     # No flip among ten: half of the chance of that is 2.5 % if 26 % flip.

@@ -12,7 +12,19 @@ from wandb_log import leaves, read_log
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.table import HeadTable
 
-EXACT = ("baseline", "score", "delta", "flips", "p_value", "p_bh", "p_holm", "low", "high", "stderr", "smallest_effect")
+EXACT = (
+    "baseline",
+    "score",
+    "delta",
+    "flips",
+    "p_value",
+    "p_bh",
+    "p_familywise",
+    "low",
+    "high",
+    "stderr",
+    "smallest_effect",
+)
 
 
 def analysis(model: Path, folder: Path, trained: Path, *extra: str) -> list[str]:

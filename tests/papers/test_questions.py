@@ -189,7 +189,7 @@ def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant:
         "stderr",
         "p_value",
         "p_bh",
-        "p_holm",
+        "p_familywise",
         "flips",
         "smallest_effect",
         "p_interaction",

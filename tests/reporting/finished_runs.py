@@ -129,7 +129,9 @@ def _row(
     identity: dict[str, str], layer: int, head: int, delta: float, significant: bool, dispensable: bool
 ) -> dict[str, Any]:
     verdict = "dispensable" if dispensable else "needed" if significant and delta < 0 else "inconclusive"
-    numbers = dict.fromkeys(("stderr", "low", "high", "p_value", "p_bh", "p_holm", "flips", "smallest_effect"), 0.01)
+    numbers = dict.fromkeys(
+        ("stderr", "low", "high", "p_value", "p_bh", "p_familywise", "flips", "smallest_effect"), 0.01
+    )
     names = {"stage": "training", "evaluation": "val", "metric": "accuracy", "mode": "uniform", "kind": "head"}
     return {
         **identity,

@@ -1,0 +1,81 @@
+"""Limits and tests of many effects on the same examples that hold for all of them together."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+Array = NDArray[np.float64]
+
+_DRAWS = 10_000
+
+
+def error_correlation(influence_VN: ArrayLike, largest_V: ArrayLike) -> Array:
+    """Correlation of the errors of V effects on the same N examples, ``[V, V]``.
+
+    That of their influences: effects that move the same examples err together. An effect of few examples has one more event of the
+    largest size that no other effect shares, as in :func:`bertsecrets.statistics.intervals.weighted_limits`: two effects that moved
+    one and the same example are not known to move the same examples again.
+
+    Args:
+        influence_VN: Influence of each example on each effect, as in ``influences``; NaN counts as none.
+        largest_V: The largest change of the effect that one example can make, at least 0.
+    """
+    share_VN = np.nan_to_num(np.asarray(influence_VN, np.float64)) / np.shape(influence_VN)[-1]
+    unseen_V = np.asarray(largest_V, np.float64) ** 2
+    covariance_VV = share_VN @ share_VN.T
+    variance_V = np.diag(covariance_VV) + unseen_V
+    # An effect that nothing can move has no error; it counts as an independent one.
+    size_V = np.sqrt(np.where(variance_V > 0, variance_V, 1.0))
+    correlation_VV = covariance_VV / np.outer(size_V, size_V)
+    np.fill_diagonal(correlation_VV, 1.0)
+    return np.asarray(correlation_VV)
+
+
+def joint_draws(correlation_VV: ArrayLike, generator: np.random.Generator, draws: int = _DRAWS) -> Array:
+    """Draws from the joint distribution of V standardised errors, ``[V, R]``, each standard normal by itself.
+
+    For many examples it is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato 2013), without
+    a multiplier for every example.
+    """
+    value_V, vector_VV = np.linalg.eigh(np.asarray(correlation_VV, np.float64))
+    # Of effects that err as one, rounding leaves eigenvalues just below 0.
+    root_VV = vector_VV * np.sqrt(value_V.clip(min=0))
+    return np.asarray(root_VV @ generator.standard_normal((len(root_VV), draws)))
+
+
+def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
+    """The tail outside of either limit of each effect with which all limits hold together with probability 1 - ``alpha``.
+
+    The tail beyond the 1 - alpha quantile of the largest absolute draw (max-t; Romano and Wolf 2005). Between
+    alpha / 2 for effects that err as one and that of Bonferroni, alpha / (2 V).
+    """
+    largest_R = np.abs(draw_VR).max(axis=0)
+    tail = float(special.ndtr(-np.quantile(largest_R, 1 - alpha)))
+    return min(max(tail, alpha / (2 * len(draw_VR))), alpha / 2)
+
+
+def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
+    """Two-sided p-values adjusted to the family-wise error rate, step-down, ``[V]``; NaN stays NaN.
+
+    The k-th smallest p-value becomes the probability that the smallest p-value of the hypotheses not yet rejected is as small
+    (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). The bound of Holm (1979) stands where it is smaller than what the
+    draws can show.
+
+    Args:
+        p_V: P-values of the hypotheses, each valid by itself.
+        draw_VR: From :func:`joint_draws`.
+    """
+    p = np.asarray(p_V, np.float64)
+    defined_V = np.flatnonzero(np.isfinite(p))
+    order_V = defined_V[np.argsort(p[defined_V], kind="stable")]
+    # Largest absolute draw among a hypothesis and all with larger p-values.
+    remaining_VR = np.maximum.accumulate(np.abs(draw_VR[order_V[::-1]]), axis=0)[::-1]
+    threshold_V = stats.norm.isf(p[order_V] / 2)
+    beyond_V = (remaining_VR >= threshold_V[:, None]).sum(axis=1)
+    estimate_V = (beyond_V + 1) / (draw_VR.shape[1] + 1)
+    bonferroni_V = p[order_V] * np.arange(len(order_V), 0, -1)
+    adjusted = np.full(p.shape, np.nan)
+    # An estimate from draws may fall below the p-value itself.
+    adjusted_V = np.maximum(np.minimum(estimate_V, bonferroni_V), p[order_V])
+    adjusted[order_V] = np.minimum(np.maximum.accumulate(adjusted_V), 1)
+    return adjusted
