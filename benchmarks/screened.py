@@ -28,15 +28,16 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.forecast import forecast
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.partial_passes import return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
+from bertsecrets.ablation.replacements import Replacements, prepare
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
-from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.subject import Subject as SweepSubject
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.command_line import limit_kept_products
@@ -116,16 +117,8 @@ class Subject:
         encoder = describe(model)
         layers, heads = encoder.num_layers, encoder.num_heads
         plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
-        ablation = AblationSettings(mode=mode)
-        replacements = prepare(
-            model,
-            plan,
-            ablation,
-            data.evaluation_dataset(data.evaluation_names[0]),
-            lambda: training_reference(data, ablation.reference_examples),
-            batch_size=data.config.eval_batch_size,
-            progress=False,
-        )
+        judged = SweepSubject.of_data(model, data, progress=False)
+        replacements = prepare(judged, plan, AblationSettings(mode=mode))
         return cls(f"{name}-{mode}", model, data.task, plan, batches, replacements)
 
 
@@ -152,7 +145,7 @@ class Exact:
 
     def _sweep(self, batches: list[Batch], parts: Parts | None) -> Outcomes:
         subject = self.subject
-        return sweep(subject.model, subject.plan, batches, replacements=subject.replacements, parts=parts)
+        return exact_sweep(subject.model, subject.plan, batches, replacements=subject.replacements, parts=parts)
 
 
 @torch.no_grad()
@@ -213,7 +206,7 @@ def cell(
         print(f"{subject.name}, {precision}: {costs[precision]}, {screened[precision][1]}", flush=True)
     if kept is None:
         exact, costs["exact"] = measured(
-            lambda: sweep(subject.model, subject.plan, subject.batches, replacements=subject.replacements)
+            lambda: exact_sweep(subject.model, subject.plan, subject.batches, replacements=subject.replacements)
         )
     else:
         kept_sweep = Exact(subject, kept)

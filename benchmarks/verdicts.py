@@ -16,6 +16,7 @@ import torch
 from scipy import stats
 from transformers import BertConfig, BertForSequenceClassification
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
@@ -25,7 +26,6 @@ from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.ablation.verdicts import DISPENSABLE, change_limits, judge, paired_tests, smallest_effects, verdicts_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -369,7 +369,7 @@ class Population:
             difference_N = self._differences()
         self.plan = Plan("uniform", 3, heads, tuple(every_head(3, heads)))
         self.label_N = torch.zeros(size, dtype=torch.long)
-        self.exact = sweep(self.model, self.plan, self.batches(np.arange(size)))
+        self.exact = exact_sweep(self.model, self.plan, self.batches(np.arange(size)))
         changed_NV = self.exact.logits_NVC.argmax(-1) != self.exact.clean_NC.argmax(-1)[:, None]
         second_N = torch.sigmoid(difference_N / 2)
         second_N[changed_NV.any(1)] = 0.5

@@ -3,8 +3,9 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,18 +18,17 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertsecrets import grid as grids
-from bertsecrets.ablation.judging import judged_grids, judged_rows
+from bertsecrets.ablation.judging import judged_grids
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import Plan, Variant, all_but_one, every_head, every_layer
-from bertsecrets.ablation.replacements import Reference, Replacements, check_embedder_mode, prepare
+from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.subject import SplitBatches, Subject
+from bertsecrets.ablation.sweep import Sweep
 from bertsecrets.data.annotation import make_annotator
-from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
-from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
+from bertsecrets.data.sampler import BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
@@ -49,7 +49,7 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import INITIAL, TRAINING
+from bertsecrets.results.run import INITIAL, TRAINING, Run
 from bertsecrets.results.sections import highest
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import CONF
@@ -384,7 +384,7 @@ def measure(
             raise UserError(f"Measure '{each.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
         check_needs([each], references)
         each.prepare(split)
-    batches = list(_batches(split, batch_size))
+    batches = SplitBatches(split, _whole(batch_size, "batch_size"))
     with progress_over(len(batches), "heads") as advance:
         made = measure_pass(model, taken, batches, references=references, progress=advance)
     if single:
@@ -461,7 +461,8 @@ def disable(
         longest = _longest(unwrap(model), max_length)
         examples = _examples(model, tokenizer, labelled, None)
         sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
-        return _disabled(model, task, sentences, plans, ablation, batch_size, lambda plan: Replacements())
+        subject = Subject.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
+        return _disabled(subject, plans, ablation)
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     references = split
     if reference_texts is not None:
@@ -478,47 +479,19 @@ def disable(
             "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."
         )
 
-    def replacements(plan: Plan) -> Replacements:
-        return prepare(model, plan, ablation, split, lambda: _reference(references, ablation), batch_size=batch_size)
-
-    return _disabled(model, task, split, plans, ablation, batch_size, replacements)
+    subject = Subject.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
+    return _disabled(subject, plans, ablation)
 
 
-def _disabled(
-    model: nn.Module,
-    task: Task,
-    split: EncodedSplit | SentencePairs,
-    plans: Sequence[str],
-    ablation: AblationSettings,
-    batch_size: int,
-    replacements: Callable[[Plan], Replacements],
-) -> DisabledHeads:
-    """Sweep over a plan's variants and judge them."""
-    encoder = describe(model)
-    variants: list[Variant] = []
+def _disabled(subject: Subject, plans: Sequence[str], ablation: AblationSettings) -> DisabledHeads:
+    """Sweep over the variants of some plans and judge them."""
     for plan in plans:
         if plan not in _PLANS:
             raise UserError(f"Unknown plan '{plan}'; {choices(str(plan), _PLANS)}.")
-        make = {"heads": every_head, "layers": every_layer, "all_but_one": all_but_one}[plan]
-        variants += make(encoder.num_layers, encoder.num_heads)
-    chosen = Plan(ablation.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
-    batches = list(_batches(split, batch_size))
-    with evaluating(encoder.model):
-        replaced = replacements(chosen)
-        with progress_over(len(split) * len(variants), "disabling", unit="variant·example") as advance:
-            outcomes = sweep(
-                model, chosen, batches, replacements=replaced, max_tokens=ablation.max_tokens, progress=advance
-            )
-    identity = {
-        "run": "",
-        "model": "",
-        "task": task.name,
-        "init": "",
-        "stage": TRAINING,
-        "step": 0,
-        "evaluation": "val",
-    }
-    return DisabledHeads(outcomes, judged_rows(outcomes, task, identity, **ablation.judging()))
+    with evaluating(subject.encoder.model):
+        judged = Sweep(list(plans), ablation).run(subject, timed=False)
+    assert judged is not None
+    return DisabledHeads(judged.outcomes, judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0))
 
 
 def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:
@@ -529,10 +502,6 @@ def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[flo
         raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
     # Numbers of numpy and torch count as well.
     return [label.item() if hasattr(label, "item") else label for label in labels]
-
-
-def _reference(split: EncodedSplit, ablation: AblationSettings) -> Reference:
-    return Reference(split, tuple(sample_positions(len(split), ablation.reference_examples, 0)))
 
 
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
@@ -665,11 +634,6 @@ def _annotations(
         return [() for _ in sentences]
     flat = iter(annotator.annotate([sentence for parts in sentences for sentence in parts]))
     return [tuple(next(flat) for _ in parts) for parts in sentences]
-
-
-def _batches(split: EncodedSplit | SentencePairs, batch_size: int) -> Iterator[Batch]:
-    for spec in BucketedEvalSampler(split.lengths, _whole(batch_size, "batch_size")):
-        yield split[spec]
 
 
 def _whole(value: int, name: str, least: int = 1) -> int:

@@ -1,27 +1,22 @@
 """What stands in for a disabled head: the mean or the optimal vector, or the outputs on other examples."""
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.subject import Reference, Subject
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData, sample_positions
-from bertsecrets.data.sampler import BucketedEvalSampler
-from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
 
@@ -30,30 +25,6 @@ NEAREST = 32
 
 _FIT_BATCH = 8
 """Examples in a step of the fit of optimal outputs: each counts once for every head."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The examples that replacements are computed from.
-
-    Args:
-        split: A tokenised split.
-        positions: The examples of it that are used.
-    """
-
-    split: EncodedSplit
-    positions: tuple[int, ...]
-
-    def batches(self, size: int) -> Iterator[Batch]:
-        """Batches of similar length."""
-        for spec in BucketedEvalSampler(self.split.lengths, size, positions=self.positions):
-            yield self.split[spec]
-
-
-def training_reference(data: TaskData, max_examples: int) -> Reference:
-    """A random sample of the training split, the same on every process."""
-    split = data.encoded(TRAIN)
-    return Reference(split, tuple(sample_positions(len(split), max_examples, 0)))
 
 
 class Donors:
@@ -123,30 +94,14 @@ def check_embedder_mode(settings: AblationSettings) -> None:
 
 
 def prepare(
-    model: nn.Module,
-    plan: Plan,
-    settings: AblationSettings,
-    split: EncodedSplit,
-    reference: Callable[[], Reference],
-    *,
-    batch_size: int = 32,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    progress: bool = True,
-    saved: Path | None = None,
-    fingerprint: str = "",
+    subject: Subject, plan: Plan, settings: AblationSettings, *, saved: Path | None = None, fingerprint: str = ""
 ) -> Replacements:
     """Prepare the replacements of a plan's mode.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head.
+        subject: The model, the examples that are judged, and those that replacements come from.
         plan: What is disabled, and how.
-        settings: ``draws``, ``optimal_steps`` and ``seed``.
-        split: The tokenised split of the examples that are judged.
-        reference: Makes the reference examples; called if the mode needs them. Mode ``optimal`` needs labelled ones and
-            leaves out those that are judged.
-        batch_size: Examples in a forward pass.
-        context: Entered around every pass, e.g. the trainer's autocast.
-        progress: Whether to show a progress bar.
+        settings: ``reference_examples``, ``draws``, ``optimal_steps`` and ``seed``.
         saved: File of fitted optimal outputs: read if they have this ``fingerprint``, else written.
         fingerprint: Identifies model and settings.
 
@@ -155,29 +110,30 @@ def prepare(
     """
     if plan.mode not in ("mean", "resample", "optimal"):
         return Replacements()
-    examples = reference()
+    assert isinstance(subject.split, EncodedSplit)
+    reference = subject.reference(settings.reference_examples)
     if plan.mode == "resample":
-        return Replacements(donors=Donors(examples, split, settings.draws, settings.seed))
-    encoder = describe(model)
-    network = encoder.model
+        return Replacements(donors=Donors(reference, subject.split, settings.draws, settings.seed))
+    network = subject.encoder.model
     device = next(network.parameters()).device
     with evaluating(network):
         if plan.mode == "mean":
-            with context():
-                batches = (batch.to(device).inputs() for batch in examples.batches(batch_size))
+            with subject.context():
+                batches = (batch.to(device).inputs() for batch in reference.batches(subject.batch_size))
                 return Replacements(mean_head_outputs(network, batches))
         constants_LHd = None if saved is None else _read(saved, fingerprint)
         if constants_LHd is None:
             heads = sorted({place for variant in plan.variants for place in variant.heads})
-            with progress_over(settings.optimal_steps, "fitting optimal outputs", visible=progress) as advance:
+            steps = settings.optimal_steps
+            with progress_over(steps, "fitting optimal outputs", visible=subject.progress) as advance:
                 constants_LHd = optimal_head_outputs(
                     network,
-                    list(_apart(examples, split).batches(_FIT_BATCH)),
+                    list(_apart(reference, subject.split).batches(_FIT_BATCH)),
                     heads,
-                    steps=settings.optimal_steps,
+                    steps=steps,
                     seed=settings.seed,
                     max_tokens=settings.max_tokens,
-                    context=context,
+                    context=subject.context,
                     progress=advance,
                 )
             if saved is not None:

@@ -1,68 +1,351 @@
-"""One pass over the data with every variant of a plan."""
+"""A disabling sweep: what is disabled and how, the passes, the judgement of the effects, and the tables they go to."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
-from torch import nn
-
-from bertsecrets.ablation.engine import engine_for
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite
-from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.ablation.arithmetic import Arithmetic, choose, why_not_bf16
+from bertsecrets.ablation.exact import exact_sweep
+from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
+from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
+from bertsecrets.ablation.looks import LOOKS, STOPPING_KINDS, LooksRecord, look_positions, sweep_in_looks
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.plan import (
+    Plan,
+    Variant,
+    all_but_one,
+    as_groups,
+    cumulative,
+    every_head,
+    every_layer,
+    groups,
+    random_groups,
+    read_groups,
+)
+from bertsecrets.ablation.replacements import prepare
+from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why_not
+from bertsecrets.ablation.section import SAMPLE
+from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
+from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
+from bertsecrets.ablation.subject import Subject
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError, choices
+from bertsecrets.grid import HeadGrid
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+
+_log = logging.getLogger(__name__)
+
+SIMILAR_GROUPS = "similar_groups"
+PLANS = ("heads", "layers", "all_but_one", "groups", "cumulative", "random", SIMILAR_GROUPS)
 
 
-def sweep(
-    model: nn.Module,
-    plan: Plan,
-    batches: Iterable[Batch],
-    *,
-    replacements: Replacements | None = None,
-    max_tokens: int | None = None,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    parts: Parts | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> Outcomes:
-    """Logits of every variant for every example, gathered from all processes.
+@dataclass(frozen=True)
+class Judged:
+    """A finished sweep: its outcomes, what they are worth, and how they came about.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding model.
-        plan: What to disable.
-        batches: This process's share of the examples; moved to the model's device.
-        replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
-        max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
-        context: Entered around every batch, e.g. the trainer's autocast.
-        parts: Where finished batches are saved, and loaded instead of running them again.
-        progress: Called with the number of newly finished pairs of a variant and an example.
+        outcomes: Logits of every variant for every example.
+        task: The task, with its metrics.
+        evaluation: Name of the evaluation set.
+        settings: How effects are judged.
+        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``LOOKS``, ``SAMPLE``.
+        looks: When a sweep in looks stopped.
+        parts: Its finished batches on disk, which writing the results removes.
+    """
+
+    outcomes: Outcomes
+    task: Task
+    evaluation: str
+    settings: AblationSettings
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    looks: LooksRecord | None = None
+    parts: Parts | None = None
+
+    experiment: ClassVar[Experiment] = Disabling()
+
+    def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
+        """A row of the ablation table for each metric and variant."""
+        identity = {
+            "run": run.name,
+            "model": run.model,
+            "task": run.task,
+            "init": run.init,
+            "stage": stage,
+            "step": step,
+            "evaluation": self.evaluation,
+        }
+        looks = None if self.looks is None else self.looks.by_count()
+        return judged_rows(self.outcomes, self.task, identity, looks=looks, **self.settings.judging())
+
+    def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
+        """Write tables, checks and outcomes to a run's folder; return the grids of single heads."""
+        rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
+        run.add_checks(selection_checks(self.outcomes, self.task, rows, self.settings.seed))
+        run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
+        self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
+        if self.parts is not None:
+            self.parts.clear()
+        grids = judged_grids(self.outcomes.plan, rows)
+        run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
+        run.add(*(run.rows(grid, stage, step) for grid in grids))
+        return grids
+
+
+class Sweep:
+    """Disable parts of a model in turn and judge what that does to its score.
+
+    Args:
+        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, the groups that the
+            settings name, the first heads of a ranking, random groups, or groups of heads with similar maps (each head
+            alone, each group, each group but one, and random groups of the same size).
+        settings: How it is disabled, and how the effect is judged.
+        limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted to
+            take longer than this. None: every sweep is run.
 
     Raises:
-        UserError: If an example has no label, logits are not finite, or the plan and the model do not fit.
+        UserError: If there is no plan, or a plan does not exist or lacks its settings.
     """
-    replacements = replacements or Replacements()
-    engine = engine_for(model)(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
-    collected = Collected(plan).to(engine.device)
-    for on_host in batches:
-        batch = on_host.to(engine.device)
-        if batch.label_B is None:
-            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-        saved = None if parts is None else parts.load(batch)
-        if saved is None:
-            advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
-            donors = () if replacements.donors is None else replacements.donors.of(on_host)
-            with context():
-                inputs = [donor.to(engine.device).inputs() for donor in donors]
-                clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
-            check_finite(clean_BC, "the model")
-            if not logits_BVC.isfinite().all():
-                for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
-                    check_finite(logits_BC, f"variant '{variant.name}'")
-            if parts is not None:
-                parts.save(batch, {"clean": clean_BC, "logits": logits_BVC})
+
+    def __init__(self, plans: Sequence[str], settings: AblationSettings, limit: float | None = None) -> None:
+        for plan in plans:
+            if plan not in PLANS:
+                raise UserError(f"Unknown disabling plan '{plan}'; {choices(str(plan), PLANS)}.")
+        if not plans:
+            raise UserError(f"No disabling plan is given; choose from {', '.join(PLANS)}.")
+        self.plans = tuple(plans)
+        self.settings = settings
+        self.limit = limit
+        file_groups = [] if settings.plan_file is None else read_groups(Path(settings.plan_file))
+        self.groups = [*as_groups(settings.heads), *file_groups]
+        if "groups" in self.plans and not (self.groups or settings.layers):
+            raise UserError(
+                "No group of heads is given; set ablation.heads=[[3,1],[7,10]], ablation.layers=[0,11] or "
+                "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
+            )
+        if "cumulative" in self.plans and settings.ranking is None:
+            raise UserError("Plan 'cumulative' needs ablation.ranking, the heads in the order to disable them.")
+
+    def variants(self, encoder: Encoder) -> list[Variant]:
+        """The variants of a model, without groups of similar heads."""
+        settings, size = self.settings, (encoder.num_layers, encoder.num_heads)
+        only = [settings.layer] if isinstance(settings.layer, int) else settings.layer
+        variants: list[Variant] = []
+        for plan in self.plans:
+            if plan == "heads":
+                variants += every_head(*size, only)
+            elif plan == "layers":
+                variants += every_layer(*size, only)
+            elif plan == "all_but_one":
+                variants += all_but_one(*size, only)
+            elif plan == "groups":
+                together = [[layer, head] for layer in settings.layers or () for head in range(encoder.num_heads)]
+                named = len(as_groups(settings.heads))
+                variants += groups([*self.groups[:named], *([together] if together else []), *self.groups[named:]])
+            elif plan == "cumulative":
+                assert settings.ranking is not None
+                variants += cumulative(settings.ranking)
+            elif plan == "random":
+                variants += random_groups(*size, settings.group_size, settings.group_count, settings.seed)
+        return variants
+
+    def check(self, encoder: Encoder) -> None:
+        """Raise UserError if the plans do not fit a model, before any pass."""
+        if SIMILAR_GROUPS in self.plans and encoder.num_layers * encoder.num_heads < 2:
+            raise UserError(
+                "The model has one attention head, so there are no groups of heads with similar maps; use analysis=disable."
+            )
+        plan = self._plan_before_passes(encoder)
+        kinds = {variant.kind for variant in plan.variants} if plan is not None else set()
+        if self.settings.looks > 1 and (SIMILAR_GROUPS in self.plans or not kinds <= set(STOPPING_KINDS)):
+            raise UserError(
+                f"ablation.looks is {self.settings.looks}, but groups of heads are compared with others on the same examples; "
+                "use ablation.looks=1, or disable single heads and layers alone."
+            )
+
+    def check_bf16(self, encoder: Encoder, task: Task, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Raise UserError if bf16 is asked for and out of the question; the model is on its device."""
+        if self.settings.precision == BF16:
+            plan = self._plan_before_passes(encoder)
+            unscreened = None if plan is None else why_not(task, plan, encoder)
+            choose(BF16, None, why_not_bf16(encoder, context, unscreened))
+
+    def _plan_before_passes(self, encoder: Encoder) -> Plan | None:
+        """The plan without groups of similar heads, which a pass over the data finds; None if there is nothing else."""
+        variants = self.variants(encoder)
+        if not variants and SIMILAR_GROUPS in self.plans:
+            return None
+        return Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+
+    def plan(self, subject: Subject) -> Plan:
+        """What is disabled of a model."""
+        encoder = subject.encoder
+        variants = self.variants(encoder)
+        if SIMILAR_GROUPS in self.plans:
+            variants = list({variant.name: variant for variant in (*variants, *self._similar(subject))}.values())
+        return Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+
+    def _similar(self, subject: Subject) -> list[Variant]:
+        encoder, settings = subject.encoder, self.settings
+        batches = subject.batches(settings.similarity_examples)
+        with progress_over(len(batches), "comparing heads", visible=subject.progress) as advance:
+            distance_HH = head_distances(encoder.model, batches, context=subject.context, progress=lambda: advance(1))
+        similar = similar_groups(distance_HH, encoder.num_heads, settings.group_size)
+        if not similar:
+            raise UserError(
+                "No two heads have similar maps, so there is no group to disable; give groups with ablation.heads."
+            )
+        return with_controls(similar, encoder.num_heads, settings.group_count, settings.seed)
+
+    def run(
+        self, subject: Subject, run: Run | None = None, key: Sequence[object] | None = None, *, timed: bool = True
+    ) -> Judged | None:
+        """Run the sweep, on all processes; None if only its forecast is wanted, or it takes too long.
+
+        Args:
+            subject: The model and the examples.
+            run: The run that the results are for.
+            key: What the outcomes depend on beside the model, the plan and the settings, such as the precision: finished
+                batches are kept in the run's folder, and an interrupted sweep is resumed. None to keep nothing.
+            timed: Whether to predict the time of the sweep and choose by it how to sweep; else it is exact.
+
+        Raises:
+            UserError: If the plan does not fit the model, an example has no label, or logits are not finite.
+        """
+        plan, settings = self.plan(subject), self.settings
+        identity, folder = "", None
+        if run is not None and key is not None:
+            asked = [*key, subject.task.name, subject.evaluation, settings.max_examples, *self._replacing()]
+            identity, folder = fingerprint(subject.model, plan, asked), run.folder / "ablation"
+        decision: Decision | None = Decision("exact", len(subject.positions(settings.max_examples)), Arithmetic())
+        if timed:
+            decision = self._decide(subject, plan, run, identity)
+        if settings.plan_only or decision is None:
+            return None
+        arithmetic = decision.arithmetic
+        screening = Screening(
+            audit=settings.audit,
+            seed=settings.seed,
+            precision=arithmetic.precision,
+            onednn=arithmetic.onednn,
+        )
+        name = identity if decision.kind == "exact" else f"{identity} screened {screening}"
+        parts = None if folder is None else Parts(folder / "parts", name)
+        saved = None if folder is None else folder / "optimal.safetensors"
+        options: dict[str, Any] = {
+            "replacements": prepare(subject, plan, settings, saved=saved, fingerprint=identity),
+            "max_tokens": settings.max_tokens,
+            "context": subject.context,
+        }
+        batches = subject.batches(decision.examples)
+        total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
+        looks, records = None, {}
+        with progress_over(total, "disabling", visible=subject.progress, unit="variant·example") as options["progress"]:
+            if settings.looks > 1:
+                outcomes, looks = self._in_looks(subject, plan, decision.examples, parts, options)
+            elif decision.kind == "exact":
+                outcomes = exact_sweep(subject.model, plan, batches, parts=parts, **options)
+            else:
+                outcomes, record = screened_sweep(subject.model, plan, batches, screening, parts=parts, **options)
+                records[SWEEP] = asdict(replace(record, **asdict(arithmetic)))
+        if parts is not None and parts.loaded:
+            _log.info(f"Resumed an interrupted sweep: {parts.loaded} batches were already finished.")
+        # Empty records replace those of an earlier sweep in the same folder.
+        records |= {LOOKS: {} if looks is None else asdict(looks), SAMPLE: self._sample(subject, outcomes)}
+        return Judged(outcomes, subject.task, subject.evaluation, settings, records, looks, parts)
+
+    def _in_looks(
+        self, subject: Subject, plan: Plan, examples: int, parts: Parts | None, options: dict[str, Any]
+    ) -> tuple[Outcomes, LooksRecord]:
+        sample = subject.positions(examples)
+        looks = [
+            [sample[place] for place in places]
+            for places in look_positions(len(sample), self.settings.looks, self.settings.seed)
+        ]
+
+        def evaluate(part: Plan, batches: Iterable[Batch]) -> Outcomes:
+            names = [variant.name for variant in part.variants]
+            finished = None if parts is None else Parts(parts.folder, f"{parts.fingerprint} {names}")
+            outcomes = exact_sweep(subject.model, part, batches, parts=finished, **options)
+            if parts is not None and finished is not None:
+                parts.loaded += finished.loaded
+            return outcomes
+
+        return sweep_in_looks(
+            plan,
+            [(len(positions), partial(subject.load, positions)) for positions in looks],
+            evaluate,
+            subject.task,
+            self.settings.judging(),
+            progress=options["progress"],
+        )
+
+    def _sample(self, subject: Subject, outcomes: Outcomes) -> dict[str, Any]:
+        """Which part of the examples was swept, and the budget if that was why; empty if all were."""
+        whole, count = len(subject.split), len(outcomes.index_N)
+        if count == whole:
+            return {}
+        budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
+        return {"examples": count, "of": whole, "budget": budget}
+
+    def _replacing(self) -> list[int]:
+        """The settings that the replacements of the mode depend on."""
+        names = {"resample": ["draws", "seed"], "optimal": ["optimal_steps", "seed"], "mean": []}
+        if self.settings.mode not in names:
+            return []
+        return [getattr(self.settings, name) for name in ["reference_examples", *names[self.settings.mode]]]
+
+    def _decide(self, subject: Subject, plan: Plan, run: Run | None, identity: str) -> Decision | None:
+        """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
+        settings, encoder = self.settings, subject.encoder
+        # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
+        implied = "exact" if settings.looks > 1 else "screened" if settings.precision == BF16 else None
+        open_choice = self.limit is not None or (identity and settings.layer is None)
+        wish = settings.sweep or implied or (None if open_choice else "exact")
+        asked = [wish, settings.budget, settings.precision]
+        path = None if run is None or not identity else run.folder / "ablation" / f"decision-{identity[:16]}.json"
+        begun = json.loads(path.read_text("utf-8")) if path is not None and path.is_file() else {}
+        resumed = begun.get("asked") == asked
+        # Parts of one plan may run on different machines, but must share one precision.
+        alike = FP32 if settings.layer is not None else None
+        batches, lengths = subject.batches(settings.max_examples), subject.split.lengths
+        predicted = forecast(
+            encoder,
+            plan,
+            batches,
+            sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler),
+            len(subject.positions(settings.max_examples)),
+            subject.task.metrics[0],
+            settings.draws if plan.mode == "resample" else 1,
+            why_not(subject.task, plan, encoder),
+            subject.context,
+            begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
+            bool(begun["arithmetic"].get("onednn")) if resumed else None,
+        )
+        if resumed:
+            decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
         else:
-            clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
-            if progress is not None:
-                progress(batch.size * len(plan.variants))
-        collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
-    return collected.outcomes()
+            decision = predicted.decide(wish, None if settings.budget is None else seconds_of(settings.budget))
+            if run is not None and path is not None:
+                run.write_json(path, {"asked": asked, **asdict(decision)})
+        seconds = predicted.nominal.of(decision.kind)
+        if self.limit is not None and settings.budget is None and seconds > self.limit:
+            _log.info(
+                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python analyze.py "
+                f"checkpoint={run.folder if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
+            )
+            return None
+        _log.info(predicted.in_words(decision, wish))
+        return decision

@@ -11,27 +11,24 @@ from pydantic import Field
 from bertsecrets.ablation.blocking import (
     DIRECTIONS,
     Blocking,
-    BlockingRecord,
     Direction,
     blocked_logits,
     judged,
 )
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.callbacks.head_analysis import check_scorable
-from bertsecrets.callbacks.trainer_state import is_last_validation, shows_progress
-from bertsecrets.data.module import TaskData
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.special_tokens import check_special_tokens, special_token_ids
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import Predictions, decide
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN
 
 _SETTING = "analysis.block_attention.tokens"
 
 
-class BlockAttention(pl.Callback):
+class BlockAttention(HeadAnalysis):
     """Test whether the model needs attention to special tokens, and what these tokens gather.
 
     A pass of the whole model with nothing blocked, and one for each token and direction. Training is not affected. Any number
@@ -46,6 +43,8 @@ class BlockAttention(pl.Callback):
         UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
     """
 
+    without_labels = "the effect of blocking attention cannot be scored"
+
     def __init__(
         self,
         run: Run,
@@ -54,42 +53,21 @@ class BlockAttention(pl.Callback):
             "sep",
         ),
     ) -> None:
-        self.run = run
         self.settings = ablation or AblationSettings()
+        super().__init__(run, self.settings.evaluation, self.settings.max_examples)
         self.tokens = check_special_tokens(tokens, "blocked attention")
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        data.check_evaluation(self.settings.evaluation)
-        check_scorable(data, self.settings)
-        special_token_ids(data.tokenizer, self.tokens, _SETTING)
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not is_last_validation(trainer):
-            return
-        assert isinstance(pl_module, SequenceClassifier)
-        with evaluating(pl_module.model):
-            record = self.take(trainer, pl_module)
-        if self.run.writes:
-            experiment = Blocking()
-            self.run.declare(experiment.declaration())
-            self.run.write_json(self.run.extras_path(experiment.name), {OWN: record.plain()})
+        super().setup(trainer, pl_module, stage)
+        special_token_ids(data_of(trainer).tokenizer, self.tokens, _SETTING)
 
     @torch.no_grad()
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> BlockingRecord:
-        """The judged effects, over all processes; the model is in evaluation mode."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        task, encoder = data.task, describe(module.model)
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        data, encoder, device = data_of(trainer), describe(module.model), module.device
+        task, loader, context = data.task, self.loader(trainer), trainer.precision_plugin.forward_context
         ids = special_token_ids(data.tokenizer, self.tokens, _SETTING)
-        device = next(encoder.model.parameters()).device
         blocked: list[tuple[str, Direction]] = [(token, direction) for token in self.tokens for direction in DIRECTIONS]
         collected = [Predictions().to(device) for _ in range(1 + len(blocked))]
-        loader = data.evaluation_loader(
-            data.check_evaluation(self.settings.evaluation), max_examples=self.settings.max_examples
-        )
-        context = trainer.precision_plugin.forward_context
         none = torch.zeros(0, device=device)
         for predictions in collected:
             # A process without a batch takes part in the gathering, too.
@@ -107,4 +85,5 @@ class BlockAttention(pl.Callback):
         outcomes = [predictions.collected() for predictions in collected]
         clean_N, *others = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
         label_N = outcomes[0][2].double().numpy()
-        return judged(task.metrics[0], label_N, clean_N, np.stack(others), blocked, **self.settings.judging())
+        record = judged(task.metrics[0], label_N, clean_N, np.stack(others), blocked, **self.settings.judging())
+        return Result(Blocking(), None, record.plain())

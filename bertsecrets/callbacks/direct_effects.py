@@ -2,14 +2,16 @@
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, check_scorable, replacements_of
-from bertsecrets.callbacks.trainer_state import shows_progress
-from bertsecrets.models.encoder import describe
+from bertsecrets.ablation.replacements import prepare
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
+from bertsecrets.measures.base import MaxExamples
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
 
 
 class EffectsOfHeads(HeadAnalysis):
@@ -26,27 +28,32 @@ class EffectsOfHeads(HeadAnalysis):
         UserError: If the task has no labels, or the model's family cannot be started in the middle of a pass.
     """
 
+    without_labels = DISABLING
+
+    def __init__(self, run: Run, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
+        self.settings = ablation or AblationSettings()
+        super().__init__(run, self.settings.evaluation, max_examples)
+
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        check_scorable(trainer.datamodule, self.settings)  # type: ignore[attr-defined]
+        check_references(trainer, self.settings)
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
-        encoder = describe(model)
-        layers, heads = encoder.num_layers, encoder.num_heads
-        plan = Plan(self.settings.mode, layers, heads, tuple(every_head(layers, heads)))
-        device = next(encoder.model.parameters()).device
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        subject, mode = self.subject(trainer, module.model), self.settings.mode
+        layers, heads = subject.encoder.num_layers, subject.encoder.num_heads
+        plan = Plan(mode, layers, heads, tuple(every_head(layers, heads)))
+        device = module.device
         measure = DirectEffects(layers, heads).to(torch.device("cpu") if device.type == "mps" else device)
-        replacements, loader = replacements_of(trainer, model, plan, self.settings), self.loader(trainer)
-        with progress_over(len(loader), "direct and total effects", visible=shows_progress(trainer)) as advance:
+        replacements, batches = prepare(subject, plan, self.settings), subject.batches(self.max_examples)
+        with progress_over(len(batches), "direct and total effects", visible=subject.progress) as advance:
             take_effects(
-                model,
-                loader,
-                self.settings.mode,
+                module.model,
+                batches,
+                mode,
                 measure,
                 replacements=replacements,
                 max_tokens=self.settings.max_tokens,
-                context=trainer.precision_plugin.forward_context,
+                context=subject.context,
                 progress=advance,
             )
-        grid = measure.compute()
-        return Result(DirectEffects(layers, heads), grid, {"mode": self.settings.mode, "early": measure.early})
+        return Result(DirectEffects(layers, heads), measure.compute(), {"mode": mode, "early": measure.early})

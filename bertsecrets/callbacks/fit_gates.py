@@ -9,7 +9,8 @@ import pytorch_lightning as pl
 import torch
 from pydantic import Field
 
-from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
@@ -22,7 +23,6 @@ from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.sets import SetResults, evaluate_sets
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a num
 _LEVEL = 0.95
 
 
-class FitGates(pl.Callback):
+class FitGates(HeadAnalysis):
     """Fit gates to the frozen model when it is validated: pushed shut, pushed open, and along a path of penalties.
 
     An interrupted analysis resumes from its finished fits.
@@ -50,6 +50,8 @@ class FitGates(pl.Callback):
     Raises:
         UserError: If a setting is out of its range, or the path does not grow.
     """
+
+    without_labels = "gates have no loss to be fitted to"
 
     def __init__(
         self,
@@ -73,33 +75,17 @@ class FitGates(pl.Callback):
     ) -> None:
         if list(path) != sorted(set(path)):
             raise UserError(f"The path of penalties is {list(path)}; give different numbers in ascending order.")
-        self.run = run
+        super().__init__(run, evaluation)
         self.penalty = penalty
         self.path = tuple(path)
         self.steps = steps
         self.learning_rate = learning_rate
         self.fits = fits
         self.examples = examples
-        self.evaluation = evaluation
         self.seed = seed
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        assert isinstance(pl_module, SequenceClassifier)
-        data = getattr(trainer, "datamodule", None)
-        if isinstance(data, TaskData):
-            data.check_evaluation(self.evaluation)
-            if not data.task.is_labelled:
-                raise UserError(
-                    f"Task '{data.task.name}' has no labels, so gates have no loss to be fitted to; choose a labelled task."
-                )
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not is_last_validation(trainer):
-            return
-        assert isinstance(pl_module, SequenceClassifier)
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        model, context = pl_module.model, trainer.precision_plugin.forward_context
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        data, model, context = data_of(trainer), module.model, trainer.precision_plugin.forward_context
         finished = Finished(
             self.run.folder / "gates", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
@@ -141,22 +127,11 @@ class FitGates(pl.Callback):
             path: list[HardConcrete] = []
             for penalty in self.path:
                 path.append(fit(penalty, self.seed, path[-1] if path else None))
-        name = data.check_evaluation(self.evaluation)
         sets = [closed_heads(gates) for gates in path] or [frozenset()]
-        results = evaluate_sets(
-            model, sets, data.evaluation_loader(name), data.task, context=context, parts=finished.parts
-        )
+        results = evaluate_sets(model, sets, self.loader(trainer), data.task, context=context, parts=finished.parts)
         if finished.loaded:
             _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
-        if not trainer.is_global_zero:
-            return
-        self.run.folder.mkdir(parents=True, exist_ok=True)
-        self.run.write_json(self.run.extras_path(CausalGates.name), {OWN: self._extras(results, path, data)})
-        self.run.declare(CausalGates().declaration())
-        grid = _grid(directions)
-        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
-        if self.run.writes:
-            finished.clear()
+        return Result(CausalGates(), _grid(directions), self._extras(results, path, data), finish=finished.clear)
 
     def _extras(self, results: SetResults, path: Sequence[HardConcrete], data: TaskData) -> dict[str, Any]:
         metric = data.task.metrics[0]

@@ -8,17 +8,16 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
-from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bertsecrets.callbacks.trainer_state import log_grids
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.gradients import gradient_flow
 from bertsecrets.results.report.content import FigureBlock, Section
@@ -113,10 +112,7 @@ class GradientFlow(pl.Callback, Experiment):
         step = trainer.global_step - 1
         layers = self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
         self._keep(step, gradient_LH, change_LH / weight_LH, whole_layers=False)
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                tracking.define_axis(logger.experiment, self.name)
-                tracking.log_grid(logger.experiment, layers, step)
+        log_grids(trainer, [layers], step, self)
         self._gradients, self._before = None, {}
 
     def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> HeadGrid:

@@ -1,31 +1,47 @@
-"""What analyses that give one grid of the finished model, by disabling heads, have in common."""
+"""What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers go."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
-from torch import nn
-from torch.utils.data import DataLoader
+import torch
+from torch import Tensor, nn
 
-from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.replacements import Replacements, prepare, training_reference
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
-from bertsecrets.data.batch import Batch
+from bertsecrets.ablation.subject import Batches, Subject
+from bertsecrets.callbacks.trainer_state import (
+    current_step,
+    data_of,
+    is_last_validation,
+    log_grids,
+    shows_progress,
+    stage_of,
+)
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import OWN
+
+DISABLING = "the effect of disabling a head cannot be scored"
+"""What analyses that disable heads cannot do without labels."""
+
+
+class Results(Protocol):
+    """What an analysis gives: numbers that can be written to a run."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """What the numbers are."""
+
+    def write(self, run: Run, stage: str, step: int) -> Iterable[HeadGrid]:
+        """Write everything to the run's folder; return the grids to log to W&B."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +50,32 @@ class Result:
 
     Args:
         experiment: What they are.
-        grid: One number for each head and column, reduced over all processes.
-        extras: What does not fit the grid, as plain values.
+        grid: One number for each head and column, reduced over all processes; None if no number belongs to one head.
+        extras: What does not fit the grid, as plain values, or what makes it once the grid is in the run's table; empty for
+            nothing.
+        tracked: Columns logged to W&B; None for all.
+        finish: Called once everything is written.
     """
 
     experiment: Experiment
-    grid: HeadGrid
-    extras: dict[str, Any]
+    grid: HeadGrid | None
+    extras: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)
+    tracked: tuple[str, ...] | None = None
+    finish: Callable[[], object] | None = None
+
+    def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
+        """Write everything to the run's folder; return the grids to log to W&B."""
+        run.declare(self.experiment.declaration())
+        if self.grid is not None:
+            run.add(run.rows(self.grid, stage, step))
+        extras = self.extras() if callable(self.extras) else self.extras
+        if extras:
+            run.write_json(run.extras_path(self.experiment.name), {OWN: extras})
+        if self.finish is not None and run.writes:
+            self.finish()
+        if self.grid is None:
+            return []
+        return [self.grid if self.tracked is None else self.grid.only(self.tracked)]
 
 
 class HeadAnalysis(pl.Callback):
@@ -48,85 +83,71 @@ class HeadAnalysis(pl.Callback):
 
     Args:
         run: The run to write results to.
-        ablation: How heads are disabled: ``mode``, what its replacements need, ``evaluation`` and ``seed``.
+        evaluation: Evaluation set; None for the task's first.
         max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If the set does not exist, or the task has no labels and the analysis needs them.
     """
 
-    def __init__(self, run: Run, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
+    without_labels: ClassVar[str] = ""
+    """What cannot be done without labels, as a part of a sentence; empty if labels are not needed."""
+
+    def __init__(self, run: Run, evaluation: str | None = None, max_examples: int | None = None) -> None:
         self.run = run
-        self.settings = ablation or AblationSettings()
+        self.evaluation = evaluation
         self.max_examples = max_examples
 
     @abstractmethod
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
-        """The numbers, on all processes; the model is in evaluation mode."""
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Results | None:
+        """The results, called on all processes; the first one's are written. The model is in evaluation mode."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        data.check_evaluation(self.settings.evaluation)
+        # What does not fit the task is reported now, not after hours of training.
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, TaskData):
+            data.check_evaluation(self.evaluation)
+            if self.without_labels and not data.task.is_labelled:
+                raise UserError(
+                    f"Task '{data.task.name}' has no labels, so {self.without_labels}; choose a labelled task."
+                )
+
+    def is_due(self, trainer: pl.Trainer) -> bool:
+        """Whether to take the analysis at this validation; asked once at each."""
+        return is_last_validation(trainer)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not is_last_validation(trainer):
+        if trainer.sanity_checking or not self.is_due(trainer):
             return
         assert isinstance(pl_module, SequenceClassifier)
         with evaluating(pl_module.model):
-            result = self.take(trainer, pl_module.model)
+            results = self.take(trainer, pl_module)
+        if results is None or not trainer.is_global_zero:
+            return
+        self.run.folder.mkdir(parents=True, exist_ok=True)
         step = current_step(trainer, pl_module)
-        if self.run.writes:
-            self.run.declare(result.experiment.declaration())
-            self.run.add(self.run.rows(result.grid, stage_of(trainer), step))
-            self.run.write_json(self.run.extras_path(result.experiment.name), {OWN: result.extras})
-        for logger in trainer.loggers:
-            if trainer.is_global_zero and isinstance(logger, WandbLogger):
-                tracking.define_axis(logger.experiment, result.grid.measure)
-                tracking.log_grid(logger.experiment, result.grid, step, title=result.experiment.title)
+        log_grids(trainer, results.write(self.run, stage_of(trainer), step), step, results.experiment)
 
-    def loader(self, trainer: pl.Trainer) -> DataLoader[Batch]:
+    def loader(self, trainer: pl.Trainer) -> Batches:
         """This process's batches of the examples."""
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        loader: DataLoader[Batch] = data.evaluation_loader(
-            data.check_evaluation(self.settings.evaluation), max_examples=self.max_examples
-        )
-        return loader
+        data = data_of(trainer)
+        return data.evaluation_loader(data.check_evaluation(self.evaluation), max_examples=self.max_examples)
 
-    def count(self, data: TaskData) -> int:
-        """Number of examples, over all processes."""
-        whole = len(data.evaluation_dataset(data.check_evaluation(self.settings.evaluation)))
-        return whole if self.max_examples is None else min(whole, self.max_examples)
+    def subject(self, trainer: pl.Trainer, model: nn.Module) -> Subject:
+        """The model on the examples."""
+        context, progress = trainer.precision_plugin.forward_context, shows_progress(trainer)
+        return Subject.of_data(model, data_of(trainer), self.evaluation, context, progress)
 
 
-def check_scorable(data: TaskData, settings: AblationSettings) -> None:
-    """Raise UserError if the effect of disabling heads cannot be scored, or replacements not be fitted, for lack of labels."""
-    if not data.task.is_labelled:
-        raise UserError(
-            f"Task '{data.task.name}' has no labels, so the effect of disabling a head cannot be scored; "
-            "choose a labelled task."
-        )
-    if settings.mode == "optimal":
+def check_references(trainer: pl.Trainer, settings: AblationSettings) -> None:
+    """Raise UserError if replacements cannot be fitted for lack of labels."""
+    data = getattr(trainer, "datamodule", None)
+    if settings.mode == "optimal" and isinstance(data, TaskData):
         data.labels(TRAIN)
 
 
-def replacements_of(
-    trainer: pl.Trainer,
-    model: nn.Module,
-    plan: Plan,
-    settings: AblationSettings,
-    *,
-    saved: Path | None = None,
-    fingerprint: str = "",
-) -> Replacements:
-    """What the mode of disabling takes its replacements from, on the trainer's data; see :func:`prepare`."""
-    data = trainer.datamodule  # type: ignore[attr-defined]
-    return prepare(
-        model,
-        plan,
-        settings,
-        data.evaluation_dataset(data.check_evaluation(settings.evaluation)),
-        lambda: training_reference(data, settings.reference_examples),
-        batch_size=data.config.eval_batch_size,
-        context=trainer.precision_plugin.forward_context,
-        progress=shows_progress(trainer),
-        saved=saved,
-        fingerprint=fingerprint,
-    )
+def without_errors(experiment: Experiment, value_LHC: Tensor, count: int = 1) -> HeadGrid:
+    """Numbers that have no standard error, each from so many observations."""
+    stderr_LHC = torch.full_like(value_LHC, torch.nan)
+    count_LHC = torch.full_like(value_LHC, count, dtype=torch.int64)
+    return HeadGrid(experiment.name, experiment.columns, value_LHC, stderr_LHC, count_LHC)

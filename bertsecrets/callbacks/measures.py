@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.override import mean_head_outputs
-from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import (
+    current_step,
+    data_of,
+    is_last_validation,
+    log_grids,
+    shows_progress,
+    stage_of,
+)
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData, sample_positions
+from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
@@ -26,7 +32,6 @@ from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
 from bertsecrets.results.views import OWN
@@ -99,7 +104,7 @@ class MeasureHeads(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        data = _data(trainer)
+        data = data_of(trainer)
         data.check_evaluation(self.evaluation)
         encoder = describe(pl_module.model)
         self.taken = []
@@ -150,9 +155,8 @@ class MeasureHeads(pl.Callback):
         }
         for logger in trainer.loggers:
             logger.log_metrics(means, step=step)
-            if trainer.is_global_zero and isinstance(logger, WandbLogger):
-                for (watched, measure), grid in zip(due, self.grids, strict=True):
-                    _track(logger, measure, grid, watched.tracked, step)
+        for (watched, measure), grid in zip(due, self.grids, strict=True):
+            log_grids(trainer, [grid.only(_tracked(measure, grid, watched))], step, measure)
 
     def _is_due(self, watched: Watched) -> bool:
         every = watched.every_n_validations
@@ -163,13 +167,13 @@ class MeasureHeads(pl.Callback):
 
     def examples(self, trainer: pl.Trainer, measure: Measure) -> EncodedSplit:
         """The examples that a measure is taken on."""
-        data = _data(trainer)
+        data = data_of(trainer)
         own = measure.dataset(data, progress=shows_progress(trainer))
         return data.evaluation_dataset(data.check_evaluation(self.evaluation)) if own is None else own
 
     def _loader(self, trainer: pl.Trainer, measure: Measure) -> DataLoader[Batch]:
         """Batches of this process's share of those examples."""
-        data, feed = _data(trainer), measure.feed
+        data, feed = data_of(trainer), measure.feed
         own = measure.dataset(data)
         if own is not None:
             return data.loader_of(own, sample_positions(len(own), feed.max_examples, feed.seed))
@@ -203,7 +207,7 @@ class MeasureHeads(pl.Callback):
         grids: dict[str, HeadGrid] = {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}
         for measure in measures:
-            groups.setdefault((id(measure.dataset(_data(trainer))), measure.feed), []).append(measure)
+            groups.setdefault((id(measure.dataset(data_of(trainer))), measure.feed), []).append(measure)
         for group in groups.values():
             paired = [pair for pair in pairs if any(pair.partner is measure for measure in group)]
             loader = self._loader(trainer, group[0])
@@ -238,7 +242,7 @@ class MeasureHeads(pl.Callback):
         network = unwrap(model)
         device = next(network.parameters()).device
         with evaluating(network), trainer.precision_plugin.forward_context():
-            batches = _data(trainer).training_sample(count)
+            batches = data_of(trainer).training_sample(count)
             return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
@@ -263,14 +267,7 @@ class MeasureHeads(pl.Callback):
         self._validations = state_dict["validations"]
 
 
-def _data(trainer: pl.Trainer) -> TaskData:
-    data = trainer.datamodule  # type: ignore[attr-defined]
-    assert isinstance(data, TaskData)
-    return data
-
-
-def _track(logger: WandbLogger, measure: Measure, grid: HeadGrid, tracked: tuple[str, ...] | None, step: int) -> None:
-    names = measure.tracked if tracked is None else tracked
-    chosen = grid.only(grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names))
-    tracking.define_axis(logger.experiment, grid.measure)
-    tracking.log_grid(logger.experiment, chosen, step, title=measure.title)
+def _tracked(measure: Measure, grid: HeadGrid, watched: Watched) -> tuple[str, ...]:
+    """The columns of a grid that are logged to W&B."""
+    names = measure.tracked if watched.tracked is None else watched.tracked
+    return grid.columns[:1] if names is None else tuple(name for name in grid.columns if name in names)

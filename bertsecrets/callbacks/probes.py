@@ -8,29 +8,26 @@ from typing import Annotated
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info
 
-from bertsecrets.callbacks.trainer_state import current_step, shows_progress, stage_of
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
-from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.probes.experiment import Probes
 from bertsecrets.probes.record import PROBES
 from bertsecrets.probes.sentences import Sentences
-from bertsecrets.probes.study import WITH_WORDS, Findings, Study, run_study
+from bertsecrets.probes.study import WITH_WORDS, Study, run_study
 from bertsecrets.probes.training import Recipe
 from bertsecrets.probes.vectors import glove_vectors
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN
 
 _NUMBER = "a whole number from 1"
 
 
-class TrainProbes(pl.Callback):
+class TrainProbes(HeadAnalysis):
     """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
 
     They are trained on the training split and scored on an evaluation set. If the task has no annotated training split, both
@@ -74,39 +71,40 @@ class TrainProbes(pl.Callback):
             raise UserError(
                 f"analysis.probes.glove is '{glove}', which is not a file; give a text file of word vectors."
             )
-        self.run = run
+        super().__init__(run, evaluation)
         self.probes = tuple(probes)
         self.control = control
         self.glove = None if glove is None else Path(glove)
         self.recipe = Recipe(epochs, learning_rate, batch_size, seed)
-        self.evaluation = evaluation
         self.punctuation = punctuation
         self.replicates = replicates
         self.study: Study | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         if trainer.is_global_zero:
             # Sentences that do not fit are reported before the long work begins.
-            self.study = self._study(_data(trainer))
+            self.study = self._study(data_of(trainer))
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or self.study is None:
-            return
-        assert isinstance(pl_module, SequenceClassifier)
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result | None:
+        if self.study is None:
+            return None
+        data = data_of(trainer)
+        self.run.folder.mkdir(parents=True, exist_ok=True)
         # Validation runs in inference mode, in which nothing can be differentiated later.
         with torch.inference_mode(False):
-            data = _data(trainer)
-            self.run.folder.mkdir(parents=True, exist_ok=True)
             findings = run_study(
                 self.study,
-                pl_module.model,
+                module.model,
                 task=data.task.name,
                 folder=self.run.folder,
                 eval_batch_size=data.config.eval_batch_size,
                 context=trainer.precision_plugin.forward_context,
                 progress=shows_progress(trainer),
             )
-        self._keep(trainer, pl_module, findings)
+        weight_LH2, record = findings.weight_LH2, findings.record
+        grid = None if weight_LH2 is None else without_errors(Probes(), weight_LH2, record.trained_on)
+        return Result(Probes(), grid, asdict(record))
 
     def _study(self, data: TaskData) -> Study:
         evaluation = data.evaluation_dataset(data.check_evaluation(self.evaluation))
@@ -144,32 +142,6 @@ class TrainProbes(pl.Callback):
             replicates=self.replicates,
             punctuation=self.punctuation,
         )
-
-    def _keep(self, trainer: pl.Trainer, module: SequenceClassifier, findings: Findings) -> None:
-        self.run.write_json(self.run.extras_path(Probes.name), {OWN: asdict(findings.record)})
-        declaration = Probes().declaration()
-        self.run.declare(declaration)
-        if findings.weight_LH2 is None:
-            return
-        grid = HeadGrid(
-            Probes.name,
-            declaration.columns,
-            findings.weight_LH2,
-            torch.full_like(findings.weight_LH2, torch.nan),
-            torch.full_like(findings.weight_LH2, findings.record.trained_on),
-        )
-        step, stage = current_step(trainer, module), stage_of(trainer)
-        self.run.add(self.run.rows(grid, stage, step))
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                tracking.define_axis(logger.experiment, grid.measure)
-                tracking.log_grid(logger.experiment, grid, step, title=Probes.title)
-
-
-def _data(trainer: pl.Trainer) -> TaskData:
-    data = trainer.datamodule  # type: ignore[attr-defined]
-    assert isinstance(data, TaskData)
-    return data
 
 
 def _has_training_split(data: TaskData) -> bool:

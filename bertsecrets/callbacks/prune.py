@@ -10,8 +10,9 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
 from bertsecrets.callbacks.measures import MeasureHeads
-from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -31,7 +32,7 @@ from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.files import folder_write
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN, Array
+from bertsecrets.results.views import Array
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _BATCHES = (1, 32)
 """Batch sizes of the measured latency."""
 
 
-class PruneHeads(pl.Callback):
+class PruneHeads(HeadAnalysis):
     """Remove heads when a finished model is validated, and write the smallest model with a guarantee to ``pruned/``.
 
     The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order. An
@@ -56,23 +57,18 @@ class PruneHeads(pl.Callback):
         UserError: If a setting does not fit the model or the task, or a score does not exist.
     """
 
+    without_labels = "the loss of a smaller model cannot be measured"
+
     def __init__(self, run: Run, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
-        self.run = run
         self.settings = prune or PruneSettings()
+        super().__init__(run, self.settings.evaluation)
         self.scores = with_controls(self.settings.scores)
         self.tables = [table_of(folder) for folder in self.settings.tables]
         self.origin = origin
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
-        data = getattr(trainer, "datamodule", None)
-        if isinstance(data, TaskData):
-            data.check_evaluation(self.settings.evaluation)
-            if not data.task.is_labelled:
-                raise UserError(
-                    f"Task '{data.task.name}' has no labels, so the loss of a smaller model cannot be measured; choose a "
-                    "labelled task."
-                )
         encoder = describe(pl_module.model)
         check_settings(self.settings, encoder)
         if self.settings.save:
@@ -87,13 +83,8 @@ class PruneHeads(pl.Callback):
             if name not in CONTROLS:
                 find_score(name, columns)
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not is_last_validation(trainer):
-            return
-        assert isinstance(pl_module, SequenceClassifier)
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        settings, model = self.settings, pl_module.model
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result | None:
+        data, settings, model = data_of(trainer), self.settings, module.model
         evaluation = data.check_evaluation(settings.evaluation)
         # The first process may still be writing the columns that the same command measured.
         trainer.strategy.barrier()
@@ -119,23 +110,24 @@ class PruneHeads(pl.Callback):
         if finished.loaded:
             _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
         if not trainer.is_global_zero:
-            return
+            return None
         lengths = data.evaluation_dataset(evaluation).lengths
         costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
         latencies = self._latencies(trainer, model, chosen, costs.length)
         extras = as_extras(
-            orders, chosen, columns, data.task.metrics[0], settings, costs, latencies, pl_module.device.type
+            orders, chosen, columns, data.task.metrics[0], settings, costs, latencies, module.device.type
         )
-        self.run.folder.mkdir(parents=True, exist_ok=True)
-        self.run.write_json(self.run.extras_path(Pruning.name), {OWN: extras})
-        self.run.declare(Pruning().declaration())
-        self.run.add(self.run.rows(_grid(model, chosen), stage_of(trainer), current_step(trainer, pl_module)))
-        if settings.save and chosen.place is not None and self.run.writes:
+        return Result(
+            Pruning(), _grid(model, chosen), extras, finish=partial(self._finish, model, chosen, data, finished)
+        )
+
+    def _finish(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
+        """Write the smaller model, then remove what an interrupted search would resume from."""
+        if self.settings.save and chosen.place is not None:
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
                 self._save(model, chosen, data, finished)
-        if self.run.writes:
-            finished.clear()
+        finished.clear()
 
     def _latencies(
         self, trainer: pl.Trainer, model: nn.Module, chosen: Chosen, length: int
@@ -216,5 +208,4 @@ def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:
         for layer, head in chosen.order.sets[chosen.place]:
             kept_LH[layer, head] = 0
     value_LHC = torch.stack((at_LH, kept_LH), -1)
-    count = torch.full_like(value_LHC, chosen.outcome.examples, dtype=torch.int64)
-    return HeadGrid(Pruning.name, Pruning.columns, value_LHC, torch.full_like(value_LHC, torch.nan), count)
+    return without_errors(Pruning(), value_LHC, chosen.outcome.examples)

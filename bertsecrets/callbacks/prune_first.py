@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.gates import gated
 from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
 from bertsecrets.callbacks.train_gates import TrainGates
-from bertsecrets.callbacks.trainer_state import current_step, is_last_validation, shows_progress, stage_of
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.columns import columns_of, table_of
@@ -25,7 +25,7 @@ from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN, Array
+from bertsecrets.results.views import Array
 
 _Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
 
@@ -44,7 +44,7 @@ class FixedGates(nn.Module):
         return self.gate_LH
 
 
-class PruneFirst(pl.Callback):
+class PruneFirst(HeadAnalysis):
     """Remove heads when fine-tuning begins, until ``keep`` are left.
 
     Checkpoints hold which heads are gone, and a loaded checkpoint has them cut off at its output projections.
@@ -73,7 +73,7 @@ class PruneFirst(pl.Callback):
         examples: _Count = 256,
         seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
     ) -> None:
-        self.run = run
+        super().__init__(run)
         self.keep = keep
         columns: dict[str, Array] = {}
         for folder in tables:
@@ -88,6 +88,7 @@ class PruneFirst(pl.Callback):
         self._gated = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         others = [callback for callback in trainer.callbacks if isinstance(callback, (DisableHeads, TrainGates))]  # type: ignore[attr-defined]
         if others:
@@ -115,9 +116,7 @@ class PruneFirst(pl.Callback):
         total = gates.gate_LH.numel()
         # A resumed training has its gates from the checkpoint.
         if self.keep is not None and self.keep < total and bool(gates.gate_LH.all()):
-            data = trainer.datamodule  # type: ignore[attr-defined]
-            assert isinstance(data, TaskData)
-            for layer, head in self._removed(trainer, pl_module, data, total - self.keep):
+            for layer, head in self._removed(trainer, pl_module, data_of(trainer), total - self.keep):
                 gates.gate_LH[layer, head] = 0
         self._begin(pl_module)
 
@@ -167,21 +166,8 @@ class PruneFirst(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self.teardown(trainer, pl_module, "fit")
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not trainer.is_global_zero or not is_last_validation(trainer):
-            return
-        assert isinstance(pl_module, SequenceClassifier)
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        gate_LH = _gates_of(pl_module).gate_LH.detach().cpu()
-        value_LHC = gate_LH[..., None]
-        grid = HeadGrid(
-            FirstPruned.name,
-            FirstPruned.columns,
-            value_LHC,
-            torch.full_like(value_LHC, torch.nan),
-            torch.ones_like(value_LHC, dtype=torch.int64),
-        )
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        data, gate_LH = data_of(trainer), _gates_of(module).gate_LH.detach().cpu()
         extras = {
             "score": self.name,
             "kept": int(gate_LH.sum()),
@@ -189,10 +175,7 @@ class PruneFirst(pl.Callback):
             "metric": data.task.metrics[0],
             "evaluation": data.evaluation_names[0],
         }
-        self.run.folder.mkdir(parents=True, exist_ok=True)
-        self.run.write_json(self.run.extras_path(FirstPruned.name), {OWN: extras})
-        self.run.declare(FirstPruned().declaration())
-        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+        return Result(FirstPruned(), without_errors(FirstPruned(), gate_LH[..., None]), extras)
 
 
 def _gates_of(module: SequenceClassifier) -> FixedGates:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytorch_lightning as pl
-from torch import nn
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
@@ -11,6 +10,7 @@ from bertsecrets.callbacks.trainer_state import shows_progress
 from bertsecrets.data.batch import Batch
 from bertsecrets.importance.relevance import Relevance, Rule, take_relevance
 from bertsecrets.measures.base import MaxExamples
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -40,12 +40,12 @@ class RelevanceOfHeads(HeadAnalysis):
         rule: Rule = "z",
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(run, ablation, max_examples)
+        super().__init__(run, (ablation or AblationSettings()).evaluation, max_examples)
         self.consider_attention = consider_attention
         self.rule = rule
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
-        encoder, loader = describe(model), self.loader(trainer)
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        encoder, loader = describe(module.model), self.loader(trainer)
         with progress_over(len(loader), "relevance", visible=shows_progress(trainer)) as advance:
 
             def batches() -> Iterator[Batch]:
@@ -53,6 +53,6 @@ class RelevanceOfHeads(HeadAnalysis):
                     yield batch
                     advance()
 
-            grid = take_relevance(model, batches(), self.consider_attention, self.rule)
+            grid = take_relevance(module.model, batches(), self.consider_attention, self.rule)
         extras = {"consider_attention": self.consider_attention, "rule": self.rule}
         return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, extras)

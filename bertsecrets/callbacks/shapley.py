@@ -5,9 +5,10 @@ from typing import Annotated
 import numpy as np
 import pytorch_lightning as pl
 from pydantic import Field
-from torch import nn
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import fingerprint
+from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import (
     PERMUTATIONS,
@@ -19,13 +20,11 @@ from bertsecrets.ablation.shapley import (
     value_grid,
     worths,
 )
-from bertsecrets.ablation.sweep import sweep
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, check_scorable, replacements_of
-from bertsecrets.callbacks.trainer_state import shows_progress, stage_of
-from bertsecrets.data.module import TaskData
+from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
+from bertsecrets.callbacks.trainer_state import stage_of
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import MaxExamples
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 
@@ -46,6 +45,8 @@ class ShapleyHeads(HeadAnalysis):
         UserError: If there are fewer than two permutations, or the task has no labels.
     """
 
+    without_labels = DISABLING
+
     def __init__(
         self,
         run: Run,
@@ -53,7 +54,8 @@ class ShapleyHeads(HeadAnalysis):
         permutations: Annotated[int, Field(ge=2, description="a whole number from 2")] = PERMUTATIONS,
         max_examples: MaxExamples = 128,
     ) -> None:
-        super().__init__(run, ablation, max_examples)
+        self.settings = ablation or AblationSettings()
+        super().__init__(run, self.settings.evaluation, max_examples)
         if permutations < 2:
             raise UserError(
                 f"The number of permutations is {permutations}; expected 2 or more, for errors to be estimated."
@@ -62,39 +64,37 @@ class ShapleyHeads(HeadAnalysis):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        check_scorable(trainer.datamodule, self.settings)  # type: ignore[attr-defined]
+        check_references(trainer, self.settings)
 
-    def take(self, trainer: pl.Trainer, model: nn.Module) -> Result:
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TaskData)
-        encoder, task, mode = describe(model), data.task, self.settings.mode
-        layers, heads = encoder.num_layers, encoder.num_heads
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        subject, mode = self.subject(trainer, module.model), self.settings.mode
+        layers, heads, task = subject.encoder.num_layers, subject.encoder.num_heads, subject.task
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
-        loader = self.loader(trainer)
-        replacements = replacements_of(trainer, model, plans[0], self.settings)
+        batches = subject.batches(self.max_examples)
+        replacements = prepare(subject, plans[0], self.settings)
         finished: FinishedOrders | None = None
         if stage_of(trainer) == CHECKPOINT:
-            what = [trainer.precision, task.name, self.max_examples, *self.settings.model_dump().items()]
-            finished = FinishedOrders(self.run.folder / Shapley.name, fingerprint(model, plans[0], what))
-        total = sum(len(spec.positions) for spec in loader.sampler)
+            key = [trainer.precision, task.name, self.max_examples, *self.settings.model_dump().items()]
+            finished = FinishedOrders(self.run.folder / Shapley.name, fingerprint(module.model, plans[0], key))
+        total = sum(len(spec.positions) for spec in batches.sampler)
         worth_PKC = []
         with progress_over(
             total * len(plans) * layers * heads,
             "Shapley values",
-            visible=shows_progress(trainer),
+            visible=subject.progress,
             unit="variant·example",
         ) as advance:
             for index, plan in enumerate(plans):
                 worth_KC = None if finished is None else finished.load(index)
                 if worth_KC is None:
-                    outcomes = sweep(
-                        model,
+                    outcomes = exact_sweep(
+                        module.model,
                         plan,
-                        loader,
+                        batches,
                         replacements=replacements,
                         max_tokens=self.settings.max_tokens,
-                        context=trainer.precision_plugin.forward_context,
+                        context=subject.context,
                         progress=advance,
                     )
                     worth_KC = worths(outcomes, task)
@@ -110,7 +110,7 @@ class ShapleyHeads(HeadAnalysis):
         whole_C, none_C = worth_PKC[0][0], worth_PKC[0][-1]
         extras = {
             "mode": mode,
-            "examples": self.count(data),
+            "examples": len(subject.positions(self.max_examples)),
             "worth": {
                 column.name: {"whole": float(whole), "none": float(none)}
                 for column, whole, none in zip(experiment.columns, whole_C, none_C, strict=True)

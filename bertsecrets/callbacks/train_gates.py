@@ -9,9 +9,8 @@ from pydantic import Field
 
 from bertsecrets.attention.gates import gated
 from bertsecrets.callbacks.disable import DisableHeads
-from bertsecrets.callbacks.trainer_state import current_step, stage_of
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.sharding import SHARDED
@@ -20,7 +19,7 @@ from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcre
 from bertsecrets.results.run import Run
 
 
-class TrainGates(pl.Callback):
+class TrainGates(HeadAnalysis):
     """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
 
     One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates, and a
@@ -50,7 +49,7 @@ class TrainGates(pl.Callback):
         initial: float = 0.95,
     ) -> None:
         HardConcrete(1, 1, temperature, low, high, initial)
-        self.run = run
+        super().__init__(run)
         self.penalty = penalty
         self.warmup = warmup
         self.learning_rate = learning_rate
@@ -58,6 +57,7 @@ class TrainGates(pl.Callback):
         self._open = ExitStack()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
@@ -87,21 +87,13 @@ class TrainGates(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._open.close()
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.sanity_checking or not trainer.is_global_zero:
-            return
-        assert isinstance(pl_module, SequenceClassifier)
-        gates = _gates_of(pl_module)
+    def is_due(self, trainer: pl.Trainer) -> bool:
+        return True
+
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        gates = _gates_of(module)
         value_LHC = torch.stack((gates.deterministic(), gates.open_probability()), -1).detach()
-        grid = HeadGrid(
-            LearnedGates.name,
-            LearnedGates.columns,
-            value_LHC,
-            torch.full_like(value_LHC, torch.nan),
-            torch.ones_like(value_LHC, dtype=torch.int64),
-        )
-        self.run.declare(LearnedGates().declaration())
-        self.run.add(self.run.rows(grid, stage_of(trainer), current_step(trainer, pl_module)))
+        return Result(LearnedGates(), without_errors(LearnedGates(), value_LHC))
 
     def _penalty_at(self, trainer: pl.Trainer) -> float:
         rise = self.warmup * float(trainer.estimated_stepping_batches)

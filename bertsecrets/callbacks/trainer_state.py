@@ -1,10 +1,24 @@
-"""The stage and step of a callback's numbers."""
+"""What callbacks ask of a trainer: its data, the stage and step of their numbers, and its loggers."""
+
+from collections.abc import Iterable
 
 import pytorch_lightning as pl
+from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.trainer.states import TrainerFn
 
+from bertsecrets.data.module import TaskData
+from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.results import wandb as tracking
+from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import CHECKPOINT, TRAINING
+
+
+def data_of(trainer: pl.Trainer) -> TaskData:
+    """The trainer's data."""
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    assert isinstance(data, TaskData)
+    return data
 
 
 def stage_of(trainer: pl.Trainer) -> str:
@@ -32,3 +46,12 @@ def is_last_validation(trainer: pl.Trainer) -> bool:
 def shows_progress(trainer: pl.Trainer) -> bool:
     """Whether this process shows progress bars: the first one, unless the trainer has none."""
     return trainer.is_global_zero and trainer.progress_bar_callback is not None
+
+
+def log_grids(trainer: pl.Trainer, grids: Iterable[HeadGrid], step: int, experiment: Experiment) -> None:
+    """Log grids to the trainer's W&B runs, from the first process."""
+    for logger in trainer.loggers:
+        if trainer.is_global_zero and isinstance(logger, WandbLogger):
+            for grid in grids:
+                tracking.define_axis(logger.experiment, grid.measure)
+                tracking.log_grid(logger.experiment, grid, step, title=experiment.title, effects=experiment.effects)

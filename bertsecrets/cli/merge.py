@@ -9,13 +9,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.screening import COUNTS, SWEEP, missed_bound
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import FP32, AblationSettings
+from bertsecrets.ablation.sweep import Judged
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
 from bertsecrets.data.task import Task, task_from_config
@@ -75,22 +74,12 @@ def merge_runs(config: DictConfig) -> AblationTable:
     parts = [read_part(folder) for folder in find_parts(named)]
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
-    screening = screening_of(parts, outcomes) if outcomes.is_screened else {}
     first = parts[0]
-    identity = {key: first.rows[0][key] for key in ("run", "model", "task", "init", "stage", "evaluation")}
-    identity["step"] = first.step
-    rows = judged_rows(outcomes, first.task, identity, **first.settings.judging())
-    table = AblationTable.from_rows(rows)
     run = Run(run_folder(), first.run.name, first.run.model, first.run.task, first.run.init)
-    grids = judged_grids(outcomes.plan, rows)
-    file = f"{CHECKPOINT}-{first.step:08d}-{outcomes.plan.mode}.safetensors"
-    outcomes.write(run.folder / "ablation" / file, first.task)
-    run.add_checks(selection_checks(outcomes, first.task, rows, first.settings.seed))
-    if outcomes.is_screened:
-        run.add_checks({f"{SWEEP}_{outcomes.plan.mode}": screening})
-    run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
-    run.add(*(run.rows(grid, identity["stage"], identity["step"]) for grid in grids))
-    table.write(run.ablation_path)
+    records = {SWEEP: screening_of(parts, outcomes)} if outcomes.is_screened else {}
+    judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, records)
+    judged.write(run, first.rows[0]["stage"], first.step)
+    table = run.ablation_table()
     _report(run, table, parts, missing_layers(outcomes.plan))
     # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
     write_config(_recorded(config, first), run.folder)

@@ -9,12 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
-from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
-from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.replacements import check_embedder_mode
-from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.subject import Subject
+from bertsecrets.ablation.sweep import SIMILAR_GROUPS, Sweep
 from bertsecrets.attention import check_attention
 from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.callbacks.disable import DisableHeads
@@ -23,18 +21,14 @@ from bertsecrets.cli.finish import closing, present
 from bertsecrets.cli.settings import AnalyzeSettings
 from bertsecrets.cli.targets import load_target, make
 from bertsecrets.data.example import Example
-from bertsecrets.data.module import TaskData, sample_positions
-from bertsecrets.data.sampler import BucketedEvalSampler
+from bertsecrets.data.module import TaskData
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import score
 from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
 from bertsecrets.models.spec import INITIAL
-from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.config_copy import write_config
-from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.sweeps.output_folder import keep_results
@@ -62,7 +56,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     """
     started = time.monotonic()
     task, ablation = _task(settings), settings.ablation
-    sweeper = _sweeper(settings)
+    sweep = _sweep(settings)
     model, tokenizer = load_embedder(str(settings.keys.checkpoint))
     data = make_data(settings, tokenizer)
     check_attention(model)
@@ -85,29 +79,20 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     OmegaConf.update(recorded, "trained", trained, force_add=True)
     write_config(recorded, folder)
 
-    encoder = describe(model)
-    plan = Plan(ablation.mode, encoder.num_layers, encoder.num_heads, tuple(sweeper.variants(encoder)))
     evaluation = data.check_evaluation(ablation.evaluation)
     split = SentencePairs(_scaled(data, evaluation), tokenizer, model.max_length)
-    positions = sample_positions(len(split), ablation.max_examples, 0)
-    batches = BucketedEvalSampler(split.lengths, data.config.eval_batch_size, positions=positions)
-    parts = Parts(folder / "ablation" / "parts", fingerprint(model, plan, [model.pooling, model.max_length]))
+    subject = Subject.of_split(model, task, split, data.config.eval_batch_size, evaluation, settings.keys.progress)
     keep_results()
     loggers = make_loggers(settings, run)
     with closing(loggers):
-        total = len(positions) * len(plan.variants)
-        with progress_over(total, "disabling", visible=settings.keys.progress, unit="variant·example") as advance:
-            outcomes = sweep(
-                model,
-                plan,
-                (split[spec] for spec in batches),
-                max_tokens=ablation.max_tokens,
-                parts=parts,
-                progress=advance,
-            )
-        _keep(run, outcomes, task, settings, evaluation)
-        parts.clear()
-        scores = _scores(outcomes, task, data, evaluation, time.monotonic() - started)
+        judged = sweep.run(subject, run, [model.pooling, model.max_length], timed=False)
+        assert judged is not None
+        judged.write(run, CHECKPOINT, 0)
+        moved = cosine_change(judged.outcomes)
+        if moved is not None:
+            run.declare(CosineChange().declaration())
+            run.add(run.rows(moved, CHECKPOINT, 0))
+        scores = _scores(judged.outcomes, task, data, evaluation, time.monotonic() - started)
         present(run, scores, loggers, heads=settings.report.heads, trusted=trusted_classes(settings))
     return {evaluation: scores.sets[evaluation].model}
 
@@ -128,8 +113,8 @@ def _task(settings: AnalyzeSettings) -> Task:
     return task.model_copy(update={"metrics": ("spearman", *others), "label_range": (0.0, 1.0)})
 
 
-def _sweeper(settings: AnalyzeSettings) -> DisableHeads:
-    """The chosen disabling, or that of every head and layer.
+def _sweep(settings: AnalyzeSettings) -> Sweep:
+    """The chosen sweep, or that of every head and layer.
 
     Raises:
         UserError: If something else is asked for.
@@ -143,11 +128,11 @@ def _sweeper(settings: AnalyzeSettings) -> DisableHeads:
             "Screened, budgeted and merely planned sweeps and those that stop early are not available for a sentence-embedding "
             "model; leave out ablation.sweep, ablation.precision, ablation.budget, ablation.plan_only and ablation.looks."
         )
-    chosen = []
+    sweep = Sweep(("heads", "layers"), ablation)
     for name, section in settings.callbacks.items():
         kind = load_target(f"analysis.{name}", section)
         if kind is DisableHeads:
-            chosen.append(make(section, run=Run(Path(), "", "", "", "", writes=False), ablation=ablation))
+            sweep = make(section, run=Run(Path(), "", "", "", "", writes=False), ablation=ablation).sweep
         elif kind is not CaptureMaps:
             raise UserError(f"analysis.{name} is not available for a sentence-embedding model{wish}")
     for measure in settings.measures:
@@ -156,12 +141,9 @@ def _sweeper(settings: AnalyzeSettings) -> DisableHeads:
             raise UserError(
                 f"measure={measure.name} of a sentence-embedding model is taken by bertsecrets.measure{wish}"
             )
-    disable: DisableHeads = (
-        chosen[0] if chosen else DisableHeads(Run(Path(), "", "", "", "", writes=False), ablation=ablation)
-    )
-    if "similar_groups" in disable.plans:
+    if SIMILAR_GROUPS in sweep.plans:
         raise UserError(f"Groups of heads with similar maps are not available for a sentence-embedding model{wish}")
-    return disable
+    return sweep
 
 
 def _scaled(data: TaskData, evaluation: str) -> list[Example]:
@@ -173,29 +155,6 @@ def _scaled(data: TaskData, evaluation: str) -> list[Example]:
     return [
         replace(example, label=label) for example, label in zip(data.examples(split), scaled_N.tolist(), strict=True)
     ]
-
-
-def _keep(run: Run, outcomes: Outcomes, task: Task, settings: AnalyzeSettings, evaluation: str) -> None:
-    identity = {
-        "run": run.name,
-        "model": run.model,
-        "task": run.task,
-        "init": run.init,
-        "stage": CHECKPOINT,
-        "step": 0,
-        "evaluation": evaluation,
-    }
-    rows = judged_rows(outcomes, task, identity, **settings.ablation.judging())
-    run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
-    run.add_checks(selection_checks(outcomes, task, rows, settings.ablation.seed))
-    outcomes.write(run.folder / "ablation" / f"{CHECKPOINT}-{0:08d}-{outcomes.plan.mode}.safetensors", task)
-    grids = judged_grids(outcomes.plan, rows)
-    run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
-    run.add(*(run.rows(grid, CHECKPOINT, 0) for grid in grids))
-    moved = cosine_change(outcomes)
-    if moved is not None:
-        run.declare(CosineChange().declaration())
-        run.add(run.rows(moved, CHECKPOINT, 0))
 
 
 def _scores(outcomes: Outcomes, task: Task, data: TaskData, evaluation: str, seconds: float) -> RunScores:

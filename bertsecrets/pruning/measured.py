@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, contributions, orders, plan_of, value_grid, worths
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
@@ -159,7 +159,7 @@ def _shapley(situation: Situation, model: nn.Module) -> HeadGrid:
     falls = []
     for order in orders(layers, heads, PERMUTATIONS, situation.seed):
         plan = plan_of(order, MODE, layers, heads)
-        outcomes = sweep(
+        outcomes = exact_sweep(
             model,
             plan,
             situation.own_batches(),

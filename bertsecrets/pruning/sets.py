@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Parts
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.scoring import Array, weighted_scores
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -92,7 +92,7 @@ def evaluate_sets(
     variants = tuple(Variant(f"set-{index:04d}", "group", tuple(sorted(heads))) for index, heads in enumerate(computed))
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
     saved = None if parts is None else parts(model, plan)
-    outcomes = sweep(model, plan, batches, context=context, parts=saved, progress=progress)
+    outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     clean_loss_N, loss_NV = outcomes.losses(task)
     places = {heads: index for index, heads in enumerate(distinct)}

@@ -20,9 +20,10 @@ def trainer_of(split: EncodedSplit, task: Task = CLASSES) -> Any:
     data.task, data.config = task, SimpleNamespace(eval_batch_size=4)
     data.check_evaluation = lambda name: "val"
     data.evaluation_dataset = data.encoded = lambda name: split
-    data.evaluation_loader = lambda name, max_examples=None: DataLoader(
-        split, sampler=BucketedEvalSampler(split.lengths, 4), batch_size=None
+    data.loader_of = lambda split, positions=None: DataLoader(
+        split, sampler=BucketedEvalSampler(split.lengths, 4, positions=positions), batch_size=None
     )
+    data.evaluation_loader = lambda name, max_examples=None: data.loader_of(split)
     return SimpleNamespace(
         datamodule=data,
         precision="32-true",

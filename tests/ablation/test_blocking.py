@@ -94,7 +94,8 @@ def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
     model.resize_token_embeddings(len(wordpiece()))
     module = SequenceClassifier(model, data.task, OptimizerConfig(learning_rate=1e-3), data.evaluation_names)
     callback = BlockAttention(Run(tmp_path, "run", "tiny", "demo", "pretrained"), tokens=["sep", "cls"])
-    record = callback.take(a_trainer(data), module)
+    record = BlockingRecord.read(callback.take(a_trainer(data), module).extras)
+    assert record is not None
     batches = list(data.evaluation_loader("val"))
     with torch.no_grad():
         right = sum((model(**batch.inputs()).logits.argmax(-1) == batch.label_B).sum().item() for batch in batches)

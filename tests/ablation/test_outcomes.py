@@ -9,9 +9,9 @@ import torch
 from families import HEADS, tiny_batch, tiny_model
 
 import bertsecrets.ablation.engine as engine_module
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -37,7 +37,7 @@ def plan(mode: str = "uniform") -> Plan:
 def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
     model = tiny_model("bert")
     seen: list[int] = []
-    outcomes = sweep(model, plan(), batches(), progress=seen.append)
+    outcomes = exact_sweep(model, plan(), batches(), progress=seen.append)
     assert outcomes.index_N.tolist() == list(range(9))
     assert sum(seen) == 9 * 15
     for batch in batches():
@@ -53,16 +53,16 @@ def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
 
 def test_a_sweep_of_one_example() -> None:
     model = tiny_model("bert")
-    whole = sweep(model, plan(), batches())
+    whole = exact_sweep(model, plan(), batches())
     _, batch, _ = batches()
-    one = sweep(model, plan(), [batch.rows(torch.tensor([1]))])
+    one = exact_sweep(model, plan(), [batch.rows(torch.tensor([1]))])
     assert (one.index_N.tolist(), one.label_N.tolist()) == ([1], [1])
     torch.testing.assert_close(one.logits_NVC, whole.logits_NVC[1:2], atol=1e-6, rtol=0)
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("bert")
-    expected = sweep(model, plan(), batches())
+    expected = exact_sweep(model, plan(), batches())
     parts = Parts(tmp_path / "parts", fingerprint(model, plan()))
 
     def stop_in_the_third() -> Iterator[Batch]:
@@ -71,7 +71,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(model, plan(), stop_in_the_third(), parts=parts)
+        exact_sweep(model, plan(), stop_in_the_third(), parts=parts)
     files = sorted((tmp_path / "parts").iterdir())
     assert len(files) == 2
     files[0].write_bytes(files[0].read_bytes()[:100])  # a torn file counts as missing
@@ -85,7 +85,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(engine_module, "Engine", Counting)
     again = Parts(tmp_path / "parts", fingerprint(model, plan()))
-    found = sweep(model, plan(), batches(), parts=again)
+    found = exact_sweep(model, plan(), batches(), parts=again)
     assert len(runs) == 2
     assert again.loaded == 1
     assert torch.equal(found.logits_NVC, expected.logits_NVC)
@@ -103,11 +103,11 @@ def test_parts_of_another_sweep_are_not_taken(tmp_path: Path) -> None:
 
 def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
     model = tiny_model("bert")
-    whole = sweep(model, plan(), batches())
+    whole = exact_sweep(model, plan(), batches())
     halves = {}
     for layers in ([2, 0], [1]):
         some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
-        sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
+        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
         halves[str(layers[0])] = Outcomes.read(tmp_path / f"{layers[0]}.safetensors")
     merged = merge(halves)
     assert merged.plan == whole.plan
@@ -116,15 +116,15 @@ def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
 
 def test_what_does_not_belong_together_is_not_merged() -> None:
     model = tiny_model("bert")
-    one = sweep(model, plan(), batches())
+    one = exact_sweep(model, plan(), batches())
     with pytest.raises(UserError, match="nothing to merge"):
         merge({})
     with pytest.raises(UserError, match="differ in their disabling mode"):
-        merge({"one": one, "two": sweep(model, plan("zero"), batches())})
+        merge({"one": one, "two": exact_sweep(model, plan("zero"), batches())})
     with pytest.raises(UserError, match="differ in their examples"):
-        merge({"one": one, "two": sweep(model, plan(), list(batches())[:2])})
+        merge({"one": one, "two": exact_sweep(model, plan(), list(batches())[:2])})
     with pytest.raises(UserError, match="'one' and 'two' come from different models"):
-        merge({"one": one, "two": sweep(tiny_model("bert", seed=5), plan(), batches())})
+        merge({"one": one, "two": exact_sweep(tiny_model("bert", seed=5), plan(), batches())})
     with pytest.raises(UserError, match="'one' and 'two' both disable l00h00"):
         merge({"one": one, "two": one})
 
@@ -138,4 +138,4 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
 
 def test_examples_need_labels() -> None:
     with pytest.raises(UserError, match="needs labelled examples"):
-        sweep(tiny_model("bert"), plan(), batches(labelled=False))
+        exact_sweep(tiny_model("bert"), plan(), batches(labelled=False))

@@ -11,18 +11,21 @@ from scipy.optimize import minimize
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.replacements import NEAREST, Donors, Reference, Replacements, prepare
+from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, prepare
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.sweep import sweep
+from bertsecrets.ablation.subject import Reference, Subject
 from bertsecrets.attention.donors import donor_places
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
+from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 
+TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 WORDS = ("cat", "dog", "man", "fish", "the", "a")
 
 
@@ -83,7 +86,7 @@ def test_a_sweep_with_donors_does_not_depend_on_its_batches() -> None:
     model, split = model_of_tokens().double(), split_of([3, 9, 4, 4, 12, 7])
     replacements = Replacements(donors=Donors(whole(split), split, 2, seed=0))
     sweeps = [
-        sweep(model, heads_plan("resample"), [split[rows] for rows in batches], replacements=replacements)
+        exact_sweep(model, heads_plan("resample"), [split[rows] for rows in batches], replacements=replacements)
         for batches in ([[0, 1, 2], [3, 4, 5]], [[5], [4, 2], [0, 1, 3]])
     ]
     torch.testing.assert_close(sweeps[0].logits_NVC, sweeps[1].logits_NVC, atol=1e-6, rtol=0)
@@ -135,16 +138,13 @@ def test_optimal_outputs_work_in_inference_mode_and_are_kept_on_disk(tmp_path: P
     def prepared(fingerprint: str = "a", reference: EncodedSplit = others) -> torch.Tensor:
         with torch.inference_mode():
             replacements = prepare(
-                model,
+                Subject.of_split(model, TASK, judged, 32, progress=False, reference=reference),
                 heads_plan("optimal"),
                 settings,
-                judged,
-                lambda: whole(reference),
-                progress=False,
                 saved=tmp_path / "optimal.safetensors",
                 fingerprint=fingerprint,
             )
-            outcomes = sweep(model, heads_plan("optimal"), [judged[[0, 1, 2]]], replacements=replacements)
+            outcomes = exact_sweep(model, heads_plan("optimal"), [judged[[0, 1, 2]]], replacements=replacements)
         assert model.training
         assert torch.isfinite(outcomes.logits_NVC).all()
         assert replacements.constants_LHd is not None

@@ -29,6 +29,7 @@ from bertsecrets.ablation.arithmetic import (
     why_not_bf16,
 )
 from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
@@ -40,7 +41,6 @@ from bertsecrets.ablation.screening import (
     why_not,
 )
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -131,7 +131,7 @@ class interpolated:  # noqa: N801
 
 def test_everything_is_exact_where_the_audit_takes_all() -> None:
     model = scaled_model()
-    exact = sweep(model, plan_of(model), batches())
+    exact = exact_sweep(model, plan_of(model), batches())
     screened, record = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0))
     torch.testing.assert_close(screened.logits_NVC, exact.logits_NVC, atol=1e-6, rtol=1e-5)
     assert record.evaluated == record.pairs == exact.logits_NVC.shape[0] * exact.logits_NVC.shape[1]
@@ -158,7 +158,7 @@ def scales_by_hand(first_NVC: torch.Tensor, clean_NC: torch.Tensor, pilot: list[
 def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates(max_tokens: int | None) -> None:
     model = scaled_model()
     plan = plan_of(model)
-    exact = sweep(model, plan, batches())
+    exact = exact_sweep(model, plan, batches())
     found, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1), max_tokens=max_tokens)
     assert found.weight_NV is not None
     assert found.estimate_NVC is not None
@@ -211,7 +211,7 @@ def test_the_record_counts_pairs() -> None:
 def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     model = scaled_model()
     plan = plan_of(model)
-    exact = sweep(model, plan, batches())
+    exact = exact_sweep(model, plan, batches())
     # A rule without reach misses every change that the estimate does not show.
     blind = Screening(pilot=1, reach=0.0, audit=0.5)
     found, record = screened_sweep(model, plan, batches(), blind)
@@ -355,7 +355,7 @@ def test_words_of_old_and_new_records() -> None:
 def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
     model = scaled_model()
     plan, data = plan_of(model), batches()
-    _, exact_NV = sweep(model, plan, data).losses(CLASSES)
+    _, exact_NV = exact_sweep(model, plan, data).losses(CLASSES)
     means = []
     for seed in range(60):
         screening = Screening(pilot=len(data), audit=0.3, seed=seed, precision=precision)
@@ -422,7 +422,7 @@ def test_an_estimate_that_is_not_a_number_makes_its_own_pair_exact(monkeypatch: 
 
     monkeypatch.setattr(screening_module, "first_order_changes", one_unknown)
     found, other = screened_sweep(model, plan, batches(), screening)
-    exact = sweep(model, plan, batches())
+    exact = exact_sweep(model, plan, batches())
     assert found.weight_NV is not None
     assert found.weight_NV[13, 2] == 1
     assert torch.equal(found.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
@@ -461,7 +461,7 @@ def test_screened_parts_merge_with_screened_ones_alone() -> None:
     assert whole.weight_NV is not None
     assert one.weight_NV is not None
     assert torch.equal(whole.weight_NV[:, :HEADS], one.weight_NV)
-    exact = sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data)
+    exact = exact_sweep(model, plan_of(model, variants=every_head(layers, HEADS, [1])), data)
     with pytest.raises(UserError, match="differ in their kind of sweep"):
         merge({"one": one, "exact": exact})
 
@@ -530,7 +530,7 @@ needs_onednn = pytest.mark.skipif(
 @pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
 def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = scaled_model(name=name)
-    exact = sweep(model, plan_of(model), batches())
+    exact = exact_sweep(model, plan_of(model), batches())
     with counted(monkeypatch) as shapes:
         found, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
     assert shapes

@@ -17,10 +17,10 @@ from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
 import bertsecrets.callbacks.shapley as callback_module
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import Shapley, contributions, orders, plan_of, value_grid, worths
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.direct_effects import EffectsOfHeads
 from bertsecrets.callbacks.relevance import RelevanceOfHeads
@@ -73,7 +73,7 @@ def test_all_orders_give_the_values_of_the_formula_over_all_sets() -> None:
                 expected[0, head] += weight * (np.array(worth[both]) - np.array(worth[active]))
     falls = []
     for order in permutations([(0, head) for head in range(3)]):
-        outcomes = sweep(model, plan_of(order, "uniform", 1, 3), [split[[0, 3]], split[[1, 2, 4, 5]]])
+        outcomes = exact_sweep(model, plan_of(order, "uniform", 1, 3), [split[[0, 3]], split[[1, 2, 4, 5]]])
         worth_KC = worths(outcomes, CLASSES)
         falls.append(contributions(order, worth_KC, 1, 3))
         whole_and_none = np.array(worth[0, 1, 2]) - np.array(worth[()])
@@ -121,9 +121,9 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
             sweeps.append(-1)
             raise KeyboardInterrupt
         sweeps.append(1)
-        return sweep(*args, **kwargs)
+        return exact_sweep(*args, **kwargs)
 
-    monkeypatch.setattr(callback_module, "sweep", counted)
+    monkeypatch.setattr(callback_module, "exact_sweep", counted)
 
     def analysis(folder: str) -> ShapleyHeads:
         run = Run(tmp_path / folder, "run", "tiny", "toy", "pretrained")

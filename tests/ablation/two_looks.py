@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from ablation.test_screening import CLASSES, batches, plan_of, scaled_model
 
+from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.looks import LooksRecord, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.sweep import sweep
 from bertsecrets.data.batch import Batch
 
 
@@ -22,7 +22,7 @@ def swept(rank: int, processes: int) -> tuple[Outcomes, LooksRecord]:
     model, data = scaled_model(0.3), batches(12, rows=8)
 
     def evaluate(part: Plan, own: Iterable[Batch]) -> Outcomes:
-        return sweep(model, part, own)
+        return exact_sweep(model, part, own)
 
     looks: list[Any] = [
         (32, lambda start=start: data[start : start + 4][rank::processes]) for start in range(0, len(data), 4)

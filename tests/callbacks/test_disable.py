@@ -16,7 +16,7 @@ from trainings import quiet_trainer, tiny_classifier
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 import bertsecrets.ablation.forecast as forecast_module
-import bertsecrets.callbacks.disable as disable_module
+import bertsecrets.ablation.sweep as sweep_module
 from bertsecrets.ablation.arithmetic import can_use_onednn
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
@@ -51,7 +51,7 @@ def callback(
 
 
 def names(made: DisableHeads) -> list[str]:
-    return [variant.name for variant in made.variants(describe(tiny_model("bert")))]
+    return [variant.name for variant in made.sweep.variants(describe(tiny_model("bert")))]
 
 
 def test_plans_can_be_combined(tmp_path: Path) -> None:
@@ -63,15 +63,15 @@ def test_groups_come_from_three_places(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("- [[0, 0], [1, 1]]\n")
     made = callback(tmp_path, plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1], plan_file=str(path))
-    found = made.variants(describe(tiny_model("bert")))
+    found = made.sweep.variants(describe(tiny_model("bert")))
     assert [len(variant.heads) for variant in found] == [2, 8, 2]
     several = callback(tmp_path, plans=["groups"], heads=[[[0, 1]], [[2, 3], [1, 1]]])
-    assert [len(variant.heads) for variant in several.variants(describe(tiny_model("bert")))] == [1, 2]
+    assert [len(variant.heads) for variant in several.sweep.variants(describe(tiny_model("bert")))] == [1, 2]
 
 
 def test_random_groups_have_their_size(tmp_path: Path) -> None:
     made = callback(tmp_path, plans=["random"], group_size=3, group_count=5)
-    assert [len(variant.heads) for variant in made.variants(describe(tiny_model("bert")))] == [3] * 5
+    assert [len(variant.heads) for variant in made.sweep.variants(describe(tiny_model("bert")))] == [3] * 5
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,15 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     )
     model = BertForSequenceClassification(config)
     if heads * layers > 1:
-        assert callback(tmp_path, plans=["similar_groups"], model=model).plans == ("similar_groups",)
+        assert callback(tmp_path, plans=["similar_groups"], model=model).sweep.plans == ("similar_groups",)
         return
     with pytest.raises(
         UserError, match=r"The model has one attention head, so there are no groups of heads with similar"
     ):
         callback(tmp_path, plans=["similar_groups"], model=model)
-    assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
+    assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).sweep.variants(describe(model))] == [
+        "l00h00"
+    ]
 
 
 def swept(
@@ -145,7 +147,7 @@ def swept(
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("bertsecrets.callbacks.disable")
+    logger = logging.getLogger("bertsecrets.ablation.sweep")
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.INFO)
@@ -298,9 +300,9 @@ def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, mo
     if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
         pytest.skip("needs oneDNN's operator")
     asked = []
-    keep = disable_module.screened_sweep
+    keep = sweep_module.screened_sweep
     monkeypatch.setattr(
-        disable_module, "screened_sweep", lambda *args, **kw: asked.append(args[3].onednn) or keep(*args, **kw)
+        sweep_module, "screened_sweep", lambda *args, **kw: asked.append(args[3].onednn) or keep(*args, **kw)
     )
     settings = {"sweep": "screened", "precision": "32-true", "audit": 0.1}
     for name, by_processor, expected in (("run", True, True), ("fresh", False, False), ("run", False, True)):

@@ -54,8 +54,15 @@ def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
 
 def callback(folder: Path, **settings: Any) -> InterveneOnSinks:
     made = InterveneOnSinks(Run(folder, "run", "tiny", "toy", "pretrained"), **settings)
-    made._loader = lambda data: batches()  # type: ignore[method-assign,assignment,return-value]
+    made.loader = lambda trainer: batches()  # type: ignore[method-assign,assignment,return-value]
     return made
+
+
+def grid_of(analysis: InterveneOnSinks, trainer: Any, model: PreTrainedModel) -> HeadGrid:
+    module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=1e-3), ("val",))
+    grid = analysis.take(trainer, module).grid
+    assert grid is not None
+    return grid
 
 
 def trainer_of(task: Task) -> Any:
@@ -108,7 +115,7 @@ def naive_norms(
 
 def test_norms_equal_a_naive_loop(tmp_path: Path) -> None:
     model, eager = model_of_tokens(), model_of_tokens("eager")
-    grid = callback(tmp_path, attention=1.0).take(trainer_of(CLASSES), model)
+    grid = grid_of(callback(tmp_path, attention=1.0), trainer_of(CLASSES), model)
     with torch.no_grad():
         for layer, head in ((0, 1), (2, 3)):
             expected = [naive_norms(model, eager, batch, row, layer, head) for batch in batches() for row in range(2)]
@@ -136,7 +143,7 @@ def test_a_text_without_the_token_does_not_count() -> None:
 def test_effects_equal_a_run_for_each_head_and_text(tmp_path: Path) -> None:
     model = model_of_tokens()
     limits = {"attention": 0.12, "tokens": ["sep", "cls"]}
-    grid = callback(tmp_path, **limits).take(trainer_of(CLASSES), model)
+    grid = grid_of(callback(tmp_path, **limits), trainer_of(CLASSES), model)
     checked = 0
     for token, ids in IDS.items():
         sink_LH = grid.column(f"{token}_attention") >= 0.12
@@ -254,9 +261,9 @@ def test_no_sink_head_leaves_no_figure(tmp_path: Path) -> None:
 
 
 def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.callbacks.sinks.is_last_validation", lambda trainer: True)
-    monkeypatch.setattr("bertsecrets.callbacks.sinks.stage_of", lambda trainer: "checkpoint")
-    monkeypatch.setattr("bertsecrets.callbacks.sinks.current_step", lambda trainer, module: 7)
+    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.is_last_validation", lambda trainer: True)
+    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.stage_of", lambda trainer: "checkpoint")
+    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.current_step", lambda trainer, module: 7)
     trainer = trainer_of(CLASSES)
     trainer.sanity_checking = False
     module = SequenceClassifier(model_of_tokens(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)

@@ -1,0 +1,68 @@
+"""An exact sweep: one pass over the data with every variant of a plan."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import nn
+
+from bertsecrets.ablation.engine import engine_for
+from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite
+from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+
+
+def exact_sweep(
+    model: nn.Module,
+    plan: Plan,
+    batches: Iterable[Batch],
+    *,
+    replacements: Replacements | None = None,
+    max_tokens: int | None = None,
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    parts: Parts | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Outcomes:
+    """Logits of every variant for every example, gathered from all processes.
+
+    Args:
+        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding model.
+        plan: What to disable.
+        batches: This process's share of the examples; moved to the model's device.
+        replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
+        max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        parts: Where finished batches are saved, and loaded instead of running them again.
+        progress: Called with the number of newly finished pairs of a variant and an example.
+
+    Raises:
+        UserError: If an example has no label, logits are not finite, or the plan and the model do not fit.
+    """
+    replacements = replacements or Replacements()
+    engine = engine_for(model)(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
+    collected = Collected(plan).to(engine.device)
+    for on_host in batches:
+        batch = on_host.to(engine.device)
+        if batch.label_B is None:
+            raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
+        saved = None if parts is None else parts.load(batch)
+        if saved is None:
+            advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
+            donors = () if replacements.donors is None else replacements.donors.of(on_host)
+            with context():
+                inputs = [donor.to(engine.device).inputs() for donor in donors]
+                clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
+            check_finite(clean_BC, "the model")
+            if not logits_BVC.isfinite().all():
+                for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
+                    check_finite(logits_BC, f"variant '{variant.name}'")
+            if parts is not None:
+                parts.save(batch, {"clean": clean_BC, "logits": logits_BVC})
+        else:
+            clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
+            if progress is not None:
+                progress(batch.size * len(plan.variants))
+        collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
+    return collected.outcomes()
