@@ -20,7 +20,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.pruning.settings import PruneSettings
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import Run, check_name
 from bertsecrets.settings import Name, Settings, check_numbers, configurations, shown
 
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
@@ -379,6 +379,7 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
         check_arguments(place, target, ("num_layers", "num_heads"))
         sections.append(MeasureSection(key, target, _watch_keys(keys, key, section)))
         measure = _tried(place, lambda: sections[-1].build(1, 1))
+        _tried(place, functools.partial(check_name, measure.name))
         if not measure.own_examples:
             check_examples(measure, annotated, labelled)
         if measure.name in names:

@@ -26,6 +26,9 @@ CAPTURES = "captures"
 FINISHED = "finished.json"
 """Name of the marker that the folder of a finished run holds."""
 
+_OWN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
+"""Names of JSON files of the run's folder, beside which experiments write theirs."""
+
 INITIAL, RANDOM = "initial", "random"
 """Stages of models to compare with: the model before fine-tuning, and one with random weights."""
 
@@ -158,7 +161,13 @@ class Run:
         return self.folder / f"{name}.json"
 
     def declare(self, *declarations: Declaration) -> None:
-        """Add experiments to the run's declarations, replacing earlier ones of the same name."""
+        """Add experiments to the run's declarations, replacing earlier ones of the same name.
+
+        Raises:
+            UserError: If a name is not one that :func:`check_name` takes.
+        """
+        for declaration in declarations:
+            check_name(declaration.name)
         known = {declaration.name: declaration for declaration in (*self.declarations(), *declarations)}
         self.write_json(self.experiments_path, [asdict(declaration) for declaration in known.values()])
 
@@ -223,6 +232,13 @@ class Run:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+
+
+def check_name(name: str) -> None:
+    """Raise UserError if an experiment of this name would write over files of the run, or outside of its folder."""
+    if not name or name in _OWN_FILES or Path(name).name != name or name.startswith("."):
+        reason = "which is a file of the run's folder" if name in _OWN_FILES else "which is not the name of a file"
+        raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 
 def _declaration(name: str, title: str, experiment: str, columns: Sequence[Mapping[str, Any]]) -> Declaration:

@@ -7,10 +7,16 @@ leaves finished runs finished.
 import ast
 import functools
 import hashlib
+import importlib.util
+import sysconfig
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import bertsecrets
+from bertsecrets.doors import KINDS, offers
+from bertsecrets.sweeps.trust import code_in
 
 _PRESENTING = ("cli", "conf", "papers", "reporting", "results", "sweeps")
 """Sub-packages without influence on numbers. Any other sub-package counts, also one that is added later."""
@@ -19,6 +25,8 @@ _PATTERNS = ("*.py", "*.safetensors", "*.jsonl.gz", "*.conll")
 
 _MODULES = ("grid.py",)
 """Top-level modules that count. ``settings.py`` does not: it rejects values or passes them on unchanged."""
+
+_STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 
 _DESCRIBING_METHODS = frozenset({"describe", "compare", "scalars", "highlights"})
 _DESCRIBING_ATTRIBUTES = frozenset({"title"})
@@ -45,6 +53,94 @@ def package_digest(package: Path) -> str:
             digest.update(f"{name}\n".encode())
             digest.update(number_making(content.decode()).encode() if path.suffix == ".py" else content)
     return digest.hexdigest()
+
+
+def outside_code(config: Mapping[str, Any]) -> str:
+    """A digest of the code of other packages and files that a configuration uses; empty without any.
+
+    It covers each module that the configuration names (``_target_``, ``module:function``) or that offers what it names (a source,
+    a score, an override mode), those that offer families, as the model's is only known once it is loaded, and what these
+    modules import from their own package or folder. Installed libraries that offer nothing do not count, as those that this
+    package is built on do not. Nothing is imported.
+
+    Args:
+        config: Plain values, without settings that have no influence on numbers.
+    """
+    named = [target for _, target in code_in(config) if isinstance(target, str)]
+    texts = set(_texts(config))
+    for kind in ("sources", "scores", "override_modes", "families"):
+        named += [point.value for name, point in offers(kind).items() if kind == "families" or name in texts]
+    tops = {point.value.partition(":")[0].partition(".")[0] for kind in KINDS for point in offers(kind).values()}
+    digest = hashlib.sha256()
+    files: dict[Path, Path] = {}
+    for name in named:
+        if not name.startswith(f"{bertsecrets.__name__}."):
+            _add_modules(name, tops, files)
+    for path in sorted(files):
+        # The folder may lie elsewhere on another machine.
+        digest.update(f"{path.relative_to(files[path])}\n{number_making(path.read_text('utf-8'))}\n".encode())
+    return f" {digest.hexdigest()[:8]}" if files else ""
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for value in content.values():
+            yield from _texts(value)
+    elif isinstance(content, (list, tuple)):
+        for value in content:
+            yield from _texts(value)
+
+
+def _add_modules(name: str, tops: Collection[str], files: dict[Path, Path]) -> None:
+    """Add the file of the module that a name lies in, and those that it imports from beside it, each with its root folder."""
+    file, _, _ = name.rpartition(":")
+    if file.endswith(".py"):
+        path = Path(file).expanduser().resolve()
+        _follow(path, path.parent, files)
+        return
+    parts = name.replace(":", ".").split(".")
+    try:
+        spec = importlib.util.find_spec(parts[0])
+    except (ImportError, ValueError):
+        return
+    if spec is None or spec.origin is None or not spec.has_location:
+        return
+    root = Path(spec.origin).resolve().parents[1 if spec.submodule_search_locations else 0]
+    is_library = bool({"site-packages", "dist-packages"} & set(root.parts)) or root.is_relative_to(_STDLIB)
+    if parts[0] in tops or not is_library:
+        for path in _modules_of(parts, root):
+            _follow(path, root, files, parts[0] if is_library else None)
+
+
+def _follow(path: Path, root: Path, files: dict[Path, Path], top: str | None = None) -> None:
+    """Add a module and what it imports from the folder ``root``, or only from one top-level package in it."""
+    if path in files or not path.is_file():
+        return
+    files[path] = root
+    package = path.relative_to(root).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names: list[list[str]] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = [*start, *(node.module.split(".") if node.module else [])]
+            names = [[*module, alias.name] for alias in node.names]
+        for parts in names:
+            # What this package itself computes has its own digest, wherever it lies.
+            if parts[0] == top or (top is None and parts[0] != bertsecrets.__name__):
+                for imported in _modules_of(parts, root):
+                    _follow(imported, root, files, top)
+
+
+def _modules_of(parts: Sequence[str], root: Path) -> Iterator[Path]:
+    """The files of the packages and the module that a dotted name goes through, below a folder."""
+    for count in range(1, len(parts) + 1):
+        base = root.joinpath(*parts[:count])
+        if (path := base.with_suffix(".py")).is_file() or (path := base / "__init__.py").is_file():
+            yield path
 
 
 def number_making(source: str) -> str:

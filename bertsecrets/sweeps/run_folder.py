@@ -24,7 +24,7 @@ from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import DamagedFileError, atomic_write, describe_os_error, read_parquet
 from bertsecrets.results.run import FINISHED, is_first_process
-from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.code_version import code_version, outside_code
 
 NO_INFLUENCE = frozenset(
     {
@@ -108,10 +108,13 @@ def config_digest(config: Mapping[str, Any]) -> str:
 def run_key(config: Mapping[str, Any]) -> str:
     """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint or runs it reads.
 
+    The code is that of this package and of other packages and files that the configuration uses.
+
     Raises:
         UserError: If that checkpoint does not exist or cannot be read.
     """
-    digest = hashlib.sha256(f"{config_digest(config)} {code_version()}".encode())
+    used = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
+    digest = hashlib.sha256(f"{config_digest(config)} {code_version()}{outside_code(used)}".encode())
     checkpoint = config.get("checkpoint")
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
         path = find_checkpoint(Path(checkpoint))
@@ -275,7 +278,11 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
                 f"Folder '{folder}' holds a finished run of other settings; include every setting that the sweep varies "
                 "in hydra.sweep.subdir, or leave hydra.sweep.subdir out."
             )
-        origin = f"code {finished.code}" if finished.code != code_version() else "another content of its checkpoint"
+        origin = (
+            f"code {finished.code}"
+            if finished.code != code_version()
+            else "other code of a package that it uses or another content of its checkpoint"
+        )
         problem = f"{folder} was finished with {origin}"
     try:
         problem = problem or find_damage(folder)

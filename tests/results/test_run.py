@@ -137,3 +137,11 @@ def test_a_constant_answer_is_beaten_only_by_evidence(
     predictions: list[float], labels: list[float], constant: float, correlated: bool, p: float
 ) -> None:
     assert beats_constant(predictions, labels, constant, correlated=correlated) == pytest.approx(p, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["begun", "experiments", "finished", "scores", "wandb", "a/b", "..", ".hidden", ""])
+def test_names_of_the_folders_own_files_are_refused(tmp_path: Path, name: str) -> None:
+    run = a_run(tmp_path / "new")
+    with pytest.raises(UserError, match=r"is called .*; give its class another name"):
+        run.declare(Declaration(name, "Title", "package.module:Mine"))
+    assert not (tmp_path / "new").exists()

@@ -3,12 +3,14 @@
 import ast
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packages import installed, write_package
 
 import bertsecrets
-from bertsecrets.sweeps.code_version import code_version, number_making, package_digest
+from bertsecrets.sweeps.code_version import code_version, number_making, outside_code, package_digest
 
 MEASURE = '''"""Drift of heads."""
 
@@ -176,6 +178,64 @@ def test_shipped_weights_and_rows_count(package: Path) -> None:
 
 def test_the_version_names_release_and_digest() -> None:
     assert re.fullmatch(re.escape(bertsecrets.__version__) + r"\+[0-9a-f]{8}", code_version())
+
+
+HEADS = "from .helpers import scale\nclass Mine:\n    title = 'x'\n    def per_example(self):\n        return scale\n"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[Path]:
+    """A folder of packages: one that is named, and one with a score and a family under entry points."""
+    files = {
+        "mine/__init__.py": "",
+        "mine/heads.py": HEADS,
+        "mine/helpers.py": "import beside\nscale = 1\n",
+        "mine/other.py": "x = 1\n",
+        "beside.py": "y = 1\n",
+        "offering.py": "def score(situation):\n    return 1\nclass Family:\n    pass\n",
+    }
+    folder = write_package(tmp_path / "outside", files, {"scores": {"weight": "offering:score"}})
+    with installed(folder):
+        yield folder
+
+
+def test_a_module_that_the_configuration_names_counts_with_what_it_imports(outside: Path) -> None:
+    config = {"measure": {"mine": {"_target_": "mine.heads.Mine"}}}
+    digest = outside_code(config)
+    assert digest == outside_code(config) != ""
+    for name in ("mine/heads.py", "mine/helpers.py", "mine/__init__.py", "beside.py"):
+        content = (outside / name).read_text("utf-8")
+        (outside / name).write_text(f"{content}ADDED = 1\n", "utf-8")
+        assert outside_code(config) != digest, name
+        (outside / name).write_text(content, "utf-8")
+    (outside / "mine" / "other.py").write_text("x = 2\n", "utf-8")
+    (outside / "offering.py").write_text("", "utf-8")
+    (outside / "mine" / "heads.py").write_text("# A comment.\n" + HEADS.replace("'x'", "'A title'"), "utf-8")
+    assert outside_code(config) == digest
+
+
+def test_a_file_and_an_offered_score_count(outside: Path) -> None:
+    by_file, by_name = {"_target_": f"{outside}/mine/other.py:x"}, {"prune": {"scores": ["weight"]}}
+    by_function = {"prune": {"scores": ["offering:score"]}}
+    before = [outside_code(config) for config in (by_file, by_name, by_function)]
+    assert before[0] != before[1] == before[2]
+    for name in ("mine/other.py", "offering.py"):
+        (outside / name).write_text("def score(situation):\n    return 2\n", "utf-8")
+    after = [outside_code(config) for config in (by_file, by_name, by_function)]
+    assert all(old != new for old, new in zip(before, after, strict=True))
+
+
+def test_own_code_and_libraries_do_not_count_twice(outside: Path) -> None:
+    names = ("bertsecrets.measures.entropy.Entropy", "pytorch_lightning.Trainer", "pathlib.Path", "no_such.Thing")
+    assert outside_code({name: {"_target_": name} for name in names}) == ""
+
+
+def test_a_family_of_a_package_counts_for_every_run(tmp_path: Path) -> None:
+    package = write_package(tmp_path / "kin", {"kin.py": "x = 1\n"}, {"families": {"roformer": "kin:x"}})
+    with installed(package):
+        first = outside_code({})
+        (package / "kin.py").write_text("x = 2\n", "utf-8")
+        assert outside_code({}) != first != ""
 
 
 def test_no_module_imports_a_private_name_of_another() -> None:
