@@ -37,12 +37,13 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.cli.command_line import limit_kept_products
-from bertsecrets.cli.settings import MeasureSection, WatchKeys, read_settings
+from bertsecrets.cli.settings import MeasureSection, read_settings
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.keys import WatchKeys
 from bertsecrets.measures.base import LossMeasure, Measure, OutputMeasure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe

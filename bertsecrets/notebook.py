@@ -52,7 +52,7 @@ from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, TRAINING, Run
 from bertsecrets.results.sections import highest
 from bertsecrets.results.table import HeadTable
-from bertsecrets.settings import CONF
+from bertsecrets.settings import CONF, meanings
 
 Text = str | tuple[str, str]
 """A sentence, or a pair of sentences."""
@@ -60,12 +60,6 @@ Text = str | tuple[str, str]
 MeasureMaker = Callable[[int, int], Measure]
 
 _PLANS = ("heads", "layers", "all_but_one")
-_NOT_HERE = (
-    *("sweep", "audit", "budget", "looks", "plan_only", "max_examples", "evaluation"),
-    *("layer", "heads", "layers", "plan_file", "ranking"),
-    *("precision", "group_size", "group_count", "similarity_examples"),
-)
-"""Settings of a sweep that speak of runs and files, or of plans and ways to sweep that a notebook does not take."""
 _SHORTEST = 3
 """Fewest tokens of a text, two of them special."""
 _LONGEST = 512
@@ -439,8 +433,8 @@ def disable(
     >>> sorted(set(disabled.to_pandas()["kind"]))
     ['head']
     """
-    for name in _NOT_HERE:
-        if name in settings:
+    for name, meaning in meanings(AblationSettings).items():
+        if name in settings and not meaning.notebook:
             raise UserError(f"bs.disable has no setting '{name}'; choose it in python analyze.py with ablation.{name}.")
     ablation = AblationSettings.read("settings", settings)
     if reference_labels is not None and reference_texts is None:

@@ -1,9 +1,11 @@
 """Typed settings: a section of the configuration as a checked, frozen object."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -11,6 +13,9 @@ from typing_extensions import Self
 
 from bertsecrets.doors import offered_folders
 from bertsecrets.errors import UserError, choices
+
+Section = dict[str, Any]
+"""A section of the configuration as plain values."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -45,6 +50,56 @@ _WORDS: dict[Any, str] = {
 
 LARGEST = 2**32
 """Whole numbers in a configuration are smaller: more than any count, size or seed needs, and safe for every library."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a setting means to those who keep, compare, repeat and resume runs: metadata of its field, said nowhere else.
+
+    Args:
+        numbers: Whether it may change what a run computes. What changes no number neither tells conditions apart nor
+            belongs to the model.
+        conditions: Whether runs with other values are other conditions: ``yes``, ``no``, or ``alone``: only where runs
+            differ in nothing else, as it says how, or how much, something is computed.
+        model: Whether it belongs to how a model came about.
+        analyses: Whether an analysis uses it; otherwise it only concerns the training of the analysed model.
+        outside: Whether it writes or sends something outside of the run's folder if it is a text.
+        with_resume: Whether it can be given with ``resume=<folder>``.
+        notebook: Whether :func:`bertsecrets.disable` takes it.
+    """
+
+    numbers: bool = True
+    conditions: Literal["yes", "no", "alone"] = "yes"
+    model: bool = True
+    analyses: bool = True
+    outside: bool = False
+    with_resume: bool = False
+    notebook: bool = True
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether runs that differ in it may be different conditions."""
+        return self.numbers and self.conditions != "no"
+
+
+def meanings(declared: type[BaseModel] | Callable[..., Any]) -> dict[str, Meaning]:
+    """What the fields of settings, or the arguments of a class or function, mean, by name.
+
+    >>> class Following(Settings):
+    ...     seed: int
+    ...     progress: Annotated[bool, Meaning(numbers=False)] = True
+    >>> [name for name, meaning in meanings(Following).items() if meaning.numbers]
+    ['seed']
+    """
+    if isinstance(declared, type) and issubclass(declared, BaseModel):
+        metadata = {name: field.metadata for name, field in declared.model_fields.items()}
+    else:
+        signed: Any = declared.__init__ if inspect.isclass(declared) else declared
+        hints = get_type_hints(signed, include_extras=True)
+        metadata = {name: list(getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
+    return {
+        name: next((part for part in parts if isinstance(part, Meaning)), Meaning()) for name, parts in metadata.items()
+    }
 
 
 def _check_name(name: str) -> str:

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.errors import UserError
-from bertsecrets.settings import Settings, shown
+from bertsecrets.settings import Meaning, Settings, shown
 
 Precision = Literal["32-true", "bf16-mixed"]
 FP32: Precision = "32-true"
@@ -18,6 +18,8 @@ JUDGING = ("margin", "level", "false_discovery_rate", "resamples", "permutations
 
 _Layer = Annotated[int, Field(ge=0)]
 _COUNT = "a whole number from 1"
+_COMMANDS_ONLY = Meaning(notebook=False)
+"""Speaks of runs and files, or of plans and ways to sweep that a notebook does not take."""
 
 
 class AblationSettings(Settings):
@@ -63,38 +65,54 @@ class AblationSettings(Settings):
     mode: Literal["uniform", "zero", "mean", "resample", "optimal"] = Field(
         default="uniform", description="uniform, zero, mean, resample or optimal"
     )
-    layer: _Layer | Annotated[list[_Layer], Field(min_length=1)] | None = Field(
+    layer: Annotated[_Layer | Annotated[list[_Layer], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
         default=None, description="a layer, a list of layers, or null for all"
     )
-    heads: list[Any] | None = Field(
+    heads: Annotated[list[Any] | None, _COMMANDS_ONLY] = Field(
         default=None, min_length=1, description="a group of heads [[layer, head], ...], a list of groups, or null"
     )
-    layers: list[_Layer] | None = Field(default=None, min_length=1, description="a list of layers, or null")
-    plan_file: str | None = Field(default=None, min_length=1, description="the path of a YAML or JSON file, or null")
-    ranking: list[list[int]] | None = Field(default=None, description="a list of heads [[layer, head], ...], or null")
-    group_size: int = Field(default=4, ge=1, description=_COUNT)
-    group_count: int = Field(default=20, ge=1, description=_COUNT)
-    similarity_examples: int = Field(default=64, ge=1, description=_COUNT)
+    layers: Annotated[list[_Layer] | None, _COMMANDS_ONLY] = Field(
+        default=None, min_length=1, description="a list of layers, or null"
+    )
+    plan_file: Annotated[str | None, _COMMANDS_ONLY] = Field(
+        default=None, min_length=1, description="the path of a YAML or JSON file, or null"
+    )
+    ranking: Annotated[list[list[int]] | None, _COMMANDS_ONLY] = Field(
+        default=None, description="a list of heads [[layer, head], ...], or null"
+    )
+    group_size: Annotated[int, _COMMANDS_ONLY] = Field(default=4, ge=1, description=_COUNT)
+    group_count: Annotated[int, _COMMANDS_ONLY] = Field(default=20, ge=1, description=_COUNT)
+    similarity_examples: Annotated[int, _COMMANDS_ONLY] = Field(default=64, ge=1, description=_COUNT)
     reference_examples: int = Field(default=512, ge=1, description=_COUNT)
     draws: int = Field(default=4, ge=1, description=_COUNT)
     optimal_steps: int = Field(default=100, ge=1, description=_COUNT)
-    evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
-    max_examples: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for all")
-    max_tokens: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null for what suits the device")
-    sweep: Literal["exact", "screened", "measured"] | None = Field(
-        default=None, description="exact, screened, measured, or null to choose by the size of model and task"
+    evaluation: Annotated[str | None, _COMMANDS_ONLY] = Field(
+        default=None, description="the name of an evaluation set, or null for the first"
     )
-    audit: float = Field(default=0.02, gt=0, le=1, description="a share above 0 and at most 1")
-    precision: Precision | Literal["measured"] | None = Field(
+    max_examples: Annotated[int | None, _COMMANDS_ONLY] = Field(
+        default=None, ge=1, description=f"{_COUNT}, or null for all"
+    )
+    max_tokens: Annotated[int | None, Meaning(conditions="alone")] = Field(
+        default=None, ge=1, description=f"{_COUNT}, or null for what suits the device"
+    )
+    sweep: Annotated[Literal["exact", "screened", "measured"] | None, Meaning(conditions="alone", notebook=False)] = (
+        Field(default=None, description="exact, screened, measured, or null to choose by the size of model and task")
+    )
+    audit: Annotated[float, _COMMANDS_ONLY] = Field(
+        default=0.02, gt=0, le=1, description="a share above 0 and at most 1"
+    )
+    precision: Annotated[Precision | Literal["measured"] | None, _COMMANDS_ONLY] = Field(
         default=None, description="bf16-mixed, 32-true, measured, or null to choose by the kind of processor"
     )
-    budget: str | None = Field(
+    budget: Annotated[str | None, _COMMANDS_ONLY] = Field(
         default=None,
         pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",
         description="a time such as 90s, 10min or 1h, or null",
     )
-    looks: int = Field(default=1, ge=1, le=20, description="a whole number from 1 to 20")
-    plan_only: bool = Field(default=False, description="true or false")
+    looks: Annotated[int, _COMMANDS_ONLY] = Field(default=1, ge=1, le=20, description="a whole number from 1 to 20")
+    plan_only: Annotated[bool, Meaning(conditions="alone", notebook=False)] = Field(
+        default=False, description="true or false"
+    )
     margin: float = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )

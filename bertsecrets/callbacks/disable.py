@@ -15,6 +15,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.settings import Meaning
+
+_HOW_MUCH = Meaning(conditions="alone")
 
 
 class DisableHeads(HeadAnalysis):
@@ -39,11 +42,13 @@ class DisableHeads(HeadAnalysis):
         self,
         run: Run,
         ablation: AblationSettings | None = None,
-        plans: Annotated[Sequence[str], Field(min_length=1)] = ("heads", "layers"),
+        plans: Annotated[Sequence[str], Field(min_length=1), _HOW_MUCH] = ("heads", "layers"),
         every_n_validations: Annotated[
-            int, Field(ge=0, description="a whole number from 1, or 0 for the last validation only")
+            int, Field(ge=0, description="a whole number from 1, or 0 for the last validation only"), _HOW_MUCH
         ] = 0,
-        limit: Annotated[float | None, Field(gt=0, description="a positive number of seconds, or null")] = None,
+        limit: Annotated[
+            float | None, Field(gt=0, description="a positive number of seconds, or null"), _HOW_MUCH
+        ] = None,
     ) -> None:
         if type(every_n_validations) is not int or every_n_validations < 0:
             raise UserError(f"every_n_validations is {every_n_validations!r}; expected 0 (at the end) or more.")

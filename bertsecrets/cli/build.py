@@ -20,11 +20,12 @@ from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
-from bertsecrets.cli.targets import Section, accepted_arguments, load_target, make
+from bertsecrets.cli.targets import accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
+from bertsecrets.settings import Section
 
 _STARTED_BY = ("MASTER_ADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "LSB_JOBID", "KUBERNETES_PORT")
 """Variables that a cluster or a launcher of several nodes sets."""

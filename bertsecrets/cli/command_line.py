@@ -21,6 +21,7 @@ from bertsecrets.cli.own_data import own_data
 from bertsecrets.cli.quiet import in_job, raise_kept, unbroken_output
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
+from bertsecrets.keys import top_level
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.formatting import message
 from bertsecrets.results.run import is_first_process
@@ -47,7 +48,7 @@ from bertsecrets.sweeps.trust import check_links, check_sweep_arguments, may_be_
 _log = logging.getLogger(__name__)
 
 _VIEW = "view="
-_ALLOWED_WITH_RESUME = ("resume", "debug", "progress")
+_ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
 
 
 def run_command(task: Callable[[], object], config_dir: Path, config_name: str) -> None:

@@ -8,8 +8,9 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from bertsecrets.cli.build import run_folder, trusted_classes
-from bertsecrets.cli.settings import AnalyzeKeys, read_analyze
+from bertsecrets.cli.settings import read_analyze
 from bertsecrets.errors import UserError
+from bertsecrets.keys import AnalyzeKeys
 from bertsecrets.papers.pages import PAPERS, Page
 from bertsecrets.papers.statements.page import StatementsPage
 from bertsecrets.reporting.comparison import write_comparison

@@ -5,148 +5,41 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.cli.targets import Section, accepted_arguments, check_arguments, is_own, load_target, make
-from bertsecrets.cli.trainer_settings import TrainerSettings, read_trainer
+from bertsecrets.cli.targets import accepted_arguments, check_arguments, is_own, load_target, make
+from bertsecrets.cli.trainer_settings import read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
+from bertsecrets.keys import (
+    AnalyzeKeys,
+    CheckpointSettings,
+    CommonKeys,
+    ReportSettings,
+    SweepSettings,
+    TrainerSettings,
+    TrainKeys,
+    WatchKeys,
+)
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run, check_name
-from bertsecrets.settings import Name, Settings, check_numbers, configurations, shown
+from bertsecrets.settings import Section, check_numbers, configurations, shown
 
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
 if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
 
-_SECTION = "a section of keys and values"
-_SECTIONS = "a section of keys and values, or null"
 _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
-_PATH = Annotated[str, Field(min_length=1)]
 _MODES = ("merge", "compare", "report", "workspace", "view", "export")
 """The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
-_SWITCH = "true or false"
-
-
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "statements"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or statements"
-
-
-class ReportSettings(Settings):
-    """The ``report`` section."""
-
-    heads: int = Field(default=6, ge=1, le=1000, description="a whole number from 1 to 1000")
-
-
-class CheckpointSettings(Settings):
-    """The ``checkpoint`` section of ``train.py``."""
-
-    every_n_steps: int = Field(default=200, ge=1, description="a whole number from 1")
-    report: Literal["best", "last"] = Field(default="best", description="best or last")
-
-
-class SweepSettings(Settings):
-    """The ``sweep`` section of ``train.py``."""
-
-    compare: bool = Field(default=True, description=_SWITCH)
-    paper: Paper = Field(default=False, description=_PAPER)
-
-
-class CommonKeys(Settings):
-    """The keys shared by both commands."""
-
-    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
-    init: str = Field(description="pretrained or random_normal")
-    group: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
-        default=None, description="a text of 1 to 128 characters, or null"
-    )
-    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
-        default=[], description="a list of texts of 1 to 64 characters"
-    )
-    job_type: str = Field(min_length=1, max_length=64, description="a text of 1 to 64 characters")
-    resume: _PATH | Literal[True] | None = Field(default=None, description="a folder, true (of a sweep), or null")
-    overwrite: bool = Field(default=False, description=_SWITCH)
-    push_to_hub: _PATH | None = Field(default=None, description="<owner>/<name> of a repository, or null")
-    objective: str | None = Field(default=None, description="<set>/<metric>, or null")
-    debug: bool = Field(default=False, description=_SWITCH)
-    progress: bool = Field(default=True, description=_SWITCH)
-    evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
-    compare_with: list[Literal["initial", "random"]] = Field(
-        default=[], description="a list of initial, random, or both"
-    )
-    every_n_validations: int | None = Field(
-        default=1, ge=1, description="a whole number from 1, or null for the last validation only"
-    )
-    task: Section = Field(description=_SECTION)
-    data: Section = Field(description=_SECTION)
-    annotation: Section = Field(description=_SECTION)
-    framenet: Section = Field(description=_SECTION)
-    model: Section = Field(description=_SECTION)
-    trainer: Section = Field(description=_SECTION)
-    logger: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    ablation: Section = Field(description=_SECTION)
-    prune: Section = Field(default={}, description=_SECTION)
-    # Last: it holds the values of other keys, whose mistakes are better told by their own names.
-    name: Name
-
-
-class TrainKeys(CommonKeys):
-    """The keys of ``train.py``."""
-
-    callbacks: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    report: Section = Field(default={}, description=_SECTION)
-    optimizer: Section = Field(description=_SECTION)
-    checkpoint: Section = Field(default={}, description=_SECTION)
-    sweep: Section = Field(default={}, description=_SECTION)
-    compile: bool = Field(default=False, description=_SWITCH)
-    save: _PATH | None = Field(default=None, description="a new folder, or null")
-
-
-class AnalyzeKeys(CommonKeys):
-    """The keys of ``analyze.py``."""
-
-    analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    report: Section | _PATH = Field(
-        default={}, description="the folder of a run or a sweep, or a section of keys and values"
-    )
-    checkpoint: _PATH | None = Field(default=None, description="a run folder, a file, a model folder, initial, or null")
-    merge: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
-        default=None, description="a folder, a list of folders, or null"
-    )
-    compare: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
-        default=None, description="a folder, a list of folders, or null"
-    )
-    compare_heads: bool = Field(default=True, description=_SWITCH)
-    paper: Paper = Field(default=False, description=_PAPER)
-    statements: list[_PATH] = Field(default=[], description="a list of statements, or of the paths of their files")
-    statements_folder: _PATH | None = Field(default=None, description="a folder, or null")
-    workspace: str | None = Field(default=None, pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null")
-    view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
-        default=None, description="a sentence, a list of two, or null"
-    )
-    export: _PATH | None = Field(default=None, description="a new folder, or null")
-    reference: _PATH | None = Field(default=None, description="the folder or hub name of a model, or null")
-    trained: Section | None = Field(default=None, description=_SECTION)
-
-
-class WatchKeys(Settings):
-    """The keys that any measure's section may have besides the arguments of its class."""
-
-    every_n_validations: int | None = Field(
-        default=None, ge=1, description="a whole number from 1, or null for the last validation only"
-    )
-    tracked: list[str] | None = Field(default=None, description="a list of columns, or null for the measure's own")
 
 
 @dataclass(frozen=True)

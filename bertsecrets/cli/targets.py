@@ -11,9 +11,7 @@ from pydantic import create_model
 
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import Settings, shown
-
-Section = dict[str, Any]
+from bertsecrets.settings import Section, Settings, shown
 
 _HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +18,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import is_first_process
-from bertsecrets.settings import Settings
+from bertsecrets.settings import Meaning, Settings
 
 CHUNK = 512
 """Texts annotated between two writes: an interruption loses at most this many."""
@@ -99,7 +99,9 @@ class AnnotationConfig(Settings):
     """
 
     pipeline: str | None = Field(default=None, min_length=1, description="a spaCy package or folder, or null")
-    cache_dir: str | None = Field(default=None, min_length=1, description="the path of a folder, or null")
+    cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(
+        default=None, min_length=1, description="the path of a folder, or null"
+    )
     processes: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
 
 

@@ -103,7 +103,9 @@ def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition],
     seeds = sorted({len(condition.runs) for condition in conditions})
     per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     what = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
-    return f"{len(runs)} finished runs, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
+    models = sum(len(condition.runs) for condition in conditions)
+    of = f" about {models} model{'s' * (models > 1)}" if models < len(runs) else ""
+    return f"{len(runs)} finished runs{of}, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
 
 
 def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:

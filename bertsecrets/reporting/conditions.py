@@ -5,46 +5,27 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.errors import UserError
+from bertsecrets.keys import TrainerSettings, top_level
 from bertsecrets.reporting.controls import controls, in_words
-from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.reporting.runs import FinishedRun, joined
 from bertsecrets.results.views import Contrast, Grids, Replicates
+from bertsecrets.settings import meanings
 
 _IDENTITY = ("task", "model", "init")
-_APART = frozenset(
-    {
-        "name",
-        "seed",
-        "resume",
-        "debug",
-        "progress",
-        "group",
-        "tags",
-        "job_type",
-        "logger",
-        "objective",
-        "sweep",
-        "checkpoint",
-        "init",
-        "trained",
-        "compare_with",
-        "every_n_validations",
-        "report",
-    }
-)
-"""Top-level keys that never distinguish conditions."""
+_APART = top_level(lambda meaning: not meaning.tells_apart)
+"""Top-level settings that never distinguish conditions."""
 
-_HOW = frozenset(
-    {
-        "ablation.sweep",
-        "ablation.max_tokens",
-        "ablation.plan_only",
-        "callbacks.disable.plans",
-        "callbacks.disable.limit",
-        "callbacks.disable.every_n_validations",
-    }
-)
-"""How something is computed, or how much: distinguishes conditions only where runs differ in nothing else."""
+_ALONE = {
+    section: {name for name, meaning in meanings(declared).items() if meaning.conditions == "alone"}
+    for section, declared in (("ablation", AblationSettings), ("callbacks", DisableHeads), ("analysis", DisableHeads))
+}
+"""Settings that say how something is computed, or how much, by section: they tell apart only runs that differ in nothing else."""
+
+_TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSettings).items() if not meaning.analyses}
+"""Settings of the trainer that analyses record and do not use."""
 
 _UNSET = "unset"
 _MEASURED: dict[str, tuple[str, ...]] = {"measure": (), "annotation": ("None",), "framenet": ("None",)}
@@ -60,7 +41,7 @@ class Condition:
 
     Args:
         factors: Task, model, init and every varying setting, by name: what distinguishes the condition.
-        runs: Its replicates.
+        runs: Its replicates, each with its analyses.
     """
 
     factors: dict[str, str]
@@ -92,10 +73,12 @@ class Condition:
 def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[str]]:
     """The conditions, in order of task, and the names of the factors that vary.
 
+    Runs about the same weights, such as a training and its analysis, that differ in no setting are one replicate.
+
     Raises:
-        UserError: If two runs are equal in everything including their seed.
+        UserError: If runs about different weights are equal in everything including their seed.
     """
-    flat = [_settings(run) for run in runs]
+    flat = _flat(runs)
     for key in sorted({key for settings in flat for key in settings if key.split(".")[-1] == "seed"}):
         # A setting that follows the run's seed tells replicates apart, not conditions.
         if all(settings.get(key) in (None, str(run.seed)) for settings, run in zip(flat, runs, strict=True)):
@@ -103,7 +86,7 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
                 settings.pop(key, None)
     keys = {key for settings in flat for key in settings}
     identities = _identities(
-        runs, flat, {key for key in keys if key not in _HOW and not _of_those_that_measure(key, flat)}
+        runs, flat, {key for key in keys if not _counts_alone(key) and not _of_those_that_measure(key, flat)}
     )
     if any(_repeated(group) for group in _grouped(identities, runs).values()):
         identities = _identities(runs, flat, keys)
@@ -151,6 +134,11 @@ def _identities(
     return identities
 
 
+def _counts_alone(key: str) -> bool:
+    section, _, rest = key.partition(".")
+    return rest.rpartition(".")[2] in _ALONE.get(section, ())
+
+
 def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
     """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results of it."""
     group = key.split(".")[0]
@@ -162,10 +150,11 @@ def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
 def _grouped(
     identities: Sequence[dict[str, str]], runs: Sequence[FinishedRun]
 ) -> dict[tuple[tuple[str, str], ...], list[FinishedRun]]:
-    groups: dict[tuple[tuple[str, str], ...], list[FinishedRun]] = {}
+    """The runs by what distinguishes them; those about the same weights as one run."""
+    groups: dict[tuple[tuple[str, str], ...], dict[Any, list[FinishedRun]]] = {}
     for identity, run in zip(identities, runs, strict=True):
-        groups.setdefault(tuple(identity.items()), []).append(run)
-    return groups
+        groups.setdefault(tuple(identity.items()), {}).setdefault(run.weights, []).append(run)
+    return {factors: [joined(same) for same in group.values()] for factors, group in groups.items()}
 
 
 def _repeated(runs: Sequence[FinishedRun]) -> tuple[FinishedRun, FinishedRun] | None:
@@ -198,9 +187,36 @@ def _identity(run: FinishedRun) -> dict[str, str]:
     return {"task": config["task"]["name"], "model": config["model"]["name"], "init": run.init}
 
 
-def _settings(run: FinishedRun) -> dict[str, str]:
-    """Every setting that may distinguish conditions, by its key."""
-    return {**_flatten(run.config), **controls(run.config)}
+def _flat(runs: Sequence[FinishedRun]) -> list[dict[str, str]]:
+    """Every setting of each run that may distinguish conditions, by its key.
+
+    An analysis has the settings of its training that it does not use itself, if the training is among the runs.
+    What all runs that have a setting agree on says nothing about runs of a command that does not have it.
+    """
+    trainings = {run.weights: run.config for run in runs if run.source is None}
+    flat = []
+    for run in runs:
+        settings = _flatten(run.config)
+        if run.source is not None:
+            used = {key: value for key, value in settings.items() if key not in _TRAINING_ONLY}
+            training = _flatten(trainings.get(run.weights, {}))
+            settings = used | {
+                key: value
+                for key, value in training.items()
+                if key in _TRAINING_ONLY or key.partition(".")[0] not in run.config
+            }
+        flat.append(settings | controls(run.config))
+    for key in {key for settings in flat for key in settings} - _CONTROLS:
+        section = key.partition(".")[0]
+        having = [
+            settings
+            for settings, run in zip(flat, runs, strict=True)
+            if key in settings or (section in run.config and not (run.source is not None and key in _TRAINING_ONLY))
+        ]
+        if len(having) < len(runs) and len({settings.get(key, _UNSET) for settings in having}) == 1:
+            for settings in having:
+                settings.pop(key, None)
+    return flat
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

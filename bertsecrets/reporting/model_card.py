@@ -18,6 +18,7 @@ from bertsecrets.ablation.section import ablation_sections, single_heads
 from bertsecrets.ablation.verdicts import NEEDED
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 from bertsecrets.reporting.controls import controls_in_words
@@ -42,10 +43,8 @@ _SHOWN = 20
 
 _PIPELINE = "text-classification"
 
-_NOT_OF_THE_MODEL = (
-    "debug", "group", "hydra", "job_type", "logger", "name", "overwrite", "progress", "push_to_hub", "resume", "save", "tags",
-)  # fmt: skip
-"""Settings of a command line that say where a run is written and how it is followed."""
+_NOT_OF_THE_MODEL = top_level(lambda meaning: not (meaning.numbers and meaning.model)) | {"hydra"}
+"""Settings of a command line that say where a run is written and how it is followed or reported."""
 
 _PATH = re.compile(r"(?<![\w:/.~])(?:~[\w.-]*|\.{0,2}|file:/*)/[^\s,\]'\"]")
 """The beginning of an absolute path, or of one from the home or the working folder."""

@@ -1,7 +1,7 @@
 """Finished runs, read for comparison."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ class FinishedRun:
         config: Its resolved configuration.
         scores: The content of ``scores.json``.
         heads: Its head table.
+        further: Other runs about the same weights, whose experiments it does not hold itself.
     """
 
     folder: Path
     config: dict[str, Any]
     scores: dict[str, Any]
     heads: HeadTable = field(default_factory=HeadTable.empty)
+    further: tuple["FinishedRun", ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,6 +55,12 @@ class FinishedRun:
         checkpoint = self.config.get("checkpoint")
         return checkpoint if isinstance(checkpoint, str) else None
 
+    @property
+    def weights(self) -> tuple[Path, int, int]:
+        """What tells the weights that the run is about: the folder of their training, or their own, optimiser step and seed."""
+        trained = self.config.get("trained") or {}
+        return Path(trained.get("folder") or self.source or self.folder).resolve(), int(self.scores["step"]), self.seed
+
     @cached_property
     def size(self) -> tuple[int, int] | None:
         """Number of layers and heads; None if no table has a head."""
@@ -60,8 +68,19 @@ class FinishedRun:
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
-        """The run's experiments, by name."""
-        return views_of(Run.open(self.folder), self.heads)
+        """The run's experiments, by name, and those that only other runs about its weights hold."""
+        others = (run.experiments for run in reversed(self.further))
+        return {
+            name: experiment
+            for experiments in (*others, views_of(Run.open(self.folder), self.heads))
+            for name, experiment in experiments.items()
+        }
+
+
+def joined(runs: Sequence[FinishedRun]) -> FinishedRun:
+    """Runs about the same weights as one: the training, or else the first, with the others as further runs."""
+    first = next((run for run in runs if run.source is None), runs[0])
+    return replace(first, further=tuple(run for run in runs if run is not first))
 
 
 def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:

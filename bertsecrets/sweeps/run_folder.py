@@ -20,31 +20,14 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.errors import BusyError, UserError
+from bertsecrets.keys import top_level
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import DamagedFileError, atomic_write, describe_os_error, read_parquet
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
 
-NO_INFLUENCE = frozenset(
-    {
-        "resume",
-        "overwrite",
-        "debug",
-        "progress",
-        "group",
-        "tags",
-        "job_type",
-        "logger",
-        "objective",
-        "report",
-        "sweep",
-        "save",
-        "push_to_hub",
-        "hydra",
-        "trained",
-    }
-)
+NO_INFLUENCE = top_level(lambda meaning: not meaning.numbers) | {"hydra"}
 """Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's facts."""
 
 FAILURE = "BERTSECRETS_FAILURE"

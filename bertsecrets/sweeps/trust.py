@@ -17,10 +17,13 @@ import yaml
 from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, QuotedString, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
+from bertsecrets.data.annotation import AnnotationConfig
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.doors import dotted, offered_folders, offers
 from bertsecrets.errors import UserError
+from bertsecrets.keys import top_level
 from bertsecrets.results.config_copy import plain
-from bertsecrets.settings import CONF, shown
+from bertsecrets.settings import CONF, meanings, shown
 from bertsecrets.sweeps.hydra_arguments import as_argument, parse_overrides, quoted
 
 TARGET = "_target_"
@@ -29,16 +32,13 @@ TARGET = "_target_"
 _FUNCTIONS = ("score", "scores")
 """Keys of pruning whose values may name a function to import, as ``module:function``."""
 
-_OUTSIDE = (
-    "annotation.cache_dir",
-    "statements_folder",
-    "data.cache_dir",
-    "export",
-    "push_to_hub",
-    "report",
-    "save",
-    "workspace",
-)
+_SECTIONS = {"annotation": AnnotationConfig, "data": SourceConfig}
+_OUTSIDE = top_level(lambda meaning: meaning.outside) | {
+    f"{section}.{name}"
+    for section, settings in _SECTIONS.items()
+    for name, meaning in meanings(settings).items()
+    if meaning.outside
+}
 """Settings that write or send something outside of the run's folder if they are texts."""
 
 _LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")

@@ -1,6 +1,7 @@
 """What counts as a replicate, and what as a condition."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,44 @@ def test_analyses_differ_by_the_run_that_they_analysed(tmp_path: Path) -> None:
     conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["init", "checkpoint"]
     assert len(conditions) == 5
+
+
+def test_a_run_and_its_analyses_are_one_replicate(tmp_path: Path) -> None:
+    change_LH = np.array([[0.9, 0.5]])
+    effect_LH = np.array([[-0.1, 0.2]])
+    uniform: dict[str, Any] = {"ablation": {"mode": "uniform"}}
+    training_only: dict[str, Any] = {"optimizer": {"learning_rate": 1e-4}, "callbacks": {}, **uniform}
+    training_only["trainer"] = {"devices": 1, "max_epochs": 1}
+    for seed in (1, 2):
+        training = make_run(tmp_path / f"run{seed}", seed=seed, cosine_LH=change_LH, **training_only)
+        trained = {"name": "x", "init": "pretrained", "seed": seed, "folder": str(training)}
+        analysed = {"checkpoint": str(training), "trained": trained, "reference": None, "claims": [], **uniform}
+        analysed["trainer"] = {"devices": 1, "max_epochs": 3}
+        make_run(tmp_path / f"analysis{seed}", delta_LH=effect_LH, cosine_LH=change_LH, **analysed)
+        make_run(tmp_path / f"again{seed}", delta_LH=effect_LH, overwrite=True, **analysed)
+    runs, _ = find_runs([str(tmp_path)])
+    assert len(runs) == 6
+    (condition,), varying = find_conditions(runs)
+    assert varying == []
+    assert sorted(run.name for run in condition.runs) == ["run1", "run2"]
+    for measure in ("drift", "ablation"):
+        replicates = condition.replicates(measure)
+        assert replicates is not None, measure
+        assert len(replicates.views) == 2, measure
+    # What an analysis sets otherwise makes another condition, and its training's settings are its own.
+    other = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(tmp_path / "run1")}
+    make_run(tmp_path / "other", checkpoint="x", trained=other, reference=None, ablation={"mode": "zero"})
+    make_run(tmp_path / "rate", **training_only | {"optimizer": {"learning_rate": 2e-4}})
+    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == ["ablation.mode", "optimizer.learning_rate"]
+    assert {condition.factors["optimizer.learning_rate"] for condition in conditions} == {"0.0001", "0.0002"}
+
+
+def test_what_changes_no_number_is_no_condition(tmp_path: Path) -> None:
+    for seed, save in ((1, None), (2, "model")):
+        make_run(tmp_path / str(seed), seed=seed, save=save, overwrite=save is None, push_to_hub=save)
+    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
+    assert varying == []
 
 
 def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) -> None:

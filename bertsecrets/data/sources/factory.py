@@ -8,7 +8,7 @@ from pydantic import Field
 from bertsecrets.data.sources.base import HELD_OUT, Source
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.settings import Settings
+from bertsecrets.settings import Meaning, Settings
 
 _COUNT = "a whole number from 1"
 _OPTIONAL_COUNT = f"{_COUNT}, or null"
@@ -59,7 +59,9 @@ class SourceConfig(Settings):
     dataset: str | None = Field(default=None, min_length=1, description="the name of a data set of the hub, or null")
     dataset_config: str | None = Field(default=None, min_length=1, description="a configuration's name, or null")
     revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
-    cache_dir: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
+    cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(
+        default=None, min_length=1, description=_OPTIONAL_FOLDER
+    )
     skip_bad_rows: bool = Field(default=False, description="true or false")
     limit_train: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
     limit_eval: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
