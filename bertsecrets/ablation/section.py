@@ -154,7 +154,8 @@ def _section(
         findings.append(_checked(check))
     groups = similar_groups_of(rows)
     if groups:
-        findings.append(_groups_in_words(groups, rows[0]))
+        # Whoever disables groups asks about them; their heads alone are a means.
+        findings.insert(0, _groups_in_words(groups, rows[0]))
         shown = groups[:_GROUPS_SHOWN]
         part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"

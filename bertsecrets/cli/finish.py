@@ -28,9 +28,6 @@ from bertsecrets.results.wandb import artifact_name
 
 _log = logging.getLogger(__name__)
 
-_PRINTED = 2
-"""Findings of an analysis that are printed."""
-
 
 def finish(
     run: Run,
@@ -86,7 +83,7 @@ def present(run: Run, scores: RunScores, loggers: Sequence[Logger], *, heads: in
         summary.highlights,
         run.report_path,
         answers=summary.report.answers,
-        findings=summary.report.lead[:_PRINTED] if summary.analysis else summary.report.notes[:1],
+        findings=summary.printed,
     )
 
 

@@ -37,7 +37,8 @@ class RunReport:
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
         heads: Everything that the run knows about each head; None without a measured head.
-        analysis: Whether the run analysed a finished checkpoint.
+        printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a training the
+            first note.
     """
 
     report: Report
@@ -45,7 +46,7 @@ class RunReport:
     highlights: Highlights | None
     scalars: Mapping[str, float]
     heads: HeadsTogether | None
-    analysis: bool = False
+    printed: Sequence[str] = ()
 
     def write(self, run: Run) -> None:
         """Write the page, its figures and the table of all heads to the run's folder.
@@ -125,6 +126,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         else replace(section, viewer=replace(section.viewer, start=start, histories=followed))
         for section in flat
     ]
+    findings = [[line for part in section.flat() for line in part.findings] for section in sections.values()]
+    firsts = [lines[0] for lines in findings if lines]
     config = run.config()
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     all_heads = [] if together is None else [together.section()]
@@ -148,7 +151,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         if analysis
         else [*of_scores, *flat, *all_heads, *of_data, _reading_section()],
     )
-    return RunReport(report, scores, highlights, scalars, together, analysis)
+    printed = [*report.notes, *firsts] if analysis else report.notes[:1]
+    return RunReport(report, scores, highlights, scalars, together, printed)
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:

@@ -145,7 +145,8 @@ def test_groups_get_their_verdicts() -> None:
     groups = similar_groups_of(rows)
     assert [group.verdict for group in groups] == ["needed", "redundant", "dispensable", "inconclusive"]
     assert [list(group.random) for group in groups] == [[-0.01], [-0.02], [-0.02], [-0.02]]
-    words, figures, _ = written(rows)
+    words, figures, lead = written(rows)
+    assert lead[0].startswith("Groups of heads with similar maps: 4.")
     assert (
         "Groups of heads with similar maps: 4. Needed (together they do significant harm): 2, of which 1 redundant"
         in words

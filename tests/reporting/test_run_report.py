@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,15 @@ import torch
 import yaml
 from reporting.finished_runs import make_run
 
+from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.importance.confidence import Confidence
+from bertsecrets.measures.entropy import Entropy
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
 from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.scores import RunScores
 from bertsecrets.statistics.ranks import spearman
 
 COSINE = np.array([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]])
@@ -101,6 +106,28 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     assert report.scalars["ablation/worst_delta"] == -0.05
     (joined,) = [section for section in report.report.sections if section.title == "Changed and needed"]
     assert f"is {spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in joined.findings[0]
+
+
+def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(name: str, **settings: Any) -> tuple[list[str], str]:
+        run = trained(tmp_path / name, cosine_LH=COSINE, delta_LH=DELTA, measured=measured, **settings)
+        run.declare(*(measure.declaration() for measure in measures))
+        present(run, RunScores.read(run.scores_path), [], heads=2, trusted=())
+        sections = report_run(run, heads=2).report.sections
+        asked = ("How each", "What disabling", *(measure.title for measure in measures))
+        firsts = [section.findings[0] for section in sections if section.title.startswith(asked)]
+        return firsts, " ".join(capsys.readouterr().out.split())
+
+    measures = [Entropy(2, 3), Confidence(2, 3)]
+    columns = [{column.name: COSINE for column in measure.columns} for measure in measures]
+    measured = [("checkpoint", measure.name, grids) for measure, grids in zip(measures, columns, strict=True)]
+    firsts, text = printed("analysis", checkpoint="a run")
+    assert len(firsts) == 4
+    assert all(finding in text for finding in firsts)
+    firsts, text = printed("training")
+    assert not any(finding in text for finding in firsts)
 
 
 def test_what_is_compared_follows_what_is_described(tmp_path: Path) -> None:
