@@ -177,7 +177,7 @@ def head_relevance(
         rule: How an output's relevance is shared among its inputs.
 
     Raises:
-        UserError: If the family has no adapter, or the relevances (with those of biases) do not add up to the logit.
+        UserError: If the family has no adapter, or an example's relevances (with those of biases) do not add up to its logit.
     """
     encoder = describe(model)
     if encoder.family is None:
@@ -187,43 +187,36 @@ def head_relevance(
         )
     outputs: dict[int, Tensor] = {}
     entered: list[Tensor] = []
+    kept: list[Tensor] = []
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
-    with torch.inference_mode(False), torch.enable_grad(), _only_additive(encoder) as additive, ExitStack() as stack:
+    with torch.inference_mode(False), torch.enable_grad(), _only_positions(encoder), ExitStack() as stack:
         forward_pass = stack.enter_context(follow(encoder))
         stack.enter_context(_recorded(encoder, forward_pass.layer, forward_pass.finish_call, outputs, entered))
         for module in encoder.model.modules():
             if isinstance(module, _ACTIVATIONS):
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
-        with _LocallyLinear(consider_attention, rule):
+        with _LocallyLinear(consider_attention, rule, kept):
             logits_BC = encoder.model(**arguments).logits
         answer_B = logits_BC.max(-1).values
-        order = sorted(outputs)
-        wanted = [*(outputs[layer] for layer in order), entered[0], *additive]
-        # Examples share biases, so conservation can only be checked for a sum over the batch. Unequal weights keep opposite errors of
-        # two examples from cancelling; powers of two are exact in floating point.
-        weight_B = _weights(len(answer_B)).to(answer_B)
-        gradients = torch.autograd.grad((weight_B * answer_B).sum(), wanted, allow_unused=True)
+        heads = [outputs[layer] for layer in sorted(outputs)]
+        wanted = [*heads, *entered]
+        gradients = torch.autograd.grad(answer_B.sum(), wanted, allow_unused=True)
     shares = [
         torch.zeros_like(tensor) if gradient is None else (tensor * gradient).detach()
         for tensor, gradient in zip(wanted, gradients, strict=True)
     ]
-    heads_BLH = torch.stack(
-        [share_BSD.unflatten(-1, (encoder.num_heads, -1)).sum((1, 3)) for share_BSD in shares[: len(order)]], 1
+    kept += [share.flatten(1).sum(1) for share in shares[len(heads) :]]
+    _check_conserved(encoder, answer_B.detach(), torch.stack(kept, 1))
+    return torch.stack(
+        [share_BSD.unflatten(-1, (encoder.num_heads, -1)).sum((1, 3)) for share_BSD in shares[: len(heads)]], 1
     )
-    _check_conserved(encoder, (weight_B * answer_B).detach(), shares[len(order) :])
-    return heads_BLH / weight_B[:, None, None]
 
 
-def _weights(count: int) -> Tensor:
-    """A weight of 1, 2, -1 or -2 for each example, drawn at random with a fixed seed."""
-    return torch.tensor([1.0, 2.0, -1.0, -2.0])[torch.randint(4, (count,), generator=torch.Generator().manual_seed(0))]
-
-
-def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -> None:
-    """Raise UserError unless the relevances of the first layer's input and of all biases sum to the answers, all weighted."""
-    total = sum(share.double().sum() for share in shares)
-    error = float(abs(total - answer_B.double().sum()) / answer_B.double().abs().sum().clamp(min=1.0))
+def _check_conserved(encoder: Encoder, answer_B: Tensor, share_BP: Tensor) -> None:
+    """Raise UserError unless the relevances of each example's P parts, all biases among them, add up to its answer."""
+    answer_B, share_BP = answer_B.cpu().double(), share_BP.cpu().double()
+    error = float(((share_BP.sum(-1) - answer_B).abs() / answer_B.abs().clamp(min=1.0)).max())
     if not error <= TOLERANCE:
         raise UserError(
             f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within {error:.1e}: it has "
@@ -232,12 +225,18 @@ def _check_conserved(encoder: Encoder, answer_B: Tensor, shares: list[Tensor]) -
 
 
 class _LocallyLinear(TorchFunctionMode):
-    """Replace non-linear functions by the linear maps that they are at their inputs, of the same value."""
+    """Replace non-linear functions by the linear maps that they are at their inputs, of the same value.
 
-    def __init__(self, consider_attention: bool, rule: Rule = "z") -> None:
+    Args:
+        consider_attention, rule: See :func:`head_relevance`.
+        kept: Receives the relevance that each bias keeps, ``[B]``, in the backward pass.
+    """
+
+    def __init__(self, consider_attention: bool, rule: Rule, kept: list[Tensor]) -> None:
         super().__init__()
         self.consider_attention = consider_attention
         self.separates_signs = rule == "alpha_beta"
+        self.kept = kept
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -250,8 +249,10 @@ class _LocallyLinear(TorchFunctionMode):
                 return alpha_beta.layer_norm(*args, **kwargs)
             if func in _ADDITIONS and _both_depend(*args[:2]) and args[0].shape == args[1].shape:
                 return alpha_beta.add(*args[:2])
+        if func is functional.linear:
+            return self._with_bias(functional.linear(*args, **kwargs), *args[2:], **kwargs)
         if func is functional.layer_norm:
-            return _layer_norm(*args, **kwargs)
+            return self._with_bias(_layer_norm(*args, **kwargs), *args[3:], **kwargs)
         if func is functional.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         if func in _SOFTMAX:
@@ -263,6 +264,16 @@ class _LocallyLinear(TorchFunctionMode):
         if func in _MULTIPLICATIONS:
             return _halves(func, *args)
         return func(*args, **kwargs)
+
+    def _with_bias(self, result: Tensor, bias: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        """``result``, whose bias keeps its share of the relevance in the backward pass."""
+        if bias is not None and result.requires_grad:
+
+            def keep(gradient: Tensor) -> None:
+                self.kept.append((gradient.reshape(len(gradient), -1, len(bias)).sum(1) * bias).sum(1))
+
+            result.register_hook(keep)
+        return result
 
     def _product(self, first: Tensor, second: Tensor) -> Tensor:
         return alpha_beta.matmul(first, second) if self.separates_signs else _halves(torch.matmul, first, second)
@@ -328,12 +339,14 @@ def _recorded(
     outputs: dict[int, Tensor],
     entered: list[Tensor],
 ) -> Iterator[None]:
-    """Keep the heads' outputs by layer, and the input of the first layer, from which gradients start."""
+    """Keep the heads' outputs by layer, and the inputs of the first layer from which gradients start: states, positions."""
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         if entered:
             return None
         entered.append((args[0] if args else kwargs["hidden_states"]).detach().requires_grad_())
+        others = (*args[1:], *kwargs.values())
+        entered.extend(tensor for tensor in others if isinstance(tensor, Tensor) and tensor.requires_grad)
         return ((entered[0], *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": entered[0]})
 
     with ExitStack() as stack:
@@ -352,19 +365,14 @@ def _recorded(
 
 
 @contextmanager
-def _only_additive(encoder: Encoder) -> Iterator[list[nn.Parameter]]:
-    """Let only biases require gradients: they keep their share of the relevance, which the check counts."""
+def _only_positions(encoder: Encoder) -> Iterator[None]:
+    """Let only relative positions require gradients: what is added to the scores has a share of the relevance."""
     parameters = list(encoder.model.named_parameters())
     before = [(parameter, parameter.requires_grad) for _, parameter in parameters]
-    additive = [
-        parameter for name, parameter in parameters if name.endswith(".bias") or "relative_attention_bias" in name
-    ]
     try:
-        for parameter, _ in before:
-            parameter.requires_grad_(False)
-        for parameter in additive:
-            parameter.requires_grad_(True)
-        yield additive
+        for name, parameter in parameters:
+            parameter.requires_grad_("relative_attention_bias" in name)
+        yield
     finally:
         for parameter, required in before:
             parameter.requires_grad_(required)
