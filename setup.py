@@ -32,9 +32,18 @@ def readme_for_index(text: str, url: str | None) -> str:
     return re.sub(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", replaced, text)
 
 
+def urls_for_index(url: str | None) -> dict[str, str]:
+    """The links beside a package index's description."""
+    pages = {"Source": "", "Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
+    return {} if url is None else {name: f"{url.rstrip('/')}/{page}".rstrip("/") for name, page in pages.items()}
+
+
+# The address of the repository's files is given when a release is built, so that forks link to their own.
+_URL = os.environ.get("BERTSECRETS_URL")
+
 setup(
     cmdclass={"build_py": BuildWithConfigurations},
-    # The address is given when a release is built, so that forks link to their own files.
-    long_description=readme_for_index(Path("README.md").read_text("utf-8"), os.environ.get("BERTSECRETS_URL")),
+    long_description=readme_for_index(Path("README.md").read_text("utf-8"), _URL),
     long_description_content_type="text/markdown",
+    project_urls=urls_for_index(_URL),
 )
