@@ -87,24 +87,29 @@ RECIPES = {
 }
 
 
-def generate(task: str, split: str, seed: int = 0) -> list[Example]:
-    """The examples of one split ("train", "validation" or "test") of a demo task.
+def generate(task: str, seed: int = 0) -> dict[str, list[Example]]:
+    """The examples of a demo task by split: "train", "validation" and "test".
 
     The same arguments give the same examples on every machine. "train" has 2,000 examples, the others 400, and no
     sentence occurs twice in a task. Labels are class indices (0 or 1; 0 to 2 for NLI), scores from 0.0 to 5.0, and
     None throughout "test".
 
     Raises:
-        ValueError: There is no such task, or there is no such split.
+        ValueError: There is no such task.
     """
     if task not in RECIPES:
         raise ValueError(f"Unknown demo task {task!r}: {choices(task, RECIPES)}.")
-    if split not in SPLITS:
-        raise ValueError(f"Unknown split {split!r} of {task}: {choices(split, SPLITS)}.")
-    first, last = SPLITS[split]
-    rows = list(islice(_stream(RECIPES[task], Sampler(Random(f"{task} {seed}"))), first, last))
-    Random(f"{task} {seed} {split}").shuffle(rows)
-    return [_example(index, drafts, None if split == "test" else label) for index, (drafts, label) in enumerate(rows)]
+    rows = list(
+        islice(_stream(RECIPES[task], Sampler(Random(f"{task} {seed}"))), max(last for _, last in SPLITS.values()))
+    )
+    splits = {}
+    for split, (first, last) in SPLITS.items():
+        drawn = rows[first:last]
+        Random(f"{task} {seed} {split}").shuffle(drawn)
+        splits[split] = [
+            _example(index, drafts, None if split == "test" else label) for index, (drafts, label) in enumerate(drawn)
+        ]
+    return splits
 
 
 def _stream(recipe: Recipe, sampler: Sampler) -> Iterator[Labelled]:

@@ -76,12 +76,10 @@ def sentences(everything: dict[str, list[Example]]) -> list[tuple[str, Annotatio
 
 
 @pytest.mark.parametrize("task", DEMO_TASKS)
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_package_ships_what_the_grammar_makes(task: str, split: str) -> None:
-    shipped = gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes())
-    rows = generate(task, split)
-    assert lines_of(rows) == shipped
-    assert rows_of(task, split) == rows
+def test_the_package_ships_what_the_grammar_makes(task: str) -> None:
+    for split, rows in generate(task).items():
+        assert lines_of(rows) == gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes())
+        assert rows_of(task, split) == rows
 
 
 def test_offsets_match_the_text(sentences: list[tuple[str, Annotation]]) -> None:
@@ -256,7 +254,7 @@ def test_spelling(sentences: list[tuple[str, Annotation]]) -> None:
 def test_same_text_in_every_process() -> None:
     code = (
         "import hashlib; from tools.demo_corpora.corpus import RECIPES, generate;"
-        "print(hashlib.sha256(repr([generate(task, 'validation') for task in RECIPES]).encode()).hexdigest())"
+        "print(hashlib.sha256(repr([generate(task)['validation'] for task in RECIPES]).encode()).hexdigest())"
     )
     digests = {
         subprocess.run(
@@ -273,13 +271,12 @@ def test_same_text_in_every_process() -> None:
 
 
 def test_seed_changes_the_corpus() -> None:
-    assert generate("demo_sentiment", "validation", seed=1) != rows_of("demo_sentiment", "validation")
+    assert generate("demo_sentiment", seed=1)["validation"] != rows_of("demo_sentiment", "validation")
 
 
-@pytest.mark.parametrize(("task", "split"), [("demo_paraphrse", "train"), ("demo_nli", "dev")])
-def test_unknown_names_are_refused(task: str, split: str) -> None:
-    with pytest.raises(ValueError, match=r"[Vv]alid names"):
-        generate(task, split)
+def test_an_unknown_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean 'demo_paraphrase'"):
+        generate("demo_paraphrse")
 
 
 def test_an_unknown_split_is_refused() -> None:
