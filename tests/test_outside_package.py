@@ -1,5 +1,6 @@
 """The package of CONTRIBUTING.md, built from the page itself: what it brings is listed, runs, and is on pages, with no edit here."""
 
+import copy
 import os
 import re
 import subprocess
@@ -11,11 +12,15 @@ import numpy as np
 import pytest
 import torch
 from cli.runs import ROOT, door, small
+from families import tiny_batch
 from packages import installed, write_package
 from scipy import stats
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, RoFormerConfig
 
 import bertsecrets as bs
+from bertsecrets.errors import UserError
 from bertsecrets.measures.shipped import shipped_measures, shipped_names
+from bertsecrets.models.encoder import describe
 from bertsecrets.results.table import HeadTable
 
 if sys.version_info >= (3, 11):
@@ -74,6 +79,7 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_measure_is_in_table_and_page(trained: Path) -> None:
     table = HeadTable.read(trained / "heads.parquet").select(measure="sharpness", column="bits")
     assert set(table.table["stage"].to_pylist()) == {"training", "checkpoint", "initial", "checkpoint-initial"}
@@ -82,6 +88,7 @@ def test_the_measure_is_in_table_and_page(trained: Path) -> None:
     assert "bits below uniform attention" in page
 
 
+@pytest.mark.slow
 def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path) -> None:
     done = door("analyze", f"checkpoint={trained}", "measure=[sharpness]", f"hydra.run.dir={tmp_path}", "logger=csv")
     assert done.returncode == 0, done.stderr
@@ -107,6 +114,95 @@ def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path
 def test_a_score_of_the_package_is_computed_on_training_examples(package: Path) -> None:
     shipped_measures.cache_clear()
     assert "sharpness" in shipped_measures()
+
+
+@pytest.fixture(scope="module")
+def roformer() -> PreTrainedModel:
+    """A tiny model of random weights that are spread enough for its heads to matter."""
+    torch.manual_seed(0)
+    config = RoFormerConfig(
+        vocab_size=97,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=128,
+        num_labels=3,
+        attn_implementation="eager",
+    )
+    model = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+def test_the_family_watches_the_models_own_maps(package: Path, roformer: PreTrainedModel) -> None:
+    batch = tiny_batch()
+    seen = {}
+    with torch.no_grad():
+        expected = roformer(**batch, output_attentions=True).attentions
+        with bs.watch(roformer, lambda layer, attention_BHQK: seen.update({layer: attention_BHQK.clone()})):
+            roformer(**batch)
+    for layer, attention_BHQK in enumerate(expected):
+        torch.testing.assert_close(seen[layer], attention_BHQK)
+
+
+def test_the_family_disables_heads_as_weights_of_zero_do(package: Path, roformer: PreTrainedModel) -> None:
+    batch = tiny_batch()
+    edited = copy.deepcopy(roformer)
+    with torch.no_grad():
+        edited.roformer.encoder.layer[1].attention.output.dense.weight[:, 16:24] = 0
+        expected_BC = edited(**batch).logits
+        with bs.override(roformer, [bs.HeadEdit(1, 2, "zero")]):
+            torch.testing.assert_close(roformer(**batch).logits, expected_BC)
+        assert (expected_BC - roformer(**batch).logits).abs().max() > 1e-4
+
+
+def test_the_family_starts_in_the_middle_and_loses_heads(package: Path, roformer: PreTrainedModel) -> None:
+    batch = tiny_batch()
+    smaller = bs.remove_heads(roformer, [(1, 2), (2, 0)])
+    encoder = describe(roformer)
+    inputs, outputs = [], []
+    with torch.no_grad(), bs.override(roformer, [bs.HeadEdit(1, 2, "zero"), bs.HeadEdit(2, 0, "zero")]):
+        # Registered inside, so that the projection's hook sees the heads as they were replaced.
+        layer = encoder.layers[2].register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
+        projection = encoder.sites[2].projection.register_forward_pre_hook(lambda module, args: outputs.append(args[0]))
+        expected_BC = roformer(**batch).logits
+    layer.remove()
+    projection.remove()
+    assert encoder.family is not None
+    with torch.no_grad():
+        hidden_BSD = encoder.family.after_heads(encoder.layers[2], outputs[0], inputs[0])
+        torch.testing.assert_close(encoder.head(hidden_BSD, batch["attention_mask"]), expected_BC)
+        torch.testing.assert_close(smaller(**batch).logits, expected_BC)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "path", "sentence"),
+    [
+        ("attention", "attention.selfie", "RoFormerAttention has no 'selfie'"),
+        ("query", "querry", "RoFormerSelfAttention has no 'querry'"),
+        ("projection", "attention.output", "which is RoFormerSelfOutput; expected the path of a linear map"),
+        ("layer_list", "encoder.layers", "RoFormerEncoder has no 'layers'"),
+        ("embedding_modules", ("embedding",), "RoFormerModel has no 'embedding'"),
+    ],
+)
+def test_wrong_paths_are_refused_in_one_sentence(
+    package: Path,
+    roformer: PreTrainedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    attribute: str,
+    path: str,
+    sentence: str,
+) -> None:
+    from my_heads.roformer import RoFormer
+
+    monkeypatch.setattr(RoFormer, attribute, path)
+    with pytest.raises(UserError, match=sentence) as caught:
+        describe(roformer)
+    assert "The family RoFormer names" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_misspelt_measure_is_told_the_packages_name(package: Path, tiny_bert: Path, tmp_path: Path) -> None:

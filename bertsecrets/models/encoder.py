@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.families import FAMILIES
+from bertsecrets.models.families import family_of
 from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
@@ -175,7 +175,7 @@ def describe(module: nn.Module) -> Encoder:
         raise UserError(
             f"Model type '{model.config.model_type}' has no attention heads to watch; give an encoder such as BERT or RoBERTa."
         )
-    family = FAMILIES.get(model.config.model_type)
+    family = family_of(model.config.model_type)
     if family is None:
         layers, sites = generic_layout(base)
         in_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
@@ -188,7 +188,13 @@ def describe(module: nn.Module) -> Encoder:
     layers = tuple(family.layers(base))
     sites = tuple(family.site(layer) for layer in layers)
     projection = sites[0].projection
-    width = projection.in_features if projection is not None else hidden
+    assert projection is not None
+    width = projection.in_features
+    if width % num_heads:
+        raise UserError(
+            f"The output projection of {type(family).__name__} takes {width} numbers, which {num_heads} heads cannot share evenly; "
+            "correct the family's path of the projection."
+        )
     return Encoder(
         model,
         base,

@@ -6,13 +6,18 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, separate_projections
+from bertsecrets.models.families.base import Family
 
 
 class Albert(Family):
     """``encoder.albert_layer_groups.g.albert_layers.j.attention``, called group by group."""
 
     model_types = ("albert",)
+    embedding_modules = ("embeddings", "encoder.embedding_hidden_mapping_in")
+    attention = "attention"
+    projection = "attention.dense"
+    shared = True
+    scaled_products = True
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         encoder: Any = base.encoder
@@ -24,17 +29,6 @@ class Albert(Family):
             for inner in encoder.albert_layer_groups[int(i / (depth / groups))].albert_layers
         ]
 
-    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        encoder: Any = base.encoder
-        return [base.embeddings, encoder.embedding_hidden_mapping_in]
-
-    def site(self, layer: Any) -> AttentionSite:
-        return AttentionSite(layer.attention, layer.attention.dense, layer.attention.value)
-
-    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
-        attention: Any = site.module
-        return separate_projections((attention.query, attention.key, attention.value), attention.dense, num_heads)
-
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.attention.LayerNorm(hidden_BSD + layer.attention.dense(output_BSD))
         result_BSD: Tensor = layer.full_layer_layer_norm(layer.ff_chunk(attended_BSD) + attended_BSD)
@@ -45,7 +39,3 @@ class Albert(Family):
         base: Any = model.base_model
         logits_BC: Tensor = whole.classifier(base.pooler_activation(base.pooler(hidden_BSD[:, 0])))
         return logits_BC
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        attention: Any = site.module
-        return attention.query, attention.key, attention.value

@@ -1,12 +1,14 @@
-"""What an adapter says about its family of models, and what most adapters share."""
+"""What an adapter says about its family of models: paths of modules, and code where a family computes differently from BERT."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from bertsecrets.errors import UserError
 
 HeadWeight = tuple[nn.Parameter, tuple[int, ...], int]
 """A parameter, the shape to view it in, and the dimension of that view that counts the heads."""
@@ -34,38 +36,93 @@ class AttentionSite:
     probabilities: nn.Module | None = None
 
 
-class Family(ABC):
-    """An adapter: how one family of models lays out its layers and heads. The defaults are those of BERT's attention."""
+class Family:
+    """An adapter: how one family of models lays out its layers and heads.
+
+    A subclass names the modules by their paths and overrides what its family computes differently; the defaults are BERT's.
+    """
 
     model_types: tuple[str, ...]
     """Values of ``config.model_type``."""
 
+    layer_list = "encoder.layer"
+    """Path of the list of layers, from the encoder (``model.base_model``)."""
+
+    embedding_modules: tuple[str, ...] = ("embeddings",)
+    """Paths of the modules below the first layer, from the encoder; some models may lack all but the first."""
+
+    attention = "attention.self"
+    """Path of the module that computes the attention maps, from the layer."""
+
+    query, key, value = "query", "key", "value"
+    """Paths of the linear maps, from the attention module; the same one for a family with one map for all three."""
+
+    projection = "attention.output.dense"
+    """Path of the output projection, from the layer."""
+
+    dropout: str | None = None
+    """For a family that bypasses the library's attention interface: path of the dropout that receives the attention map, from the
+    attention module."""
+
+    position_maps: tuple[str, ...] = ()
+    """Paths of further linear maps with rows for each head, from the attention module; some models may lack some."""
+
+    shared = False
+    """Whether a weight of the attention serves several heads or layers, so that heads cannot be removed from it."""
+
+    scaled_products = False
+    """Whether the scores are scaled products of queries and keys of the layer's input plus a bias."""
+
     unbatched: tuple[str, ...] = ()
     """Tensor arguments of a layer's call that have no batch dimension."""
 
-    @abstractmethod
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         """The layers in order; a module that serves several layers is repeated."""
+        return list(self.part(base, self.layer_list))
 
-    @abstractmethod
     def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         """The modules below the first layer."""
+        first, *others = self.embedding_modules
+        return [self.part(base, first), *self.parts(base, others)]
 
-    @abstractmethod
     def site(self, layer: nn.Module) -> AttentionSite:
-        """The self-attention of a layer."""
+        """The self-attention of a layer.
 
-    @abstractmethod
+        Raises:
+            UserError: If a path of the family does not exist in the layer, or a linear map is none.
+        """
+        module = self.part(layer, self.attention)
+        dropout = None if self.dropout is None else self.part(module, self.dropout)
+        # All paths are tried here, so that a wrong one is refused before anything is computed.
+        _, _, value = (self._linear(module, path) for path in (self.query, self.key, self.value))
+        return AttentionSite(module, self._linear(layer, self.projection), value, dropout)
+
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         """The weights that belong to single heads."""
+        projection = site.projection
+        assert projection is not None
+        weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in self._inputs(site)]
+        return [*weights, (projection.weight, (projection.out_features, num_heads, -1), 1)]
 
-    @abstractmethod
-    def after_heads(self, layer: nn.Module, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+        """The linear maps that feed single heads; None if heads cannot be removed from their rows."""
+        if self.shared:
+            return None
+        linears: list[nn.Linear] = [*self._inputs(site), *self.parts(site.module, self.position_maps)]
+        return [(linear, (num_heads, -1), 0) for linear in linears]
+
+    def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         """The rest of a layer: from the heads' outputs (the input of the projection) and the layer's input."""
+        result_BSD: Tensor = layer.feed_forward_chunk(layer.attention.output(output_BSD, hidden_BSD))
+        return result_BSD
 
-    @abstractmethod
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         """Logits ``[B, C]`` from the last layer's output; only the first token is needed if ``first_token_decides``."""
+        whole: Any = model
+        base: Any = model.base_model
+        pooled = hidden_BSD if getattr(base, "pooler", None) is None else base.pooler(hidden_BSD)
+        logits_BC: Tensor = whole.classifier(pooled)
+        return logits_BC
 
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
         """The values of each head, ``[B, S, H, d]``, from the output of ``site.value``."""
@@ -80,10 +137,6 @@ class Family(ABC):
         """Whether the task head reads the first token alone."""
         return True
 
-    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
-        """The linear maps that feed single heads; None if heads cannot be removed from their rows."""
-        return None
-
     def narrow(self, site: AttentionSite, kept: Sequence[int]) -> None:
         """Adapt what else of an attention module counts heads, after all but the ``kept`` ones were removed."""
         counts = {"num_attention_heads": len(kept), "n_heads": len(kept)}
@@ -95,19 +148,40 @@ class Family(ABC):
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
         """Query, key and value maps, if they read the layer's input and scores are their scaled products plus a bias."""
-        return None
+        return self._inputs(site) if self.scaled_products else None
 
     def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
         """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for nothing."""
         return None
 
+    def part(self, module: nn.Module, path: str) -> Any:
+        """The module at a path below another; raises UserError, naming the family and the path, if there is none."""
+        value: Any = module
+        for name in path.split("."):
+            if not hasattr(value, name):
+                raise UserError(
+                    f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, where {type(value).__name__} has "
+                    f"no '{name}'; correct the path in {type(self).__module__}."
+                )
+            value = getattr(value, name)
+        return value
 
-def separate_projections(inputs: Sequence[Any], projection: Any, num_heads: int) -> list[HeadWeight]:
-    """Head weights where query, key and value have one linear map each, and of the output projection."""
-    weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in inputs]
-    return [*weights, (projection.weight, (projection.out_features, num_heads, -1), 1)]
+    def parts(self, module: nn.Module, paths: Sequence[str]) -> list[Any]:
+        """The modules at those of the paths that exist below another module."""
+        values = (
+            functools.reduce(lambda value, name: getattr(value, name, None), path.split("."), module) for path in paths
+        )
+        return [value for value in values if value is not None]
 
+    def _inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        query, key, value = (self._linear(site.module, path) for path in (self.query, self.key, self.value))
+        return query, key, value
 
-def separate_rows(inputs: Iterable[nn.Linear], num_heads: int) -> list[HeadRows]:
-    """Head rows where query, key and value have one linear map each."""
-    return [(linear, (num_heads, -1), 0) for linear in inputs]
+    def _linear(self, module: nn.Module, path: str) -> nn.Linear:
+        linear = self.part(module, path)
+        if not isinstance(linear, nn.Linear):
+            raise UserError(
+                f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {type(linear).__name__}; "
+                "expected the path of a linear map."
+            )
+        return linear

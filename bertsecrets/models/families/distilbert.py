@@ -1,44 +1,22 @@
 """DistilBERT."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import (
-    AttentionSite,
-    Family,
-    HeadRows,
-    HeadWeight,
-    separate_projections,
-    separate_rows,
-)
+from bertsecrets.models.families.base import Family
 
 
 class DistilBert(Family):
     """``transformer.layer.i.attention`` with ``q_lin``, ``k_lin``, ``v_lin``; ``out_lin`` projects."""
 
     model_types = ("distilbert",)
-
-    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        transformer: Any = base.transformer
-        return list(transformer.layer)
-
-    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        embeddings: Any = base.embeddings
-        return [embeddings]
-
-    def site(self, layer: Any) -> AttentionSite:
-        return AttentionSite(layer.attention, layer.attention.out_lin, layer.attention.v_lin)
-
-    def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
-        attention: Any = site.module
-        return separate_projections((attention.q_lin, attention.k_lin, attention.v_lin), attention.out_lin, num_heads)
-
-    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
-        attention: Any = site.module
-        return separate_rows((attention.q_lin, attention.k_lin, attention.v_lin), num_heads)
+    layer_list = "transformer.layer"
+    attention = "attention"
+    query, key, value = "q_lin", "k_lin", "v_lin"
+    projection = "attention.out_lin"
+    scaled_products = True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         attended_BSD = layer.sa_layer_norm(layer.attention.out_lin(output_BSD) + hidden_BSD)
@@ -49,7 +27,3 @@ class DistilBert(Family):
         whole: Any = model
         logits_BC: Tensor = whole.classifier(whole.pre_classifier(hidden_BSD[:, 0]).relu())
         return logits_BC
-
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        attention: Any = site.module
-        return attention.q_lin, attention.k_lin, attention.v_lin

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertsecrets.models.families.base import AttentionSite, Family, HeadRows, HeadWeight
@@ -13,30 +13,19 @@ class ModernBert(Family):
     """``layers.i.attn`` with ``Wqkv`` (rows: all queries, all keys, all values) and the projection ``Wo``."""
 
     model_types = ("modernbert",)
-
-    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        layers: Any = base.layers
-        return list(layers)
-
-    def embeddings(self, base: PreTrainedModel) -> Sequence[nn.Module]:
-        embeddings: Any = base.embeddings
-        return [embeddings]
-
-    def site(self, layer: Any) -> AttentionSite:
-        return AttentionSite(layer.attn, layer.attn.Wo, layer.attn.Wqkv)
+    layer_list = "layers"
+    attention = "attn"
+    query = key = value = "Wqkv"
+    projection = "attn.Wo"
 
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
         values_BSHd: Tensor = projected_BSD.unflatten(-1, (3, num_heads, -1))[..., 2, :, :]
         return values_BSHd
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
+        *_, projection = super().head_weights(site, num_heads)
         attention: Any = site.module
-        assert site.projection is not None
-        projection = site.projection
-        return [
-            (attention.Wqkv.weight, (3, num_heads, -1), 1),
-            (projection.weight, (projection.out_features, num_heads, -1), 1),
-        ]
+        return [(attention.Wqkv.weight, (3, num_heads, -1), 1), projection]
 
     def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
         attention: Any = site.module
