@@ -30,16 +30,20 @@ _ENDS_A_HEAD = frozenset(
         "between",
         "beyond",
         "by",
+        "down",
         "during",
+        "else",
         "for",
         "from",
         "in",
         "inside",
         "into",
+        "like",
         "near",
         "of",
         "off",
         "on",
+        "out",
         "outside",
         "over",
         "round",
@@ -47,12 +51,15 @@ _ENDS_A_HEAD = frozenset(
         "than",
         "that",
         "through",
+        "throughout",
         "till",
         "to",
         "toward",
         "towards",
         "under",
+        "unlike",
         "until",
+        "up",
         "upon",
         "when",
         "where",
@@ -63,15 +70,79 @@ _ENDS_A_HEAD = frozenset(
         "with",
         "within",
         "without",
+        "worth",
     ]
 )
-"""Words that begin what follows a head noun: prepositions and relative pronouns."""
+"""Words that begin what follows a head noun: prepositions, particles and relative pronouns."""
 
-_SUBJECTS = frozenset(["i", "you", "he", "she", "it", "we", "they"])
-"""Pronouns that begin a relative clause without a relative pronoun, as in "the reason he refused"."""
+_AFTER_A_HEAD = frozenset(
+    [
+        "i",
+        "you",
+        "he",
+        "she",
+        "it",
+        "we",
+        "they",
+        "myself",
+        "yourself",
+        "himself",
+        "herself",
+        "itself",
+        "ourselves",
+        "yourselves",
+        "themselves",
+    ]
+)
+"""Pronouns that begin a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king himself")."""
 
 _BEFORE_A_PRONOUN = frozenset(["and", "or", "nor", "but", "both", "either", "neither", "all", ",", "-"])
 """Words after which such a pronoun belongs to the head, as in "you and I"."""
+
+_INDEFINITE = frozenset(
+    [
+        "a",
+        "an",
+        "my",
+        "your",
+        "his",
+        "her",
+        "its",
+        "our",
+        "their",
+        "this",
+        "that",
+        "these",
+        "those",
+        "some",
+        "any",
+        "no",
+    ]
+)
+_DETERMINERS = _INDEFINITE | {"the"}
+_ARTICLES = frozenset(["a", "an", "the"])
+
+_BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | frozenset(
+    [
+        "half",
+        "such",
+        "many",
+        "what",
+        "quite",
+        "nearly",
+        "only",
+        "even",
+        "not",
+        "twice",
+        "rather",
+        "too",
+        "so",
+        "as",
+        "most",
+        "double",
+    ]
+)
+"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men"."""
 
 _AFTER_COMMA = frozenset(
     [
@@ -99,27 +170,11 @@ _AFTER_COMMA = frozenset(
 
 _POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s'"})
 _SUFFIXES = frozenset(["jr", "jr.", "sr", "sr.", "esq", "esq.", "ii", "iii", "iv", "m.d.", "ph.d."])
-_INDEFINITE = frozenset(
-    [
-        "a",
-        "an",
-        "my",
-        "your",
-        "his",
-        "her",
-        "its",
-        "our",
-        "their",
-        "this",
-        "that",
-        "these",
-        "those",
-        "some",
-        "any",
-        "no",
-    ]
+_NOT_PARTICIPLES = frozenset(
+    ["being", "building", "evening", "hatred", "hundred", "kindred", "morning", "something", "thing", "wedding"]
 )
-_POSTMODIFIER_TAGS = ("IN", "TO", "WDT", "WP", "WRB", "V", "MD", ":", "-LRB-", ".")
+_CLAUSE_TAGS = ("IN", "TO", "WDT", "WP", "WRB")
+_POSTMODIFIER_TAGS = (*_CLAUSE_TAGS, "V", "MD", ":", "-LRB-", ".")
 _NOMINAL_TAGS = ("NN", "PRP", "CD", "EX", "WP")
 
 
@@ -168,13 +223,15 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
 def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     """The position of a mention's head: the last noun, pronoun or number before what modifies it from behind.
 
-    Without tags, the last word before a preposition, a relative pronoun, a bracket, or a comma that begins an apposition. A
-    final 's and the suffix of a name are no heads. In a coordination the last part has the head.
+    Without tags, the last word before a preposition, a relative clause, a bracket, or a comma that begins an apposition. A final
+    's and the suffix of a name are no heads. In a coordination the last part has the head.
 
     >>> head_word("a single man in possession of a good fortune".split(), [""] * 9), head_word("Jim Jones , Jr.".split(), [""] * 4)
     (2, 1)
     """
     end = _end_of_core(forms, tags)
+    if end < len(forms) and not tags[0] and _ends_in_participle(forms[:end], forms[end].lower()):
+        end -= 1
     while end > 1 and (forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES or not _has_letter(forms[end - 1])):
         end -= 1
     nominal = [place for place in range(end) if _is_nominal(tags[place])]
@@ -183,21 +240,54 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
 
 def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
     """Number of words before the first that modifies the head from behind."""
-    noun = False
-    for place, (form, tag) in enumerate(zip(forms, tags, strict=True)):
+    lower = [form.lower() for form in forms]
+    noun = _is_nominal(tags[0])
+    for place in range(1, len(forms)):
+        form, tag, before = lower[place], tags[place], lower[place - 1]
         after = forms[place + 1] if place + 1 < len(forms) else ""
+        if form in _AFTER_A_HEAD and before not in _BEFORE_A_PRONOUN:
+            return place
+        if (
+            form in _DETERMINERS
+            and _has_letter(before)
+            and not before.endswith("ly")
+            and before not in _BEFORE_A_DETERMINER
+        ):
+            return place
         if tag:
             comma = tag == "," and tags[place + 1 : place + 2] != ["JJ"]
-            if noun and (comma or tag.startswith(_POSTMODIFIER_TAGS)):
+            if (noun and (comma or tag.startswith(_POSTMODIFIER_TAGS))) or (
+                tag.startswith(_CLAUSE_TAGS) and form != "than"
+            ):
                 return place
             noun = noun or _is_nominal(tag)
         elif (
-            (place and form.lower() in _SUBJECTS and forms[place - 1].lower() not in _BEFORE_A_PRONOUN)
-            or (place and (form.lower() in _ENDS_A_HEAD or form in "([{;:" or form.startswith("--")))
-            or (place and form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after))
+            (form in _ENDS_A_HEAD and before not in _ARTICLES and after.lower() not in _POSSESSIVE)
+            or form in "([{;:"
+            or form.startswith("--")
+            or (form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after))
         ):
             return place
     return len(forms)
+
+
+def _ends_in_participle(core: Sequence[str], after: str) -> bool:
+    """Whether the last word of a core begins a clause, as in "the throng passing the windows", judged by its spelling.
+
+    Args:
+        core: The words before the first that modifies the head from behind.
+        after: That word, in lower case.
+    """
+    last = core[-1].lower()
+    if (
+        len(core) < 3
+        or last in _NOT_PARTICIPLES
+        or core[-2].lower() in _DETERMINERS | _BEFORE_A_PRONOUN | {"very", "more", "most"}
+    ):
+        return False
+    if last.endswith("ing"):
+        return after in _DETERMINERS or after in ("to", "into", "up", "down", "out")
+    return len(last) > 4 and last.endswith("ed") and not last.endswith("eed") and after != "of"
 
 
 def _is_nominal(tag: str) -> bool:
