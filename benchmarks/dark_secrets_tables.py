@@ -26,7 +26,7 @@ import numpy as np
 
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, read_sweep
-from bertsecrets.ablation.verdicts import NEEDED, VERDICTS
+from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.measures.frame_relations.record import RelationRecord
 from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
 from bertsecrets.measures.linguistic.columns import above_zero, pair_label
@@ -41,6 +41,7 @@ from bertsecrets.results.formatting import MISSING, head_label, heads_label, num
 from bertsecrets.results.run import INITIAL, difference_stage
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.sections import highest
+from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView
 
 RESULTS = Path(__file__).parent / "results" / "dark_secrets.json"

@@ -30,7 +30,7 @@ from sklearn.metrics import cohen_kappa_score
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, outcomes_path, read_sweep
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, VERDICTS, verdicts_of
+from bertsecrets.ablation.verdicts import VERDICTS, verdicts_of
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
@@ -40,6 +40,7 @@ from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footno
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.scores import RunScores
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.replicates import intraclass_correlation, mean_interval

@@ -26,9 +26,10 @@ from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import DISPENSABLE, change_limits, judge, paired_tests, smallest_effects, verdicts_of
+from bertsecrets.ablation.verdicts import change_limits, judge, paired_tests, smallest_effects, verdicts_of
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
+from bertsecrets.results.verdicts import DISPENSABLE
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import multi_bootstrap

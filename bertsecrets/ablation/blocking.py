@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, judge
+from bertsecrets.ablation.verdicts import judge
 from bertsecrets.attention.override import HeadEdit, Mode, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
@@ -19,6 +19,7 @@ from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import Comparison, MeasureView
 
 Direction = Literal["to", "from"]

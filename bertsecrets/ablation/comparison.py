@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
-from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number
@@ -21,6 +20,7 @@ from bertsecrets.results.sections import (
     left_out_panels,
     lowest_layer,
 )
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, Replicates
 
 _MOST_ROWS = 20
@@ -202,8 +202,8 @@ def _replicated_in_words(over: Mapping[str, OverSeeds], what: str) -> str:
     return (
         f"Over seeds and examples, {held} of the {found} {what}s that some single seed finds needed {_are(held)} needed, and "
         f"{every} {_are(every)} found in every seed; {new} more {_are(new)} needed only over seeds, "
-        f"{verdicts.count(DISPENSABLE)} of {len(verdicts)} {_are(verdicts.count(DISPENSABLE))} dispensable and "
-        f"{verdicts.count(INCONCLUSIVE)} inconclusive."
+        f"{verdicts.count(DISPENSABLE)} of {len(verdicts)} {WORDS[DISPENSABLE]}, and for {verdicts.count(INCONCLUSIVE)} there are "
+        f"{WORDS[INCONCLUSIVE]}."
     )
 
 

@@ -8,6 +8,7 @@ from bertsecrets.grid import Column
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section, joined
+from bertsecrets.results.verdicts import WORDS, shown_verdict
 from bertsecrets.results.views import Comparison, MeasureView
 
 
@@ -38,14 +39,14 @@ class Disabling(Experiment):
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The verdict of each single head by the first metric; a dash for heads that were not disabled alone."""
+        """The verdict on each single head by the first metric; a dash for heads that were not disabled alone."""
         rows = single_heads(view.run.ablation_table())
         if not rows:
             return {}
         layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
         verdicts = [[MISSING] * heads for _ in range(layers)]
         for row in rows:
-            verdicts[row["layer"]][row["head"]] = row["verdict"]
+            verdicts[row["layer"]][row["head"]] = WORDS[shown_verdict(row)]
         return {"verdict": verdicts}
 
     @classmethod

@@ -13,9 +13,10 @@ from bertsecrets.ablation.plan import KINDS, Plan
 from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import INCONCLUSIVE, Effects, Verdicts, effects_of, judge_together
+from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
 
@@ -240,9 +241,13 @@ def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid
         for row in chosen:
             place = (row["layer"], row["head"], metrics.index(row["metric"]))
             value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
-        what = "the head disabled" if kind == "head" else "all other heads of the layer disabled"
+        what = "the head" if kind == "head" else "all other heads of the layer"
         columns = [
-            Column(f"{metric}_{plan.mode}{suffix}", f"{metric} with {what} ({plan.mode})", f"change of {metric}")
+            Column(
+                f"{metric}_{plan.mode}{suffix}",
+                f"change of {metric} without {what} ({plan.mode})",
+                f"change of {metric}",
+            )
             for metric in metrics
         ]
         grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC))

@@ -11,10 +11,11 @@ import torch
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED, change_influences, paired_tests
+from bertsecrets.ablation.verdicts import change_influences, paired_tests
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.formatting import number
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.sequential import Look, chance_of_a_verdict
 
 LOOKS = "looks"
@@ -127,7 +128,7 @@ def looks_in_words(record: Mapping[str, Any]) -> str:
     share = number(100 * record["evaluated"] / record["pairs"], 1)
     return (
         f"The sweep looked at its results {len(sizes)} times, after {', '.join(sizes[:-1])} and {sizes[-1]} examples, and "
-        f"{stopped} variants stopped early: {record['needed']} shown to be needed, {record['dispensable']} shown to be dispensable, "
+        f"{stopped} variants stopped early: {record['needed']} shown to be needed, {record['dispensable']} that can be spared, "
         f"and {record['futile']} for which neither was likely to be shown. {share} % of the {record['pairs']:,} pairs of a variant and "
         "an example were evaluated. A variant's change of score, interval and verdict are those of its own examples. P-values "
         "and limits allow for the number of looks (Lan and DeMets 1983), so that stopping early makes no finding more likely "

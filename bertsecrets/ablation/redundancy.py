@@ -8,7 +8,7 @@ import numpy as np
 
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import corrected
 
 FEWEST_CONTROLS = 19

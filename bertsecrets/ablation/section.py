@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
-from bertsecrets.ablation.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, VERDICTS
+from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
 from bertsecrets.results.figures.ablation_sets import (
@@ -26,6 +26,7 @@ from bertsecrets.results.figures.ablation_sets import (
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, shown_verdict
 from bertsecrets.statistics.power import POWER
 
 SAMPLE = "sample"
@@ -65,8 +66,8 @@ def ablation_scalars(table: AblationTable) -> dict[str, float]:
     """Summary values for W&B, of the first set, metric and mode and single heads (else the first kind), at the last step.
 
     ``ablation/worst_delta``, ``n_variants``, ``n_needed``, ``n_dispensable``, ``n_inconclusive``, ``n_significant``,
-    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). Variants with an
-    undefined score are inconclusive. Empty without a sweep.
+    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an
+    undefined score there are not enough examples to tell. Empty without a sweep.
     """
     rows = latest_rows(table)
     if not rows:
@@ -186,11 +187,11 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
     metric = metric_label(rows[0]["metric"])
     if not known:
         return [f"Of {what}, {metric} is undefined for all of them."]
-    needed, dispensable, inconclusive = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
+    needed, spared, unknown = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
     first = (
-        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls significantly after "
-        f"correction), {dispensable} {_are(dispensable)} dispensable ({ruled_out_in_words(rows[0])}) and {inconclusive} "
-        f"{_are(inconclusive)} inconclusive; {_largest_loss(known, metric)}."
+        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls significantly after correction), {spared} "
+        f"{WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])}), and for {unknown} there are {WORDS[INCONCLUSIVE]}; "
+        f"{_largest_loss(known, metric)}."
     )
     if len(known) < len(rows):
         first += f" Undefined scores: {len(rows) - len(known)}."
@@ -231,7 +232,7 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
 
 
 def more_examples_in_words(rows: Sequence[Row]) -> str:
-    """What it would take to tell more, as a sentence after a space; empty unless all variants are inconclusive.
+    """What it would take to tell more, as a sentence after a space; empty unless nothing can be told of any variant.
 
     For a variant without any effect: a loss of the margin is ruled out with 80 % power if the margin is (z(1 - alpha) + z(0.8))
     standard errors or more; that error is taken from the median width of the intervals, and shrinks with the root of N.
@@ -265,7 +266,7 @@ def _are(count: int) -> str:
 
 
 def ruled_out_in_words(row: Row) -> str:
-    """What a dispensable head or layer cannot cost."""
+    """What a head or layer that can be spared cannot cost."""
     margin = row["margin"]
     if margin is None:
         return "no margin was stated when this run was judged"
@@ -314,7 +315,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
             p_value(row["p_familywise"]),
             f"{row['flips']:.1%}" if row["metric"] in ("accuracy", "f1", "matthews") else f"{row['flips']:.3f}",
             p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
-            row["verdict"],
+            WORDS[shown_verdict(row)],
         ]
         for row in chosen
     ]
@@ -420,7 +421,7 @@ def coloured(row: Row) -> bool:
 
 
 def harmless(row: Row) -> bool:
-    """Whether figures show a change as dispensable."""
+    """Whether figures show that the variant can be spared."""
     return bool(row["verdict"] == DISPENSABLE and not coloured(row))
 
 
@@ -461,8 +462,8 @@ def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
     sentence = (
         f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): {needed}, of which "
         f"{count[REDUNDANT]} redundant (more harm than their heads alone add up to, more than random groups of the same "
-        "layers do, and shown to be within the margin once any one head is left: any one does for all). Dispensable "
-        f"({ruled_out_in_words(row)} even together): {count[DISPENSABLE]}. Inconclusive: {count[INCONCLUSIVE]}."
+        "layers do, and shown to be within the margin once any one head is left: any one does for all). Can be spared "
+        f"({ruled_out_in_words(row)} even together): {count[DISPENSABLE]}. Not enough examples to tell: {count[INCONCLUSIVE]}."
     )
     if uncontrolled:
         sentence += (
@@ -485,7 +486,7 @@ def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
                 f"{number(100 * float(np.mean(group.random)), 1, signed=True)} ({len(group.random)})"
                 if group.random
                 else MISSING,
-                group.verdict,
+                WORDS.get(group.verdict, group.verdict),
             ]
         )
     header = ["heads", "alone, points", "together", "beyond the sum", "random groups of the layers, mean", "verdict"]

@@ -14,9 +14,10 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.section import latest_rows
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import NEEDED, verdicts_of
+from bertsecrets.ablation.verdicts import verdicts_of
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
+from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.replicates import SeedEffects, multi_bootstrap

@@ -19,13 +19,13 @@ from bertsecrets.ablation.scoring import (
 )
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import Limits, Tail, exceeds, influenced_change, paired_proportions
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 
-NEEDED, DISPENSABLE, INCONCLUSIVE = "needed", "dispensable", "inconclusive"
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is significant; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
 

@@ -17,6 +17,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
+from bertsecrets.callbacks.training_progress import TrainingProgress
 from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
@@ -117,13 +118,14 @@ def make_trainer(
     Raises:
         UserError: If a setting does not exist or does not fit the machine.
     """
+    # A sweep prints one line for each job.
+    shown = settings.keys.progress and not in_job()
     return _build_trainer(
         settings,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *([TrainingProgress()] if shown else [])],
         logger=loggers or False,
         default_root_dir=str(folder),
-        # A bar of Lightning's leaves lines behind, and a sweep prints one line for each job.
-        enable_progress_bar=settings.keys.progress and not in_job(),
+        enable_progress_bar=shown,
         plugins=AtomicCheckpointIO(),
     )
 

@@ -12,8 +12,11 @@ import wandb
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.data.module import TaskData
+from bertsecrets.keys import ReportSettings
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.metrics import Predictions, decide, score
 from bertsecrets.models.spec import BEST
@@ -35,7 +38,8 @@ def finish(
     data: TaskData,
     trainer: pl.Trainer,
     *,
-    heads: int,
+    report: ReportSettings,
+    ablation: AblationSettings,
     trusted: Sequence[str],
     selected: bool,
     seconds: float,
@@ -47,7 +51,8 @@ def finish(
         module: The model with the scores and predictions of its last validation.
         data: The task's data, for the constant baselines.
         trainer: The trainer; its loggers receive tables and summary.
-        heads: How many of the highlighted heads the map gallery shows.
+        report: What the page shows.
+        ablation: How the effects of disabled heads are judged.
         trusted: Classes of other packages that may describe their experiments, ``module:class``.
         selected: Whether the weights were chosen by their score on the evaluation set.
         seconds: Time the run has taken so far.
@@ -57,20 +62,28 @@ def finish(
     scores = collect_scores(module, data, seconds, selected=selected)
     if data.task.is_labelled:
         _write_predictions(run, module)
-    present(run, scores, trainer.loggers, heads=heads, trusted=trusted)
+        # Of a sharded model this process has a part.
+        if module.device_mesh is None:
+            strategy = trainer.strategy
+            look_closer(
+                run, module.model, data, ablation, strategy.root_device, strategy.precision_plugin.forward_context
+            )
+    present(run, scores, trainer.loggers, report=report, trusted=trusted)
 
 
-def present(run: Run, scores: RunScores, loggers: Sequence[Logger], *, heads: int, trusted: Sequence[str]) -> None:
+def present(
+    run: Run, scores: RunScores, loggers: Sequence[Logger], *, report: ReportSettings, trusted: Sequence[str]
+) -> None:
     """Write a run's scores, report and figures, log them to W&B, and print the summary.
 
     Args:
         run: The run, with all tables in its folder.
         scores: Its scores.
         loggers: Its loggers.
-        heads, trusted: See :func:`finish`.
+        report, trusted: See :func:`finish`.
     """
     run.write_json(run.scores_path, scores.as_dict())
-    summary = report_run(run, heads, trusted)
+    summary = report_run(run, report.heads, trusted, report.figures)
     summary.write(run)
     for logger in loggers:
         if isinstance(logger, WandbLogger):
@@ -84,6 +97,7 @@ def present(run: Run, scores: RunScores, loggers: Sequence[Logger], *, heads: in
         run.report_path,
         answers=summary.report.answers,
         findings=summary.printed,
+        steps=[] if summary.report.overview is None else summary.report.overview.steps[:1],
     )
 
 

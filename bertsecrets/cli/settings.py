@@ -166,7 +166,9 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
                 f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
             )
     common = _read_common(keys, config)
-    common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else {})
+    # report=<folder> takes the section's place.
+    again = {"heads": 6, "figures": None}
+    common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else again)
     # A slow import, after everything that can be checked without it.
     from bertsecrets.papers.statements.statement import read_statements
 

@@ -93,7 +93,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
             run.declare(CosineChange().declaration())
             run.add(run.rows(moved, CHECKPOINT, 0))
         scores = _scores(judged.outcomes, task, data, evaluation, time.monotonic() - started)
-        present(run, scores, loggers, heads=settings.report.heads, trusted=trusted_classes(settings))
+        present(run, scores, loggers, report=settings.report, trusted=trusted_classes(settings))
     return {evaluation: scores.sets[evaluation].model}
 
 

@@ -124,12 +124,14 @@ class Training(_TaskSection):
         batch_size: Training examples per step, of all processes together.
         max_epochs: Epochs.
         max_length: Longest sequence in tokens, special tokens included.
+        limit_train: Size of a random sample of the training examples, where ``data.limit_train`` takes it from here.
     """
 
     learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
     batch_size: int = Field(ge=1, description="a whole number from 1")
     max_epochs: int = Field(ge=1, description="a whole number from 1")
     max_length: int = Field(ge=SHORTEST, le=LONGEST, description=f"a whole number from {SHORTEST} to {LONGEST}")
+    limit_train: int | None = Field(default=None, ge=1, description="a whole number from 1, or null")
 
 
 class Task(_TaskSection):

@@ -17,10 +17,11 @@ from bertsecrets.ablation.section import (
     single_heads,
     smallest_loss_in_words,
 )
-from bertsecrets.ablation.verdicts import NEEDED, VERDICTS
+from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import correlation_in_words
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 
@@ -164,10 +165,9 @@ def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
                 f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
                 f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
-    _, dispensable, inconclusive = (counts[verdict] for verdict in VERDICTS)
     return (
-        f"{first} {dispensable} {'is' if dispensable == 1 else 'are'} dispensable ({ruled_out_in_words(rows[0])}), "
-        f"{inconclusive} inconclusive: {smallest_loss_in_words(rows)}{more_examples_in_words(rows)}"
+        f"{first} {counts[DISPENSABLE]} can be spared ({ruled_out_in_words(rows[0])}); for {counts[INCONCLUSIVE]} there are not "
+        f"enough examples to tell: {smallest_loss_in_words(rows)}{more_examples_in_words(rows)}"
     )
 
 

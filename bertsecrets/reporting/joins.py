@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bertsecrets.ablation.verdicts import NEEDED
 from bertsecrets.measures.clusters.geometry import same_label_is_close
 from bertsecrets.measures.clusters.record import ClusterRecord
 from bertsecrets.reporting.answer import changed_and_needed
@@ -17,6 +16,7 @@ from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.sections import correlation_in_words
+from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 

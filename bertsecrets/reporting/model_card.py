@@ -15,7 +15,6 @@ from huggingface_hub import EvalResult, ModelCardData
 
 import bertsecrets
 from bertsecrets.ablation.section import ablation_sections, single_heads
-from bertsecrets.ablation.verdicts import NEEDED
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
@@ -30,6 +29,7 @@ from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, visible
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
+from bertsecrets.results.verdicts import NEEDED
 
 CARD = "README.md"
 

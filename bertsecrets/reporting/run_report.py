@@ -14,9 +14,11 @@ from bertsecrets.reporting.answer import answers
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
+from bertsecrets.reporting.overview import DisabledHeads, overview, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.scores import scores as scores_figure
+from bertsecrets.results.files import displayed
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -38,7 +40,7 @@ class RunReport:
         scalars: Summary values for W&B.
         heads: Everything that the run knows about each head; None without a measured head.
         printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a training the
-            first note.
+            first note, else the answer.
     """
 
     report: Report
@@ -74,13 +76,14 @@ def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declar
     return {name: (declaration, MeasureView(run, declaration, table)) for name, declaration in declarations.items()}
 
 
-def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
+def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int | None = None) -> RunReport:
     """The report of a run.
 
     Args:
         run: A run with scores, tables and the configuration in its folder.
         heads: How many of the highlighted heads the map gallery shows.
         trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        figures: How many figures the page has, the first of each section before any second one; None for all.
 
     Raises:
         UserError: If the folder's scores, tables or configuration cannot be read.
@@ -135,8 +138,18 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
+    disabled = None if nothing_learned else DisabledHeads.of(run)
+    pruned = [] if disabled is None or "pruning" in sections else [prune_section(run, disabled)]
+    sections_in_order = (
+        # An analysis leads with what was asked for.
+        [*flat, *pruned, *all_heads, *of_scores, *of_data]
+        if analysis
+        else [*flat, *pruned, *of_scores, *all_heads, *of_data]
+    )
+    drawn, left_out = _first_figures(sections_in_order, figures)
+    drawn.append(_reading_section(run, left_out))
     report = Report(
-        title=_analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}",
+        title=_title(run, experiments, disabled, analysis=analysis),
         subtitle=run.name,
         facts=_facts(run, scores, config),
         answers=[] if nothing_learned else answers(views, sections),
@@ -146,12 +159,11 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = ()) -> RunReport:
         ],
         links=_origin(run, config) if analysis else [],
         maps=_maps_of_origin(config, run) if analysis else "",
-        # An analysis leads with what was asked for.
-        sections=[*flat, *all_heads, *of_scores, *of_data, _reading_section()]
-        if analysis
-        else [*of_scores, *flat, *all_heads, *of_data, _reading_section()],
+        sections=drawn,
+        overview=overview(run, scores, disabled, together),
     )
-    printed = [*report.notes, *firsts] if analysis else report.notes[:1]
+    opening = [report.title] if report.answers else []
+    printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or opening)
     return RunReport(report, scores, highlights, scalars, together, printed)
 
 
@@ -163,6 +175,30 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
     if column is None or len(history) < 2 or not {step for step, _ in history} <= set(captured):
         return None
     return HeadHistory(f"{view.title}: {column.label}", {moment_name(step): value_LH for step, value_LH in history})
+
+
+def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
+    """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
+    places = sorted((rank, at) for at, section in enumerate(sections) for rank in range(len(section.figures)))
+    kept = set(places if most is None else places[:most])
+    drawn = [
+        replace(section, figures=[block for rank, block in enumerate(section.figures) if (rank, at) in kept])
+        for at, section in enumerate(sections)
+    ]
+    return drawn, len(places) - len(kept)
+
+
+def _title(
+    run: Run,
+    experiments: Mapping[str, tuple[Declaration, MeasureView]],
+    disabled: DisabledHeads | None,
+    *,
+    analysis: bool,
+) -> str:
+    """The answer of the page in a sentence; without disabled heads, what the page is about."""
+    if disabled is not None:
+        return disabled.title()
+    return _analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}"
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
@@ -324,13 +360,20 @@ def _scores_section(scores: RunScores) -> Section:
     )
 
 
-def _reading_section() -> Section:
+def _reading_section(run: Run, left_out: int) -> Section:
+    """How to read the page, and how to see the figures that it leaves out."""
+    further = (
+        [f"python analyze.py report={displayed(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."]
+        if left_out
+        else []
+    )
     return Section(
         "How to read this page",
         paragraphs=[
+            *further,
             "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head 12-9 is "
             "layer 11 · head 8 here.",
-            "Every number of this page is in heads.parquet, one row for each head, and in scores.json, in the run's "
-            "folder. A difference between two heads that is smaller than about two standard errors may be noise.",
+            "The run's folder holds the numbers of this page: those of each head in heads.parquet, effects of disabling in "
+            "ablation.parquet, scores in scores.json. A difference between two heads that is smaller than about two standard errors may be noise.",
         ],
     )

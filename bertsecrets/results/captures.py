@@ -1,17 +1,22 @@
 """Captured attention maps on disk: one safetensors file for each captured step, and the tokens."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
+from bertsecrets.results.report.content import TellingExample
 
 EXAMPLES = "examples.json"
+TELLING = "telling"
+"""Name of the files of the examples that heads decide most."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,46 @@ def read_maps(path: Path) -> dict[int, Tensor]:
     except Exception as error:
         raise UserError(f"File '{path}' cannot be read as captured maps; delete it and repeat the run.") from error
     return {int(name.removeprefix("attention/")): tensor.float() for name, tensor in tensors.items()}
+
+
+def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
+    """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    maps = {f"{layer}.{head}": torch.as_tensor(one.attention_QK).half() for (layer, head), one in examples.items()}
+    texts = {
+        f"{layer}.{head}": {
+            "tokens": list(one.tokens),
+            "label": one.label,
+            "answers": [list(answer) for answer in one.answers],
+        }
+        for (layer, head), one in examples.items()
+    }
+    with atomic_write(folder / f"{TELLING}.safetensors") as temporary:
+        save_file(maps, temporary)
+    with atomic_write(folder / f"{TELLING}.json") as temporary:
+        temporary.write_text(json.dumps(texts, ensure_ascii=False), "utf-8")
+
+
+def read_telling(folder: Path) -> dict[tuple[int, int], TellingExample]:
+    """The examples that :func:`write_telling` wrote; empty without any.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    path = folder / f"{TELLING}.json"
+    if not path.is_file():
+        return {}
+    try:
+        texts = json.loads(path.read_text("utf-8"))
+        maps = load_file(folder / f"{TELLING}.safetensors")
+        examples = {}
+        for name, entry in texts.items():
+            layer, head = map(int, name.split("."))
+            answers = [(str(answer), float(before), float(after)) for answer, before, after in entry["answers"]]
+            examples[layer, head] = TellingExample(entry["tokens"], entry["label"], answers, maps[name].float().numpy())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise UserError(f"'{path}' cannot be read ({error}); delete it, or repeat the run.") from error
+    return examples
 
 
 def step_name(step: int) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.report.content import Highlights
+from bertsecrets.results.report.content import Highlights, NextStep
 from bertsecrets.results.scores import Score
 
 _PRINTED = 5
@@ -22,6 +22,7 @@ def print_summary(
     *,
     answers: Sequence[tuple[str, str]] = (),
     findings: Sequence[str] = (),
+    steps: Sequence[NextStep] = (),
 ) -> None:
     """Print the scores with their constant baselines, the answers or else the highlighted heads, and the report's path.
 
@@ -33,7 +34,8 @@ def print_summary(
         highlights: The heads that the report highlights, if any.
         report_path: The report.
         answers: Headings and sentences that answer the question of the report.
-        findings: Sentences to print first, such as those of an analysis.
+        findings: Sentences to print first, such as the answer, or those of an analysis.
+        steps: What to do next.
     """
     for sentence in findings:
         console.print(Text(f"{sentence}\n"))
@@ -53,5 +55,7 @@ def print_summary(
         for name, line in zip(names, lines, strict=True):
             padded = name.ljust(max(map(len, names)))
             console.print(Text(f"{padded}   {line.quantity} {with_error(line.value, line.stderr)}"))
-    # A path broken over two lines could not be clicked or copied.
+    # A command or a path broken over two lines could not be copied or clicked.
+    for step in steps:
+        console.print(Text(f"\nNext: {step.settles} ({step.takes})\n  {step.command}"), soft_wrap=True)
     console.print(Text(f"\nReport: {report_path}"), soft_wrap=True)

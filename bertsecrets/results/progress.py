@@ -1,15 +1,63 @@
-"""A progress bar with rate for work outside Lightning's loops."""
+"""Progress of work that takes long: one line that stays on a terminal, a line for each tenth elsewhere."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from tqdm.asyncio import tqdm_asyncio
 from tqdm.auto import tqdm
+
+_DELAY = 5.0
+"""Seconds before anything is shown."""
+
+
+class _Tenths:
+    """Print a line for each tenth, where a redrawn line would fill a file."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total, self.what = total, what
+        self.done, self.printed, self.started = 0, 0, time.monotonic()
+
+    def update(self, count: int = 1) -> None:
+        """Count finished units."""
+        self.done += count
+        tenth, seconds = 10 * self.done // max(self.total, 1), time.monotonic() - self.started
+        if tenth > self.printed and (seconds >= _DELAY or self.printed):
+            self.printed = tenth
+            tqdm.write(f"{self.what}: {10 * tenth} % after {seconds:.0f} s", file=sys.stderr)
+
+    def set_description(self, what: str) -> None:
+        """Rename the work."""
+        self.what = what
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def progress_bar(total: int, what: str, unit: str = "batch") -> Any:
+    """Something with ``update(count)``, ``set_description(text)`` and ``close()``, shown after 5 s.
+
+    Args:
+        total: Units of work.
+        what: Name of the work.
+        unit: Name of a unit; large numbers of units other than batches are abbreviated.
+    """
+    in_notebook = tqdm is not tqdm_asyncio
+    if in_notebook or sys.stderr.isatty():
+        return tqdm(total=total, desc=what, unit=unit, unit_scale=unit != "batch", delay=_DELAY)
+    return _Tenths(total, what)
 
 
 @contextmanager
 def progress_over(total: int, what: str, visible: bool = True, unit: str = "batch") -> Iterator[Callable[..., object]]:
-    """Yield a function to call after each unit of work, or with the number of finished units; the bar appears after 5 s."""
-    with tqdm(
-        total=total, desc=what, unit=unit, unit_scale=unit != "batch", leave=False, disable=not visible, delay=5
-    ) as bar:
+    """Yield a function to call after each unit of work, or with the number of finished units."""
+    if not visible:
+        yield lambda count=1: None
+        return
+    bar = progress_bar(total, what, unit)
+    try:
         yield bar.update
+    finally:
+        bar.close()

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 STEP = "trainer/global_step"
 """Name of the x axis of everything logged here: Lightning's name for the training step."""
 
-_SCREEN_DPI = 110
+_SCREEN_DPI = 150
+"""That of files and pages: each figure is rendered once."""
 
 
 SINGLE_HEADS = "single_heads"

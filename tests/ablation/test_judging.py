@@ -31,8 +31,8 @@ def test_single_heads_and_all_but_one_are_grids_with_a_column_for_each_metric() 
     alone, but_one = judged_grids(plan, [*rows, {**rows[0], "kind": "layer"}])
     assert alone.measure == but_one.measure == "ablation"
     assert alone.described == (
-        Column("accuracy_zero", "accuracy with the head disabled (zero)", "change of accuracy"),
-        Column("f1_zero", "f1 with the head disabled (zero)", "change of f1"),
+        Column("accuracy_zero", "change of accuracy without the head (zero)", "change of accuracy"),
+        Column("f1_zero", "change of f1 without the head (zero)", "change of f1"),
     )
     assert but_one.columns == ("accuracy_zero_all_but_one", "f1_zero_all_but_one")
     for grid, first in ((alone, 0), (but_one, 2)):

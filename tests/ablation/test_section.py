@@ -67,8 +67,8 @@ HEADS = [
 def test_words_carry_the_numbers() -> None:
     words, figures, lead = written(HEADS)
     assert (
-        "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls significantly after correction), 2 are "
-        "dispensable (a loss of 1.0 point or more is ruled out) and 1 is inconclusive" in words
+        "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls significantly after correction), 2 can "
+        "be spared (a loss of 1.0 point or more is ruled out), and for 1 there are not enough examples to tell" in words
     )
     assert "the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1)" in words
     assert "Heads: 2 look like an improvement, of which 1 significant" in words
@@ -102,7 +102,7 @@ def test_a_gain_is_not_called_a_loss() -> None:
 def test_a_significant_loss_within_the_margin_is_dispensable() -> None:
     words, _, _ = written([row("l00h00", -0.004, True, verdict="dispensable")])
     assert "0 are needed" in words
-    assert "1 is dispensable" in words
+    assert "1 can be spared" in words
     assert "−0.4 points (−2.4 to +1.6), is significant but within the margin" in words
 
 

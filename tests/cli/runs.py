@@ -32,8 +32,9 @@ def environment() -> dict[str, str]:
 
 
 def small(model: Path, folder: Path, **settings: object) -> list[str]:
-    """The arguments of a run of seconds: a tiny random model on a little of the demo task."""
+    """The arguments of a run of seconds: a tiny random model on a few pairs of sentences."""
     given = {
+        "task": "demo_paraphrase",
         "model": "folder",
         "model.path": model,
         "data.limit_train": 90,

@@ -19,6 +19,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.report.content import HeadViewer, Report, Section
 from bertsecrets.results.report.page import write_report
 from bertsecrets.results.run import Run
+from bertsecrets.results.verdicts import WORDS
 
 COSINE = np.array([[0.9, 0.8, np.nan], [0.6, 0.5, 0.4]])
 ENTROPY = np.array([[1.5, 2.5, 3.5], [0.5, 0.25, 0.125]])
@@ -96,7 +97,7 @@ def test_the_verdict_of_a_disabled_head_is_that_of_the_sweep(tmp_path: Path) -> 
     (verdict,) = together(Run.open(tmp_path / "run")).columns
     rows = pq.read_table(tmp_path / "run" / "ablation.parquet").to_pylist()
     assert verdict.key == "ablation/verdict"
-    assert verdict.texts == [row["verdict"] for row in sorted(rows, key=lambda row: (row["layer"], row["head"]))]
+    assert verdict.texts == [WORDS[row["verdict"]] for row in sorted(rows, key=lambda row: (row["layer"], row["head"]))]
     assert len(set(verdict.texts)) > 1
 
 

@@ -35,7 +35,7 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     coloured = figure.axes[0].collections[0].get_array()
     assert np.ma.getmaskarray(coloured).reshape(2, 2).tolist() == [[False, True], [True, True]]
     note = figure._supxlabel.get_text()  # type: ignore[attr-defined]
-    assert "white: dispensable (a loss of 1.0 points or more is ruled out)" in note.replace("\n", " ")
+    assert "pale blue: can be spared (a loss of 1.0 points or more is ruled out)" in note.replace("\n", " ")
     assert "2.9 points" in note.replace("\n", " ")
     assert "n = 408 examples" in note.replace("\n", " ")
 
@@ -96,7 +96,7 @@ def test_groups_carry_their_verdicts() -> None:
         SimilarGroup("0-1 0-2", [-0.01, 0.0], -0.2, [], [-0.01, 0.0, 0.01], "redundant"),
         SimilarGroup("1-1 1-2 1-3", [0.0, 0.0, 0.0], 0.0, [0.0, 0.0, 0.0], [], "dispensable"),
     ]
-    assert {"redundant", "dispensable"} <= set(words(redundancy_chart(groups, title="t", count=9)))
+    assert {"redundant", "can be spared"} <= set(words(redundancy_chart(groups, title="t", count=9)))
     with pytest.raises(ValueError, match="at least one group"):
         redundancy_chart([], title="t", count=9)
 

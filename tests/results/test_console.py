@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bertsecrets.results.console import print_summary
-from bertsecrets.results.report.content import HeadLine, Highlights
+from bertsecrets.results.report.content import HeadLine, Highlights, NextStep
 from bertsecrets.results.scores import Score
 
 
@@ -47,6 +47,15 @@ def test_without_highlights_there_is_no_list_of_heads() -> None:
 def test_a_long_path_is_not_broken() -> None:
     path = Path("/very") / ("long" * 40) / "report.html"
     assert f"Report: {path}\n" in printed([], [], path, width=40)
+
+
+def test_the_next_command_can_be_copied() -> None:
+    out = io.StringIO()
+    steps = [
+        NextStep("How many can go together?", f"python analyze.py checkpoint={'run' * 40} analysis=prune", "2 min")
+    ]
+    print_summary(Console(file=out, width=40), [], None, Path("r.html"), steps=steps)
+    assert f"Next: How many can go together? (2 min)\n  {steps[0].command}\n" in out.getvalue()
 
 
 def test_answers_take_the_place_of_the_list_of_heads() -> None:

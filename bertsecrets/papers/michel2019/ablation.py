@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.comparison import Effects
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.papers.chapter import (
     MODEL,
     Answers,
@@ -26,6 +25,7 @@ from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.ranks import rank_correlation
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.ablation.comparison import Effects, effects
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
 from bertsecrets.papers.questions.models import QuestionRuns, Tuned
@@ -16,6 +15,7 @@ from bertsecrets.results.figures.pruning import pruning_curves
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.ranks import rank_correlation
 

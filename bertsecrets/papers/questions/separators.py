@@ -5,7 +5,6 @@ from collections import Counter
 import numpy as np
 
 from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words
-from bertsecrets.ablation.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.measures.surface import UNIFORM
@@ -26,6 +25,7 @@ from bertsecrets.results.figures.panels import LayerLine
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 
 _SEP = "sep"

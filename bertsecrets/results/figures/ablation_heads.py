@@ -22,14 +22,10 @@ from bertsecrets.results.figures.style import (
     sample_size,
 )
 from bertsecrets.results.formatting import number
+from bertsecrets.results.verdicts import BETTER, COLOURS, DISPENSABLE, INCONCLUSIVE, MARKS, NEEDED, WORDS
 
 POINTS = "change of score (points)"
 """Unit of all changes in these figures: scores lie in -1..1, a point is one hundredth."""
-
-_PALE = "#ececec"
-DISPENSABLE = ACCENTS[2]
-INCONCLUSIVE = "#b4b4b4"
-"""Colours of changes shown to be within the margin, and of those that could be either."""
 
 FONT = 8.0
 """Size of all text in a panel, in points."""
@@ -41,7 +37,7 @@ _VOLCANO_SIZE = (5.6, 4.0)
 
 
 def within(margin: float | None) -> str:
-    """Part of a footnote: what dispensable means."""
+    """Part of a footnote: what it means that a head can be spared."""
     return "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
 
 
@@ -57,13 +53,13 @@ def disabling_heatmap(
     rate: float = 0.05,
     unit: str = POINTS,
 ) -> Figure:
-    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, white where
-    dispensable, grey where inconclusive.
+    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue where it
+    can be spared, hatched where there are not enough examples to tell.
 
     Args:
         delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
         significant_LH: Which heads are needed, or raise the score significantly, bool.
-        dispensable_LH: Which heads are dispensable, bool.
+        dispensable_LH: Which heads can be spared, bool.
         title: What the figure shows.
         count: Number of examples.
         margin: The loss that matters, in the unit of ``delta_LH``.
@@ -80,13 +76,20 @@ def disabling_heatmap(
         axes = figure.add_subplot()
         norm, colours = effect_scale(np.where(certain_LH, point_LH, 0.0) if certain_LH.any() else point_LH)
         shown_LH = np.ma.masked_where(~certain_LH, point_LH)
-        axes.set_facecolor(_PALE)
         mesh = axes.pcolormesh(shown_LH, norm=norm, cmap=colours, edgecolors="white", linewidth=0.5)
         axes.set_xlim(0, heads)
         axes.set_ylim(layers, 0)
         mark_heads(axes, layers, heads)
-        for layer, head in np.argwhere(np.asarray(dispensable_LH, bool) & ~certain_LH):
-            axes.add_patch(Rectangle((head, layer), 1, 1, facecolor="white", edgecolor="white", linewidth=0.5))
+        for layer, head in np.argwhere(~certain_LH & np.isfinite(point_LH)):
+            spared = np.asarray(dispensable_LH, bool)[layer, head]
+            fill = COLOURS[DISPENSABLE][0] if spared else "white"
+            axes.add_patch(Rectangle((head, layer), 1, 1, facecolor=fill, edgecolor="white", linewidth=0.5))
+            if not spared:
+                axes.add_patch(
+                    Rectangle(
+                        (head, layer), 1, 1, fill=False, edgecolor=COLOURS[INCONCLUSIVE][0], hatch="///", linewidth=0
+                    )
+                )
         _draw_cells(axes, point_LH, certain_LH, norm, colours, cell)
         axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
         axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
@@ -100,8 +103,8 @@ def disabling_heatmap(
         bar.outline.set_linewidth(0.4)
         footnote(
             figure,
-            f"red or blue: significant loss or gain (false discovery rate {rate:.0%}); white: dispensable{within(margin)}; grey: "
-            f"inconclusive; {_reach(smallest_effect)}; "
+            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (false discovery rate {rate:.0%}); pale blue: "
+            f"{WORDS[DISPENSABLE]}{within(margin)}; hatched: {WORDS[INCONCLUSIVE]}; {_reach(smallest_effect)}; "
             f"{sample_size(count)}; layers and heads count from 0",
         )
     return figure
@@ -170,7 +173,7 @@ def sorted_effects(
         delta_V, low_V, high_V: Change of the score and its confidence limits; a change of NaN is left out and counted
             in the footnote.
         significant_V: Which variants are needed, or raise the score significantly, bool.
-        dispensable_V: Which variants are dispensable, bool.
+        dispensable_V: Which variants can be spared, bool.
         title: What the figure shows.
         count: Number of examples.
         level: Level of the limits.
@@ -180,7 +183,7 @@ def sorted_effects(
     """
     delta_V, low_V, high_V = (100 * np.asarray(each, np.float64) for each in (delta_V, low_V, high_V))
     certain_V = np.asarray(significant_V, bool)
-    colour_V = verdict_colours(significant_V, dispensable_V)
+    colour_V = verdict_colours(delta_V, significant_V, dispensable_V)
     if not len(names):
         raise ValueError("A figure of effects needs at least one variant")
     # NaN sorts last, which would make an undefined score the best one.
@@ -198,17 +201,23 @@ def sorted_effects(
             )
         footnote(
             figure,
-            f"bars: {level:.0%} interval; blue and *: significant after correction; green: dispensable; grey: "
-            f"inconclusive; {sample_size(count)}"
+            f"bars: {level:.0%} interval; *: significant after correction; {VERDICT_KEY}; {sample_size(count)}"
             f"{undefined(delta_V)}",
         )
     return figure
 
 
-def verdict_colours(significant_V: ArrayLike, dispensable_V: ArrayLike) -> NDArray[np.str_]:
-    """A colour for each variant: needed or significantly better, dispensable, or inconclusive."""
-    rest_V = np.where(np.asarray(dispensable_V, bool), DISPENSABLE, INCONCLUSIVE)
-    return np.asarray(np.where(np.asarray(significant_V, bool), ACCENTS[0], rest_V))
+VERDICT_KEY = (
+    f"red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}"
+)
+"""Part of a footnote: what the colours of :func:`verdict_colours` mean."""
+
+
+def verdict_colours(delta_V: ArrayLike, significant_V: ArrayLike, dispensable_V: ArrayLike) -> NDArray[np.str_]:
+    """A colour for each variant, by its verdict."""
+    rest_V = np.where(np.asarray(dispensable_V, bool), MARKS[DISPENSABLE], MARKS[INCONCLUSIVE])
+    certain_V = np.where(np.asarray(delta_V, np.float64) > 0, MARKS[BETTER], MARKS[NEEDED])
+    return np.asarray(np.where(np.asarray(significant_V, bool), certain_V, rest_V))
 
 
 def undefined(delta_V: NDArray[np.float64]) -> str:
@@ -244,7 +253,8 @@ def _many_effects(
     certain_V: NDArray[np.bool_],
     colour_V: NDArray[np.str_],
 ) -> None:
-    for colour, width in ((INCONCLUSIVE, 0.8), (DISPENSABLE, 0.8), (ACCENTS[0], 1.4)):
+    for code, width in ((INCONCLUSIVE, 0.8), (DISPENSABLE, 0.8), (NEEDED, 1.4), (BETTER, 1.4)):
+        colour = MARKS[code]
         places = np.flatnonzero(colour_V == colour)
         axes.vlines(places, low_V[places], high_V[places], color=colour, linewidth=width)
         axes.plot(places, delta_V[places], "o", color=colour, markersize=3)

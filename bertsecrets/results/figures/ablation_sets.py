@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.ablation_heads import POINTS, verdict_colours
+from bertsecrets.results.figures.ablation_heads import POINTS, VERDICT_KEY, verdict_colours
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -19,6 +19,7 @@ from bertsecrets.results.figures.style import (
     sample_size,
     step_axis,
 )
+from bertsecrets.results.verdicts import WORDS
 
 
 def layer_bars(
@@ -39,13 +40,13 @@ def layer_bars(
         layers: Layer numbers from 0.
         delta_L, low_L, high_L: Change of the score and its confidence limits.
         significant_L: Which layers are needed, or raise the score significantly, bool.
-        dispensable_L: Which layers are dispensable, bool.
+        dispensable_L: Which layers can be spared, bool.
         title: What the figure shows.
         count: Number of examples.
         level: Level of the limits.
     """
     delta_L, low_L, high_L = (100 * np.asarray(each, np.float64) for each in (delta_L, low_L, high_L))
-    colours = verdict_colours(significant_L, dispensable_L)
+    colours = verdict_colours(delta_L, significant_L, dispensable_L)
     with house_style():
         figure = new_figure(max(4.6, 0.45 * len(layers) + 1.4), 3.4, title)
         axes = figure.add_subplot()
@@ -62,8 +63,7 @@ def layer_bars(
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         footnote(
             figure,
-            f"lines: {level:.0%} interval; blue: significant after correction; green: dispensable; grey: inconclusive; "
-            f"{sample_size(count)}",
+            f"lines: {level:.0%} interval; {VERDICT_KEY}; {sample_size(count)}",
         )
     return figure
 
@@ -198,7 +198,14 @@ def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: Array
                 markersize=4,
             )
             axes.plot(100 * group.together, row, "D", color=ACCENTS[1], markersize=6)
-            axes.text(1.01, row, group.verdict, transform=axes.get_yaxis_transform(), va="center", fontsize=8.0)
+            axes.text(
+                1.01,
+                row,
+                WORDS.get(group.verdict, group.verdict),
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=8.0,
+            )
         if any(len(group.random) >= FEWEST_OF_A_BAND for group in groups):
             axes.fill_betweenx([], [], [], color="#e2e2e2", label="random groups of the same layers (95 %)")
         if any(0 < len(group.random) < FEWEST_OF_A_BAND for group in groups):

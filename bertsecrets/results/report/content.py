@@ -1,11 +1,14 @@
 """Content of a report: sections of text, tables, figures and attention maps."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+
+from bertsecrets.results.formatting import number
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,12 @@ class Section:
     summary: str = ""
     commands: Sequence[str] = ()
 
+    @property
+    def line(self) -> str:
+        """What it says in a line: its summary, or the first sentence of its first finding or paragraph."""
+        sentences = [self.summary, *self.findings, *self.paragraphs]
+        return next((re.split(r"(?<=[.!?]) (?=[A-Z])", sentence)[0] for sentence in sentences if sentence), "")
+
     def flat(self) -> Iterator["Section"]:
         """The section and all that follow it."""
         yield self
@@ -252,6 +261,85 @@ class Section:
 def joined(sections: Sequence[Section]) -> Section | None:
     """Several sections as one that the others follow; None of none."""
     return replace(sections[0], parts=(*sections[0].parts, *sections[1:])) if sections else None
+
+
+@dataclass(frozen=True)
+class Colouring:
+    """One way to colour the grid of heads on the first screen: by verdict, or by a number of each head.
+
+    Args:
+        label: What the cells show, with its unit.
+        value_LH: A number for each head, NaN where unknown.
+        codes: Verdict of each head, as in :mod:`bertsecrets.results.verdicts`, ``[layers][heads]``; empty for a scale of colours.
+        layers: Number and verdict of each whole layer; empty if none was disabled.
+        digits, signed: How numbers are written.
+        effects: Whether numbers are changes of a score, whose losses are drawn red.
+    """
+
+    label: str
+    value_LH: ArrayLike
+    codes: Sequence[Sequence[str]] = ()
+    layers: Sequence[tuple[float, str]] = ()
+    digits: int = 1
+    signed: bool = False
+    effects: bool = False
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells as a page shows them."""
+        return [
+            [number(float(value), self.digits, signed=self.signed) for value in value_H]
+            for value_H in np.asarray(self.value_LH, np.float64)
+        ]
+
+
+@dataclass(frozen=True)
+class TellingExample:
+    """An example whose answer changes when a head is disabled, with that head's map.
+
+    Args:
+        tokens: The T tokens.
+        label: The right answer.
+        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one score.
+        attention_QK: The head's weights ``[T, T]`` in 0..1.
+    """
+
+    tokens: Sequence[str]
+    label: str
+    answers: Sequence[tuple[str, float, float]]
+    attention_QK: ArrayLike
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A command that would settle something, and about how long it takes; empty where that is unknown."""
+
+    settles: str
+    command: str
+    takes: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The first screen of a page: a picture of all heads that can be asked, and what to do next.
+
+    Args:
+        summary: The scores in a sentence.
+        notes: Further sentences, such as on what verdicts mean.
+        colourings: Ways to colour the grid, the first one shown first.
+        about: For each layer and head, sentences with its verdict and numbers.
+        start: The head that is selected first.
+        examples: For a head, the example whose answer changes most without it.
+        steps: What to do next.
+    """
+
+    summary: str
+    notes: Sequence[str]
+    colourings: Sequence[Colouring]
+    about: Mapping[tuple[int, int], Sequence[str]]
+    start: tuple[int, int]
+    examples: Mapping[tuple[int, int], TellingExample]
+    steps: Sequence[NextStep] = ()
 
 
 @dataclass(frozen=True)
@@ -268,6 +356,7 @@ class Report:
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
         maps: Relative address of another page with a viewer of the same heads, for a page without one; empty for none.
+        overview: The first screen; all sections are folded below it. None for a page of findings, contents and sections.
     """
 
     title: str
@@ -279,6 +368,7 @@ class Report:
     links: Sequence[tuple[str, str]] = ()
     wide: bool = False
     maps: str = ""
+    overview: Overview | None = None
 
     @property
     def lead(self) -> list[str]:

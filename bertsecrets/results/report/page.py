@@ -12,10 +12,11 @@ from jinja2 import Environment, StrictUndefined
 
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.formatting import head_code, visible
+from bertsecrets.results.formatting import head_code, number, visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
-from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns, histories
+from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
+from bertsecrets.results.verdicts import COLOURS, WORDS
 
 MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
@@ -95,10 +96,22 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     folder = files("bertsecrets.results.report")
-    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", "joint_table.js", "cells.js")
+    names = (
+        "report.html.jinja",
+        "report.css",
+        "viewer.js",
+        "head_views.js",
+        "joint_table.js",
+        "cells.js",
+        "overview.js",
+    )
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     widths = sorted({image.width for image in images if image is not None})
-    css = parts["report.css"] + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
+    css = (
+        _verdict_colours()
+        + parts["report.css"]
+        + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
+    )
     # The views listen for what the viewer, which starts at once, tells them.
     js = parts["head_views.js"] + parts["viewer.js"]
     return environment.from_string(parts["report.html.jinja"]).render(
@@ -106,18 +119,27 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         next_image=iter(images).__next__,
         examples=examples,
         notes=notes,
-        policy=content_policy(css, js, parts["joint_table.js"], parts["cells.js"]),
+        policy=content_policy(css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "overview.js"))),
         css=css,
         js=js,
         joint_js=parts["joint_table.js"],
         cells_js=parts["cells.js"],
         colours=colour_stops(),
+        overview=None if report.overview is None else overview_data(report.overview),
+        overview_js=parts["overview.js"],
+        words={**WORDS, "": "not disabled"},
+        layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
         histories=histories(report.viewer.histories) if report.viewer and examples else [],
         head_code=head_code,
         numeric=_numeric_columns,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )
+
+
+def _verdict_colours() -> str:
+    light, dark = (" ".join(f"--{code}: {pair[place]};" for code, pair in COLOURS.items()) for place in (0, 1))
+    return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
 def _shown(value: Any) -> Any:

@@ -12,8 +12,9 @@ from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL, effect_scale
-from bertsecrets.results.formatting import MISSING, visible
-from bertsecrets.results.report.content import HeadHistory, JointTable, ViewerExample
+from bertsecrets.results.formatting import MISSING, number, visible
+from bertsecrets.results.report.content import HeadHistory, JointTable, Overview, ViewerExample
+from bertsecrets.results.verdicts import WORDS
 
 _STOPS = 33
 
@@ -99,6 +100,43 @@ def histories(given: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
         }
         for history in given
     ]
+
+
+def overview_data(overview: Overview) -> dict[str, Any]:
+    """What the first screen needs beside its HTML; a head's map is one byte for each weight, as in :func:`encode_prefix`."""
+    return {
+        "views": [
+            {
+                "text": view.texts,
+                "value": [
+                    [float(f"{value:.4g}") if np.isfinite(value) else None for value in value_H]
+                    for value_H in np.asarray(view.value_LH, np.float64)
+                ],
+                "codes": view.codes or None,
+                "layers": [[number(value, view.digits, signed=view.signed), code] for value, code in view.layers]
+                or None,
+                "scale": "effects" if view.effects else "weight",
+            }
+            for view in overview.colourings
+        ],
+        "about": {
+            f"{layer}.{head}": [visible(line) for line in lines] for (layer, head), lines in overview.about.items()
+        },
+        "start": f"{overview.start[0]}.{overview.start[1]}",
+        "words": {**WORDS, "": "not disabled"},
+        "stops": colour_stops(),
+        "examples": {
+            f"{layer}.{head}": {
+                "tokens": [visible(token) for token in example.tokens],
+                "label": visible(example.label),
+                "answers": [
+                    [visible(name), *(float(f"{value:.4g}") for value in values)] for name, *values in example.answers
+                ],
+                "map": _pack(_quantise(example.attention_QK, _LEVELS[0])),
+            }
+            for (layer, head), example in overview.examples.items()
+        },
+    }
 
 
 def _values(cells: Sequence[str]) -> list[float | str | None]:

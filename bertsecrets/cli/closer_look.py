@@ -1,0 +1,177 @@
+"""After a sweep of single heads: all that can be spared disabled together, and the example that each head decides most."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.verdicts import judge
+from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.watch import capture
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.models.encoder import evaluating
+from bertsecrets.models.metrics import decide
+from bertsecrets.reporting.overview import TOGETHER, DisabledHeads
+from bertsecrets.results.captures import write_telling
+from bertsecrets.results.report.content import TellingExample
+from bertsecrets.results.run import Run
+
+_LONGEST = 40
+"""Tokens of an example that is shown, if there are so short ones: a larger map cannot be read beside the grid."""
+
+_BATCH = 32
+
+_MODES = ("uniform", "zero")
+"""Modes that need nothing but the heads."""
+
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+def look_closer(
+    run: Run, model: nn.Module, data: TaskData, settings: AblationSettings, device: torch.device, context: Context
+) -> None:
+    """Write what a run's page shows beyond the table of its sweep; nothing unless heads were disabled one at a time.
+
+    Runs the model in this process alone, over all examples of the sweep.
+
+    Args:
+        run: The run, with the table and the outcomes of the sweep.
+        model: The model that was swept.
+        data: The task's data.
+        settings: How effects are judged.
+        device: Where to run the model; it is moved back.
+        context: Entered around every pass, e.g. the trainer's autocast.
+    """
+    disabled = DisabledHeads.of(run)
+    if disabled is None:
+        return
+    row = disabled.any_row
+    path = run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
+    if not path.is_file():
+        return
+    outcomes = Outcomes.read(path)
+    dataset = data.evaluation_dataset(row["evaluation"])
+    place = {example.index: position for position, example in enumerate(dataset.examples)}
+    positions = [place[index] for index in outcomes.index_N.tolist()]
+    home = next(model.parameters()).device
+    model.to(device)
+    try:
+        with evaluating(model), torch.no_grad():
+            examples = _telling(model, data, dataset, outcomes, positions, device, context)
+            write_telling(run.folder / "ablation", examples)
+            spared = disabled.spared
+            if row["mode"] in _MODES and len(spared) > 1 and outcomes.taken_NV is None:
+                started = time.monotonic()
+                edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
+                with override(model, edits):
+                    logits_NC = _logits(model, dataset, positions, device, context)
+                content = _judged(outcomes, logits_NC, data.task, settings)
+                seconds = time.monotonic() - started
+                record = {"heads": [list(head) for head in spared], "seconds": seconds, "metrics": content}
+                run.add_checks({f"{TOGETHER}_{row['mode']}": record})
+    finally:
+        model.to(home)
+
+
+def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
+    """For each variant the example whose answer it changes most, as a place among the outcomes, ``[V]``.
+
+    The change is that of the probability of the answer of the unedited model, or of the score; pairs that a screened sweep only
+    estimated do not count, nor do long examples while there are short ones.
+
+    Args:
+        outcomes: Outcomes of a sweep.
+        task: The task.
+        length_N: Tokens of each example.
+    """
+    if task.is_regression:
+        change_NV = (outcomes.logits_NVC[..., 0] - outcomes.clean_NC[:, None, 0]).abs()
+    else:
+        answer_N11 = outcomes.clean_NC.argmax(-1)[:, None, None]
+        before_N = outcomes.clean_NC.softmax(-1).gather(1, answer_N11[:, 0])[:, 0]
+        after_NV = outcomes.logits_NVC.softmax(-1).gather(2, answer_N11.expand(-1, len(outcomes.plan.variants), 1))
+        change_NV = (after_NV[..., 0] - before_N[:, None]).abs()
+    shown_NV = (length_N <= max(_LONGEST, int(length_N.min())))[:, None].expand_as(change_NV)
+    if outcomes.weight_NV is not None:
+        shown_NV = shown_NV & (outcomes.weight_NV > 0)
+    return change_NV.where(shown_NV & change_NV.isfinite(), -1.0).argmax(0)
+
+
+def _telling(
+    model: nn.Module,
+    data: TaskData,
+    dataset: EncodedSplit,
+    outcomes: Outcomes,
+    positions: Sequence[int],
+    device: torch.device,
+    context: Context,
+) -> dict[tuple[int, int], TellingExample]:
+    """The most changed example of every single head, with the head's map."""
+    length_N = torch.tensor([dataset.lengths[position] for position in positions])
+    place_V = most_changed(outcomes, data.task, length_N).tolist()
+    heads = [(at, variant.heads[0]) for at, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
+    wanted = sorted({positions[place_V[at]] for at, _ in heads}, key=lambda position: dataset.lengths[position])
+    maps: dict[int, Tensor] = {}
+    tokens: dict[int, list[str]] = {}
+    for batch, members in _batches(dataset, wanted):
+        with context():
+            captured = capture(model, batch.to(device).inputs())
+        for row, (position, map_LHQK) in enumerate(zip(members, captured, strict=True)):
+            maps[position] = map_LHQK
+            tokens[position] = data.tokens(batch.input_ids_BS[row][batch.attention_mask_BS[row].bool()])
+    examples = {}
+    for at, (layer, head) in heads:
+        example = place_V[at]
+        position = positions[example]
+        pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, at]
+        if data.task.is_regression:
+            answers = [("score", *(float(logits_C[0]) for logits_C in pair))]
+        else:
+            with_C, without_C = (functional.softmax(logits_C, -1).tolist() for logits_C in pair)
+            answers = list(zip(data.task.labels, with_C, without_C, strict=True))
+        examples[layer, head] = TellingExample(
+            tokens[position],
+            data.label_name(dataset.examples[position].label),
+            answers,
+            maps[position][layer, head].numpy(),
+        )
+    return examples
+
+
+def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[Batch, Sequence[int]]]:
+    for first in range(0, len(positions), _BATCH):
+        members = positions[first : first + _BATCH]
+        yield dataset[list(members)], members
+
+
+def _logits(
+    model: nn.Module, dataset: EncodedSplit, positions: Sequence[int], device: torch.device, context: Context
+) -> Tensor:
+    """Logits ``[N, C]`` of the examples at these positions."""
+    order = sorted(range(len(positions)), key=lambda at: dataset.lengths[positions[at]])
+    parts = []
+    for batch, _ in _batches(dataset, [positions[at] for at in order]):
+        with context():
+            parts.append(model(**batch.to(device).inputs()).logits.float().cpu())
+    logits_NC = torch.cat(parts)
+    return logits_NC[torch.tensor(order).argsort()]
+
+
+def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> dict[str, Any]:
+    """Metric -> baseline, score, change and limits without all these heads."""
+    clean_N, prediction_N = (decide(logits, task).double().numpy() for logits in (outcomes.clean_NC, logits_NC))
+    content = {}
+    for metric in task.metrics:
+        verdicts = judge(metric, outcomes.label_N.double().numpy(), clean_N, prediction_N[None], **settings.judging())
+        names = ("baseline", "score", "delta", "low", "high")
+        content[metric] = {name: float(getattr(verdicts, name)[0]) for name in names}
+    return content

@@ -1,0 +1,351 @@
+"""The first screen of a run's page: the answer in a sentence, a grid of heads to ask, and what to do next."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.section import Row, latest_rows, metric_label, points_in_words, ruled_out_in_words
+from bertsecrets.reporting.heads_together import HeadsTogether
+from bertsecrets.results.captures import read_telling
+from bertsecrets.results.files import displayed
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
+from bertsecrets.results.verdicts import BETTER, DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, over_metrics, shown_verdict
+
+TOGETHER = "together"
+"""``<TOGETHER>_<mode>`` is the key of a record among a run's checks: ``heads`` that can be spared, the ``seconds`` of a pass over the
+examples without all of them, and ``metrics``: metric -> baseline, score, delta, low and high."""
+
+_ANALYSES_START = 15
+"""Seconds that any command takes to start."""
+
+_COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+@dataclass(frozen=True)
+class DisabledHeads:
+    """The effect of every single head and whole layer at a run's last step, in its first set and mode.
+
+    Args:
+        heads: Metric -> (layer, head) -> row of the ablation table, in the task's order of metrics.
+        layers: Metric -> layer -> row.
+    """
+
+    heads: Mapping[str, Mapping[tuple[int, int], Row]]
+    layers: Mapping[str, Mapping[int, Row]]
+
+    @classmethod
+    def of(cls, run: Run) -> "DisabledHeads | None":
+        """Those of a run; None unless heads were disabled one at a time."""
+        latest = latest_rows(run.ablation_table())
+        alike = [row for row in latest if all(row[name] == latest[0][name] for name in ("evaluation", "mode"))]
+        heads: dict[str, dict[tuple[int, int], Row]] = {}
+        layers: dict[str, dict[int, Row]] = {}
+        for row in alike:
+            if row["kind"] == "head":
+                heads.setdefault(row["metric"], {})[row["layer"], row["head"]] = row
+            elif row["kind"] == "layer":
+                layers.setdefault(row["metric"], {})[row["layer"]] = row
+        return cls(heads, layers) if heads else None
+
+    @property
+    def verdicts(self) -> dict[tuple[int, int], str]:
+        """The verdict on each head over all metrics."""
+        first = next(iter(self.heads.values()))
+        return {
+            head: over_metrics([shown_verdict(rows[head]) for rows in self.heads.values() if head in rows])
+            for head in first
+        }
+
+    @property
+    def layer_verdicts(self) -> dict[int, str]:
+        """The verdict on each whole layer over all metrics."""
+        first = next(iter(self.layers.values()), {})
+        return {
+            layer: over_metrics([shown_verdict(rows[layer]) for rows in self.layers.values() if layer in rows])
+            for layer in first
+        }
+
+    @property
+    def any_row(self) -> Row:
+        """A row of a single head, for what all rows share."""
+        return next(iter(next(iter(self.heads.values())).values()))
+
+    @property
+    def spared(self) -> list[tuple[int, int]]:
+        """The heads that can each be spared, in order."""
+        return sorted(head for head, code in self.verdicts.items() if code in (DISPENSABLE, BETTER))
+
+    def title(self) -> str:
+        """The answer in one sentence."""
+        counts, total = Counter(self.verdicts.values()), len(self.verdicts)
+        spared, needed = counts[DISPENSABLE] + counts[BETTER], counts[NEEDED]
+        if not spared and not needed:
+            examples = self.any_row["count"]
+            first = f"{examples:,} examples are not enough to tell which of {total} heads are needed and which can be spared"
+        else:
+            can = (
+                f"{spared} of {total} heads can each be spared"
+                if spared
+                else f"none of {total} heads is shown to be spared"
+            )
+            must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
+            first = f"{can}; {'no head alone is needed' if not needed else must}"
+        layers = self.layer_verdicts
+        if not layers:
+            return _sentence(first)
+        needed_layers = sum(code == NEEDED for code in layers.values())
+        joined = "but" if needed_layers and not needed else "and"
+        of_layers = (
+            f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {'is' if needed_layers == 1 else 'are'}"
+        )
+        if not needed_layers:
+            of_layers = (
+                "no whole layer is shown to be needed either" if not needed else "no whole layer is shown to be needed"
+            )
+        elif needed or not spared:
+            of_layers += " needed"
+        return _sentence(f"{first}, {joined} {of_layers}")
+
+    def notes(self) -> list[str]:
+        """How a verdict is reached, and where metrics disagree."""
+        first = self.any_row
+        level = f"{first['level']:.0%}".replace("%", " %")
+        notes = [
+            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals; verdicts corrected "
+            f"for {len(self.verdicts)} heads."
+        ]
+        if len(self.heads) > 1:
+            counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
+            differ = len({tuple(count[code] for code in WORDS) for count in counts.values()}) > 1
+            by_metric = "; ".join(
+                f"{metric_label(metric)} "
+                + ", ".join(f"{count[code]} {word}" for code, word in WORDS.items() if count[code])
+                for metric, count in counts.items()
+            )
+            rule = "A head counts as needed if any metric shows a loss, and as spared if every metric rules one out."
+            if differ:
+                notes.append(f"The metrics disagree: {by_metric}. {rule}")
+        return notes
+
+    def colourings(self) -> list[Colouring]:
+        """Verdicts over all metrics with the first one's numbers, then each metric's own."""
+        shape = tuple(1 + max(place[axis] for place in self.verdicts) for axis in (0, 1))
+        views = []
+        if len(self.heads) > 1:
+            metric = next(iter(self.heads))
+            label = f"verdict over all metrics; change of {metric_label(metric)} without the head, points"
+            views.append(self._colouring(label, metric, self.verdicts, self.layer_verdicts, shape))
+        for metric, rows in self.heads.items():
+            of_layers = {layer: shown_verdict(row) for layer, row in self.layers.get(metric, {}).items()}
+            codes = {head: shown_verdict(row) for head, row in rows.items()}
+            label = f"verdict; change of {metric_label(metric)} without the head, points"
+            views.append(self._colouring(label, metric, codes, of_layers, shape))
+        return views
+
+    def _colouring(
+        self,
+        label: str,
+        metric: str,
+        codes: Mapping[tuple[int, int], str],
+        of_layers: Mapping[int, str],
+        shape: tuple[int, ...],
+    ) -> Colouring:
+        value_LH = np.full(shape, np.nan)
+        code_LH = [["" for _ in range(shape[1])] for _ in range(shape[0])]
+        for (layer, head), row in self.heads[metric].items():
+            value_LH[layer, head] = 100 * row["delta"]
+            code_LH[layer][head] = codes[layer, head]
+        rows = self.layers.get(metric, {})
+        layers = [
+            (100 * rows[layer]["delta"], of_layers[layer]) if layer in rows else (float("nan"), "")
+            for layer in range(shape[0])
+        ]
+        return Colouring(label, value_LH, code_LH, layers if rows else (), signed=True)
+
+    def about(self, head: tuple[int, int]) -> list[str]:
+        """The verdict on a head, and its change of score by each metric."""
+        if head not in self.verdicts:
+            return ["This head was not disabled."]
+        lines = [WORDS[self.verdicts[head]]]
+        for metric, rows in self.heads.items():
+            row = rows[head]
+            if not np.isfinite(row["delta"]):
+                lines.append(f"{metric_label(metric)} without it is undefined.")
+                continue
+            changed = (
+                f"; {round(row['flips'] * row['count'])} of {row['count']:,} answers change"
+                if metric in ("accuracy", "f1", "matthews")
+                else ""
+            )
+            lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")
+        return lines
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """The head to look at first: the needed one with the largest loss, else the one with the largest loss."""
+        rows = next(iter(self.heads.values()))
+        defined = [head for head in self.verdicts if np.isfinite(rows[head]["delta"])] or list(self.verdicts)
+        return min(defined, key=lambda head: (self.verdicts[head] != NEEDED, float(np.nan_to_num(rows[head]["delta"]))))
+
+
+def overview(
+    run: Run, scores: RunScores, disabled: DisabledHeads | None, heads: HeadsTogether | None
+) -> Overview | None:
+    """The first screen of a run's page; None for a run without a number of any head.
+
+    Args:
+        run: The run.
+        scores: Its scores.
+        disabled: The effects of its disabled heads, if any.
+        heads: All that is known about each head.
+    """
+    if heads is None:
+        return None
+    numbers = [column for column in heads.columns if column.value_LH.dtype.kind == "f"]
+    texts = [column for column in heads.columns if column.value_LH.dtype.kind != "f"]
+    scales = [
+        Colouring(
+            f"{column.title}: {column.label}", column.value_LH, digits=_digits(column.value_LH), effects=column.effects
+        )
+        for column in numbers
+        if not (column.effects and disabled is not None)
+    ]
+    colourings = [*([] if disabled is None else disabled.colourings()), *scales]
+    if not colourings:
+        return None
+    first = [column for column in heads.main if column.value_LH.dtype.kind == "f" and not (column.effects and disabled)]
+    about = {
+        head: [
+            *([] if disabled is None else disabled.about(head)),
+            *(f"{column.title}: {column.label} {number(float(column.value_LH[head]))}." for column in first),
+            *(f"{column.title}: {column.value_LH[head]}." for column in texts if column.name != "verdict"),
+        ]
+        for head in heads.heads
+    }
+    summary = _scores_in_words(scores)
+    return Overview(
+        summary=summary,
+        notes=[] if disabled is None else [*together_in_words(run, disabled), *disabled.notes()],
+        colourings=colourings,
+        about=about,
+        start=_lowest(numbers[0].value_LH) if disabled is None else disabled.start,
+        examples=read_telling(run.folder / "ablation"),
+        steps=_steps(run, scores, disabled),
+    )
+
+
+def together_in_words(run: Run, disabled: DisabledHeads) -> list[str]:
+    """What the model scores without all the heads that can each be spared; empty if that was not tried."""
+    record = run.checks().get(f"{TOGETHER}_{disabled.any_row['mode']}")
+    if record is None:
+        return []
+    parts = [
+        f"{metric_label(metric)} is {number(entry['score'])} ({points_in_words({**entry, 'low_simultaneous': None})})"
+        for metric, entry in record["metrics"].items()
+    ]
+    return [
+        f"Without all {len(record['heads'])} of them together, {' and '.join(parts)}. They were chosen on the same examples, which "
+        "flatters this score."
+    ]
+
+
+def prune_section(run: Run, disabled: DisabledHeads) -> Section:
+    """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
+    spared, total = len(disabled.spared), len(disabled.verdicts)
+    findings = together_in_words(run, disabled) or [
+        f"{spared} of {total} heads can each be spared; whether they can go together was not tried."
+    ]
+    return Section(
+        "Can I prune?",
+        findings,
+        [
+            "Heads that can each be spared may stand in for each other. The command removes heads step by step in several orders, "
+            "draws the score against the number of heads that are left, and saves the smallest model whose loss is shown to be within "
+            "the margin on examples that did not choose the heads."
+        ],
+        commands=[_prune(run)],
+    )
+
+
+def _prune(run: Run) -> str:
+    return f"{_analysis_of(run)} analysis=prune"
+
+
+def _analysis_of(run: Run) -> str:
+    """The beginning of a command that analyses the run, or the run that it analysed."""
+    trained = run.config().get("trained") or {}
+    return f"python analyze.py checkpoint={shlex.quote(str(trained.get('folder') or displayed(run.folder)))}"
+
+
+def _scores_in_words(scores: RunScores) -> str:
+    """Each score with its interval, beside that of the constant answer."""
+    parts = []
+    for line in scores.lines():
+        interval = f" ({number(line.low)} to {number(line.high)})" if np.isfinite(line.low) else ""
+        constant = f", constant answer {number(line.baseline)}" if np.isfinite(line.baseline) else ""
+        parts.append(f"{line.name} {number(line.value)}{interval}{constant}")
+    if not parts:
+        return ""
+    answer = f" The constant answer is always “{scores.constant_answer}”."
+    examples = next(iter(scores.sets.values())).count
+    return f"On {examples:,} examples: {'; '.join(parts)}.{answer}"
+
+
+def _steps(run: Run, scores: RunScores, disabled: DisabledHeads | None) -> list[NextStep]:
+    """Three commands, each with what it would settle."""
+    command = _analysis_of(run)
+    view = NextStep(
+        "What does each head attend to in a sentence of yours?",
+        f'{command} view="The food was cold."',
+        f"about {_ANALYSES_START} s",
+    )
+    if disabled is None:
+        return [
+            NextStep("Which heads does the model need?", f"{command} analysis=disable", "announced at its start"),
+            NextStep("What do heads attend to?", f"{command} measure=[entropy,patterns,offsets]", "about a minute"),
+            view,
+        ]
+    spared = len(disabled.spared)
+    unsettled = sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
+    together = (
+        f"The {spared} were spared one at a time. How many can go together?"
+        if spared > 1
+        else "How small can the model get?"
+    )
+    minutes = "a few minutes"
+    return [
+        NextStep(together, _prune(run), minutes),
+        NextStep(
+            f"For {unsettled} heads there are not enough examples to tell. Do some stand in for each other?"
+            if unsettled
+            else "Do heads stand in for each other?",
+            f"{command} analysis=redundancy",
+            minutes,
+        ),
+        view,
+    ]
+
+
+def _counted(count: int) -> str:
+    return _COUNTED[count] if count < len(_COUNTED) else str(count)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _lowest(value_LH: NDArray[np.float64]) -> tuple[int, int]:
+    layer, head = np.unravel_index(int(np.nan_to_num(value_LH, nan=np.inf).argmin()), value_LH.shape)
+    return int(layer), int(head)
+
+
+def _digits(value_LH: NDArray[np.float64]) -> int:
+    """Digits with which most cells of a grid fit: two for numbers up to one, else one."""
+    return 2 if np.nanmax(np.abs(value_LH), initial=0.0) <= 1 else 1

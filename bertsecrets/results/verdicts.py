@@ -1,0 +1,47 @@
+"""Verdicts on disabled heads: their codes in tables, their words on pages, and their colours, the same everywhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NEEDED, DISPENSABLE, INCONCLUSIVE, BETTER = "needed", "dispensable", "inconclusive", "better"
+"""Codes: a loss is significant; a loss of the margin is ruled out; neither; a gain is significant."""
+
+WORDS = {
+    NEEDED: "needed",
+    DISPENSABLE: "can be spared",
+    INCONCLUSIVE: "not enough examples to tell",
+    BETTER: "better without",
+}
+"""The words for each code, in the order in which pages list them."""
+
+COLOURS = {
+    NEEDED: ("#b2182b", "#c9414f"),
+    DISPENSABLE: ("#d3e3f1", "#2b4257"),
+    INCONCLUSIVE: ("#e3e6ea", "#33383f"),
+    BETTER: ("#2166ac", "#3f8ac9"),
+}
+"""Fill of a cell on light and on dark paper; where there are not enough examples to tell, the colour of its hatching."""
+
+
+MARKS = {NEEDED: "#b2182b", DISPENSABLE: "#7ba6cf", INCONCLUSIVE: "#b4b4b4", BETTER: "#2166ac"}
+"""Lines, bars and dots in figures: the same hues, dark enough for white paper."""
+
+
+def shown_verdict(row: Mapping[str, Any]) -> str:
+    """The code of a row of an ablation table, which holds a significant gain in a column of its own."""
+    return BETTER if row["significant"] and row["delta"] > 0 else str(row["verdict"])
+
+
+def over_metrics(codes: Sequence[str]) -> str:
+    """One code for the verdicts by several metrics.
+
+    Needed if any metric shows a loss, can be spared if every metric rules one out; better without if a metric shows a gain and
+    none may hide a loss.
+
+    >>> over_metrics([NEEDED, DISPENSABLE]), over_metrics([DISPENSABLE, INCONCLUSIVE]), over_metrics([BETTER, DISPENSABLE])
+    ('needed', 'inconclusive', 'better')
+    """
+    for code, rest in ((NEEDED, None), (DISPENSABLE, ()), (BETTER, (DISPENSABLE,))):
+        if code in codes and (rest is None or all(other == code or other in rest for other in codes)):
+            return code
+    return INCONCLUSIVE

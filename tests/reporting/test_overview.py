@@ -1,0 +1,177 @@
+"""The first screen of a run's page."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reporting.finished_runs import make_run
+from reporting.test_run_report import captured, trained
+from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
+
+from bertsecrets.reporting.overview import DisabledHeads
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.run import Run
+
+DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
+NEEDED = np.array([[False, False, False], [False, False, True]])
+SPARED = np.array([[True, True, False], [False, False, False]])
+
+
+def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> DisabledHeads:
+    """Effects of six heads, and of two whole layers with the verdicts whose first letters are given."""
+    make_run(
+        folder,
+        delta_LH=DELTA,
+        significant_LH=NEEDED if needed else None,
+        dispensable_LH=SPARED if spared else None,
+    )
+    run = Run.open(folder)
+    rows = run.ablation_table().rows()
+    of_layers = [
+        {
+            **rows[0], "kind": "layer", "variant": f"l{layer:02d}", "layer": layer, "head": None,
+            "verdict": {"n": "needed", "d": "dispensable"}[letter],
+        }
+        for layer, letter in enumerate(layers)
+    ]  # fmt: skip
+    AblationTable.from_rows([*rows, *of_layers]).write(run.ablation_path)
+    effects = DisabledHeads.of(run)
+    assert effects is not None
+    return effects
+
+
+@pytest.mark.parametrize(
+    ("needed", "spared", "layers", "title"),
+    [
+        (True, True, "", "2 of 6 heads can each be spared; 1 is needed on its own."),
+        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is needed, but one of two whole layers is."),
+        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is needed, and no whole layer is shown to be needed either."),
+        (True, False, "nn", "None of 6 heads is shown to be spared; one is needed on its own, and two of two whole layers are needed."),
+        (False, False, "", "408 examples are not enough to tell which of 6 heads are needed and which can be spared."),
+    ],
+)  # fmt: skip
+def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title: str, tmp_path: Path) -> None:
+    assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
+
+
+def test_metrics_that_disagree_are_said_to(tmp_path: Path) -> None:
+    alike = disabled(tmp_path / "one", needed=True, spared=True)
+    assert not any("disagree" in note for note in alike.notes())
+    run = Run.open(tmp_path / "one")
+    rows = run.ablation_table().rows()
+    # By F1 no head is needed, and the head that accuracy needs can be spared.
+    others = [{**row, "metric": "f1", "significant": False, "verdict": "dispensable"} for row in rows]
+    AblationTable.from_rows([*rows, *others]).write(run.ablation_path)
+    both = DisabledHeads.of(run)
+    assert both is not None
+    assert both.verdicts == {
+        (0, 0): "dispensable", (0, 1): "dispensable", (0, 2): "inconclusive",
+        (1, 0): "inconclusive", (1, 1): "inconclusive", (1, 2): "needed",
+    }  # fmt: skip
+    (note,) = [note for note in both.notes() if "disagree" in note]
+    assert "accuracy 1 needed, 2 can be spared, 3 not enough examples to tell; F1 6 can be spared." in note
+    assert [view.label.split(";")[0] for view in both.colourings()] == [
+        "verdict over all metrics",
+        "verdict",
+        "verdict",
+    ]
+    assert [view.codes[1][2] for view in both.colourings()] == ["needed", "needed", "dispensable"]
+
+
+def test_a_page_opens_with_its_grid_and_folds_the_rest(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=1 + DELTA, delta_LH=DELTA, significant_LH=NEEDED, dispensable_LH=SPARED)
+    report_run(run, heads=2).write(run)
+    page = Page(run.report_path)
+    assert page.balanced
+    check_policy(page)
+    labels = {button["data-head"]: button["aria-label"] for button in page.all("button") if "data-head" in button}
+    assert len(labels) == DELTA.size
+    assert labels["1.2"] == "layer 1 · head 2: −5.0, needed"
+    assert labels["0.2"] == "layer 0 · head 2: −1.0, not enough examples to tell"
+    # The sentence on the selected head stands there without a script, too.
+    assert "accuracy without it: −5.0 points (+1.0 to +1.0); 4 of 408 answers change." in page.text
+    folds = page.all("details", **{"class": "fold"})
+    assert [fold["id"] for fold in folds] == [f"section-{place + 1}" for place in range(len(folds))]
+    assert all("open" not in fold for fold in folds)
+    commands = re.findall(r"<li>[^<]*<span[^<]*</span><br><code>(.*?)</code>", run.report_path.read_text("utf-8"))
+    assert len(commands) == 3
+    assert commands[0].endswith("analysis=prune")
+
+
+def test_the_first_figures_of_sections_come_before_second_ones(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=1 + DELTA, delta_LH=DELTA, significant_LH=NEEDED)
+    everything = report_run(run, heads=2).report
+    few = report_run(run, heads=2, figures=3).report
+    firsts = [section.figures[0].name for section in everything.sections if section.figures]
+    assert [block.name for block in few.figures] == firsts[:3]
+    left_out = len(everything.figures) - 3
+    assert f"draws {left_out} further figures." in few.sections[-1].paragraphs[0]
+
+
+@pytest.mark.parametrize(
+    "measured", [(), [("checkpoint", "entropy_of_somebody", {"in_bits": np.full((24, 16), np.nan)})]]
+)
+def test_a_run_without_disabled_heads_has_a_page(measured: list[object], tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", measured=measured)
+    report = report_run(run, heads=2)
+    report.write(run)
+    assert report.report.title == "What changed inside minilm on mrpc"
+    assert Page(run.report_path).balanced
+    assert (report.report.overview is None) == (not measured)
+
+
+PROBE = """
+const seen = document.body.dataset;
+const head = (name) => document.querySelector(`[data-head="${name}"]`);
+const step = (event) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: event, bubbles: true }));
+seen.start = document.querySelector("[data-name]").textContent;
+head("0.1").click();
+head("0.1").focus();
+step("ArrowRight");
+seen.moved = document.querySelector("[data-name]").textContent + "|" + document.querySelector("[data-about]").textContent;
+const chooser = document.querySelector("[data-colouring] select");
+seen.before = head("0.0").textContent;
+chooser.value = String(chooser.options.length - 1);
+chooser.dispatchEvent(new Event("change"));
+seen.after = head("0.0").textContent + "|" + head("0.0").parentElement.style.background;
+document.querySelector("[data-copy]").click();
+window.dispatchEvent(new Event("beforeprint"));
+seen.printed = String(document.querySelectorAll("details.fold:not([open])").length);
+window.dispatchEvent(new Event("afterprint"));
+seen.folded = String(document.querySelectorAll("details.fold[open]").length);
+location.hash = "#l01h02";
+setTimeout(() => {
+  seen.viewer = String(document.getElementById("viewer").open);
+  seen.copied = document.querySelector("[data-copy]").textContent;
+  seen.wide = String(document.documentElement.scrollWidth <= innerWidth);
+}, 500);
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_a_reader_clicks_a_head_switches_the_measure_copies_and_prints(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=1 - abs(DELTA), delta_LH=DELTA, significant_LH=NEEDED)
+    captured(run)
+    report_run(run, heads=2).write(run)
+    add_probe(run.report_path, PROBE)
+    options = ["--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom"]
+    done = browse(run.report_path, tmp_path / "profile", *options)
+    (body,) = re.findall(r"<body[^>]*>", done.stdout)
+    seen = dict(re.findall(r'data-(\w+)="([^"]*)"', body))
+    assert seen["start"] == "layer 1 · head 2"
+    assert seen["moved"].startswith("layer 0 · head 2|not enough examples to tell")
+    assert (seen["before"], seen["after"].split("|")[0]) == ("+1.0", "0.99")
+    assert "rgb" in seen["after"]
+    assert (seen["printed"], seen["folded"], seen["viewer"], seen["copied"], seen["wide"]) == (
+        "0",
+        "0",
+        "true",
+        "Copied",
+        "true",
+    )
+    assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr)
+    assert json.loads(Page(run.report_path).scripts[0])["start"] == "1.2"
