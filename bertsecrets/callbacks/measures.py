@@ -211,7 +211,7 @@ class MeasureHeads(pl.Callback):
         for group in groups.values():
             paired = [pair for pair in pairs if any(pair.partner is measure for measure in group)]
             loader = self._loader(trainer, group[0])
-            with progress_over(len(loader), "heads", visible=shows_progress(trainer)) as advance:
+            with progress_over(len(loader), "measuring heads", visible=shows_progress(trainer)) as advance:
                 taken = measure_pass(
                     model,
                     [*group, *paired],

@@ -134,10 +134,10 @@ def _telling(
         position = positions[example]
         pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, at]
         if data.task.is_regression:
-            answers = [("score", *(float(logits_C[0]) for logits_C in pair))]
+            answers = [("score", float(pair[0][0]), float(pair[1][0]))]
         else:
-            with_C, without_C = (functional.softmax(logits_C, -1).tolist() for logits_C in pair)
-            answers = list(zip(data.task.labels, with_C, without_C, strict=True))
+            with_C, without_C = (functional.softmax(logits_C, -1) for logits_C in pair)
+            answers = [(label, float(with_C[c]), float(without_C[c])) for c, label in enumerate(data.task.labels)]
         examples[layer, head] = TellingExample(
             tokens[position],
             data.label_name(dataset.examples[position].label),

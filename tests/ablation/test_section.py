@@ -151,7 +151,10 @@ def test_groups_get_their_verdicts() -> None:
         "Groups of heads with similar maps: 4. Needed (together they do significant harm): 2, of which 1 redundant"
         in words
     )
-    assert "Dispensable (a loss of 1.0 point or more is ruled out even together): 1. Inconclusive: 1." in words
+    assert (
+        "Can be spared (a loss of 1.0 point or more is ruled out even together): 1. Not enough examples to tell: 1."
+        in words
+    )
     assert (
         "Needed groups with fewer than 19 random groups of their layers, which cannot be called redundant: 1." in words
     )
