@@ -27,8 +27,7 @@ import numpy as np
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, read_sweep
 from bertsecrets.ablation.verdicts import VERDICTS
-from bertsecrets.measures.frame_relations.record import RelationRecord
-from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
+from bertsecrets.measures.frame_relations.record import RELATION, RelationRecord, relation_grids
 from bertsecrets.measures.linguistic.columns import above_zero, pair_label
 from bertsecrets.measures.linguistic.features import UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, BEYOND_WORD, CLS_TO, MEAN, RANDOM

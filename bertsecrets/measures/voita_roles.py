@@ -17,8 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, check_count
-from bertsecrets.measures.dependency.gold import Counting, Gold
-from bertsecrets.measures.dependency.words import word_maps
+from bertsecrets.measures.dependency.words import Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size

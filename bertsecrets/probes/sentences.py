@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.measures.dependency.gold import is_punctuation
+from bertsecrets.measures.dependency.words import is_punctuation
 
 _BEHAVIOURS = 3
 """Of a word type in the control task: it attaches to itself, to the first word or to the last."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bertsecrets.measures.clusters.geometry import same_label_is_close
-from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.experiment import experiment_of

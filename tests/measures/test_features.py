@@ -22,9 +22,9 @@ from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
+from bertsecrets.measures.linguistic.baselines import RandomWords, chance_of_rank
 from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
 from bertsecrets.measures.linguistic.matching import OffsetMatching
-from bertsecrets.measures.linguistic.random_words import RandomWords, chance_of_rank
 from bertsecrets.measures.linguistic.word_features import Feature, features_from_config
 from bertsecrets.measures.one_pass import check_needs
 

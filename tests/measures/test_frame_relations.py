@@ -22,9 +22,18 @@ from bertsecrets.data.framenet.source import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Need
-from bertsecrets.measures.frame_relations.drawings import averages, drawn_places, p_values
-from bertsecrets.measures.frame_relations.exchange import Exchange
-from bertsecrets.measures.frame_relations.links import Link, Moved, Places, fixed_offsets, links_of, places_within
+from bertsecrets.measures.frame_relations.links import (
+    Exchange,
+    Link,
+    Moved,
+    Places,
+    averages,
+    drawn_places,
+    fixed_offsets,
+    links_of,
+    p_values,
+    places_within,
+)
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer

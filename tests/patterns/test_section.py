@@ -10,8 +10,7 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.papers.kovaleva2019.page import PAPER
-from bertsecrets.patterns.measure import Patterns
-from bertsecrets.patterns.section import over_heads
+from bertsecrets.patterns.measure import Patterns, over_heads
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.report.content import Section

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from reporting.finished_runs import make_run
 
-from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.reporting.joins import distances_and_classes
 from bertsecrets.reporting.run_report import views_of

@@ -1,7 +1,8 @@
 """Distances between all pairs of heads, of the model and of the model before fine-tuning (methods C8)."""
 
 import math
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,187 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
-from bertsecrets.measures.clusters.record import ClusterRecord
-from bertsecrets.measures.clusters.section import cluster_section
-from bertsecrets.results.report.content import Section
+from bertsecrets.results.figures.head_space import head_space, moved_heads
+from bertsecrets.results.formatting import head_label, heads_label, number, p_value
+from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.ranks import spearman
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """Distances, points and groups of N heads, in order of layers.
+
+    Args:
+        rows: Number of rows (real tokens) that distances are averaged over.
+        distances: Mean divergence in nats, ``[N, N]``; ``[2N, 2N]``, own heads first, if the model differs from the model
+            before fine-tuning.
+        points: The N heads in the plane; ``stress``: Kruskal's stress-1.
+        points_of_both, stress_of_both: The same for 2N heads; empty if the models are the same.
+        groups: Group of each head, from 0.
+        stability: Mean of the highest Jaccard index of each group over the bootstrap samples.
+        replicates: Number of these samples.
+        within, between, p: Mean distance within layers and between layers, and the p-value of a permutation test.
+        before: The record of the model before fine-tuning; None if the models are the same.
+    """
+
+    rows: int
+    distances: list[list[float]]
+    points: list[list[float]]
+    stress: float
+    points_of_both: list[list[float]]
+    stress_of_both: float
+    groups: list[int]
+    stability: list[float]
+    replicates: int
+    within: float
+    between: float
+    p: float
+    before: "ClusterRecord | None" = None
+
+    @classmethod
+    def read(cls, extras: Mapping[str, Any]) -> "ClusterRecord | None":
+        """The record in a run's extras; None if there is none."""
+        return cls(**{**extras, "before": cls.read(extras.get("before") or {})}) if extras else None
+
+
+LEVEL = 0.05
+
+_STABLE = 0.75
+"""Least stability of a group that can be relied on (Hennig 2007)."""
+
+_NAMED = 12
+_PAIRS = 5
+
+Array = NDArray[np.float64]
+
+
+def _section(view: MeasureView) -> Section | None:
+    """The section on distances between heads; None without a record of them."""
+    record = ClusterRecord.read(view.extras)
+    if record is None or not view.has("within_layer"):
+        return None
+    layers, heads = view.value("within_layer").shape
+    size = layers * heads
+    distance_NN = np.asarray(record.distances)[:size, :size]
+    note = f"{record.rows:,} rows of {view.count('between_layers' if layers > 1 else 'within_layer'):,} texts"
+    plane = head_space(
+        record.points,
+        heads,
+        record.groups,
+        title="Heads near each other attend alike",
+        note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(record.stress, 2)}; {note}; "
+        "layers and heads count from 0",
+    )
+    figures = [
+        FigureBlock(
+            view.name, plane, "Figure 6 of Clark et al.: heads by layer and by group.", "Heads as points in the plane."
+        )
+    ]
+    findings = [*_layers(record), _groups(record)]
+    if record.points_of_both:
+        findings += _moved(np.asarray(record.distances), heads)
+        both = np.asarray(record.points_of_both)
+        figure = moved_heads(
+            both[size:],
+            both[:size],
+            heads,
+            title="Heads before and after fine-tuning, in one space",
+            note=f"multidimensional scaling of both models' heads, stress {number(record.stress_of_both, 2)}; {note}",
+        )
+        caption = "How far each head moved among the heads of both models; the five that moved farthest are named."
+        figures.append(
+            FigureBlock(f"{view.name}_moved", figure, caption, "Heads of two models as points in the plane.")
+        )
+    return Section(
+        "Groups of heads",
+        findings,
+        [
+            "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et "
+            "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability "
+            f"of a group is its mean overlap (Jaccard index) with the nearest group in {record.replicates} bootstrap samples "
+            f"of the texts; below {_STABLE} a group may be an artefact (Hennig 2007). A plane cannot hold all distances: "
+            "a stress of 0.2 or more means that the figure shows them roughly."
+        ],
+        [_group_table(record, distance_NN, heads), _pair_table(distance_NN, heads)],
+        figures,
+    )
+
+
+def _layers(record: ClusterRecord) -> list[str]:
+    if not np.isfinite(record.p):
+        return []
+    closer = record.p < LEVEL
+    return [
+        f"Heads of one layer are {'' if closer else 'not significantly '}closer to each other than to heads of other layers: "
+        f"{number(record.within)} nats within layers, {number(record.between)} between them (permutation test, p "
+        f"{_comparison(record.p)})."
+    ]
+
+
+def _comparison(p: float) -> str:
+    text = p_value(p)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _groups(record: ClusterRecord) -> str:
+    count = max(record.groups) + 1
+    if not record.replicates:
+        return f"The heads form {count} groups."
+    stable = sum(value >= _STABLE for value in record.stability)
+    return f"Of {count} groups of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
+
+
+def _moved(distance_NN: Array, heads: int) -> list[str]:
+    size = len(distance_NN) // 2
+    own_NN, other_NN, cross_NN = distance_NN[:size, :size], distance_NN[size:, size:], distance_NN[:size, size:]
+    upper = np.triu_indices(size, 1)
+    rho = spearman(own_NN[upper], other_NN[upper])
+    kept = int((cross_NN.argmin(axis=1) == np.arange(size)).sum())
+    farthest = int(cross_NN.diagonal().argmax())
+    return [
+        f"The distances between heads before and after fine-tuning have a rank correlation of {number(rho, 2)}; for {kept} of "
+        f"{size} heads the nearest head of the model before fine-tuning is the same head. "
+        f"{head_label(*divmod(farthest, heads)).capitalize()} moved farthest ({number(cross_NN[farthest, farthest])} nats)."
+    ]
+
+
+def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table:
+    group_N = np.asarray(record.groups)
+    rows = []
+    for group in range(int(group_N.max()) + 1):
+        members = np.flatnonzero(group_N == group)
+        inside = distance_NN[np.ix_(members, members)]
+        mean = float(inside.sum() / (inside.size - len(members))) if len(members) > 1 else float("nan")
+        layers = sorted({int(member) // heads for member in members})
+        named = heads_label(divmod(int(member), heads) for member in members[:_NAMED])
+        more = f"; {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+        rows.append(
+            [
+                str(group),
+                str(len(members)),
+                number(mean),
+                number(record.stability[group], 2),
+                ", ".join(map(str, layers)),
+                named + more,
+            ]
+        )
+    return Table(["group", "heads", "mean distance", "stability", "layers", "members"], rows, "Groups of heads")
+
+
+def _pair_table(distance_NN: Array, heads: int) -> Table:
+    first_P, second_P = np.triu_indices(len(distance_NN), 1)
+    order_P = np.argsort(distance_NN[first_P, second_P], kind="stable")[:_PAIRS]
+    rows = [
+        [
+            head_label(*divmod(int(first_P[place]), heads)),
+            head_label(*divmod(int(second_P[place]), heads)),
+            number(distance_NN[first_P[place], second_P[place]], 4),
+        ]
+        for place in order_P
+    ]
+    return Table(["head", "head", "distance in nats"], rows, "The heads most alike")
+
 
 _UNIT = "Jensen-Shannon divergence (nats)"
 _PERMUTATIONS = 2000
@@ -187,7 +365,7 @@ class Clusters(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 6 of the paper, the groups of heads, and how fine-tuning changed the distances."""
-        return cluster_section(view)
+        return _section(view)
 
 
 def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor:

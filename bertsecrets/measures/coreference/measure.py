@@ -17,8 +17,13 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.coreference.questions import BASELINES, Asked, Candidates, Question, ask
-from bertsecrets.measures.coreference.record import BaselineScore, CoreferenceRecord, MentionScore
-from bertsecrets.measures.coreference.section import coreference_comparison, coreference_section
+from bertsecrets.measures.coreference.record import (
+    BaselineScore,
+    CoreferenceRecord,
+    MentionScore,
+    coreference_comparison,
+    coreference_section,
+)
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
 

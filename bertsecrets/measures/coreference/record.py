@@ -1,8 +1,18 @@
-"""What a run keeps of its coreference heads: table 2 of Clark et al. 2019."""
+"""What the coreference measure records beside its grid, and the section that shows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.style import seeds_in_words
+from bertsecrets.results.formatting import head_label, heads_label, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import replicate_rows
+from bertsecrets.results.views import Comparison, MeasureView
 
 
 @dataclass(frozen=True)
@@ -93,3 +103,222 @@ class CoreferenceRecord:
             for entry in extras["kinds"]
         ]
         return cls(**{**extras, "kinds": kinds})
+
+
+NAMES = {"all": "all mentions", "pronoun": "pronouns", "proper": "names", "nominal": "nominals"}
+BASELINE_NAMES = {
+    "nearest": "nearest mention",
+    "head_match": "head match",
+    "rule_based": "rule-based",
+    "random": "random mention",
+}
+_THAN = {
+    "nearest": "the nearest mention",
+    "head_match": "head match",
+    "rule_based": "the rules",
+    "random": "a random mention",
+}
+_SHOWN = "rule_based"
+_UNIT = "share of mentions whose antecedent is found"
+
+
+def coreference_section(view: MeasureView) -> Section | None:
+    """The section on coreference heads; None without a record of them."""
+    record = CoreferenceRecord.read(view.extras)
+    if record is None:
+        return None
+    panels = [
+        HeadPanel(f"{name} (n = {view.count(kind):,})", view.value(kind))
+        for kind, name in NAMES.items()
+        if view.has(kind) and view.count(kind)
+    ]
+    blocks = []
+    if record.kinds:
+        figure = relation_scores(
+            [
+                ScoreRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
+                for score in record.kinds
+            ],
+            title="The best head for each kind of mention, on documents that it was not chosen on",
+            unit=_UNIT,
+            baseline="rule-based",
+            note=f"bars: 95 % intervals over documents; {record.documents:,} documents of {record.task}, half to choose, half to "
+            "score; layers and heads count from 0",
+        )
+        blocks.append(
+            FigureBlock(view.name, figure, "Heads and the rules, by kind of mention.", "Dots with intervals.")
+        )
+    if panels:
+        by_head = head_panels(
+            panels,
+            title="How often each head attends from a mention to its antecedent",
+            unit=_UNIT,
+            note="mentions of all documents",
+            limits=(0.0, 1.0),
+        )
+        caption = "All heads, by kind of mention."
+        blocks.append(FigureBlock(f"{view.name}_heads", by_head, caption, "Heatmaps of heads, one for each kind."))
+    tables = [_table(record.kinds), _differences(record.kinds)] if record.kinds else []
+    return Section(view.title, _findings(record), [_how(record)], tables, blocks)
+
+
+def coreference_comparison(comparison: Comparison) -> Section | None:
+    """The best head for each kind of mention by condition, mean over seeds; None without a record of any condition."""
+    scores: dict[str, dict[str, list[MentionScore]]] = {}
+    rows: list[Mapping[str, object]] = []
+    for label, replicates in comparison.replicates.items():
+        for view in replicates.views:
+            record = CoreferenceRecord.read(view.extras)
+            for score in record.kinds if record is not None else ():
+                scores.setdefault(label, {}).setdefault(score.kind, []).append(score)
+        rows += replicate_rows(label, replicates)
+    if not scores:
+        return None
+    kinds = [kind for kind in NAMES if any(kind in condition for condition in scores.values())]
+    cells = [[NAMES[kind], *(_cell(condition.get(kind, [])) for condition in scores.values())] for kind in kinds]
+    title = next(iter(comparison.replicates.values())).title
+    table = Table(
+        ["mentions", *scores], cells, "The best head for each kind of mention, on documents that it was not chosen on"
+    )
+    how = (
+        "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets); "
+        f"{seeds_in_words([max(map(len, found.values())) for found in scores.values()])}."
+    )
+    return Section(title, [], [how], [table], rows=rows)
+
+
+def _cell(scores: list[MentionScore]) -> str:
+    if not scores:
+        return number(float("nan"))
+    accuracy = float(np.mean([score.accuracy for score in scores]))
+    baseline = float(np.mean([_baseline(score, _SHOWN) for score in scores]))
+    places = heads_label({(score.layer, score.head) for score in scores})
+    return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
+
+
+def _baseline(score: MentionScore, name: str) -> float:
+    return next(baseline.accuracy for baseline in score.baselines if baseline.name == name)
+
+
+def _row_name(score: MentionScore) -> str:
+    return f"{NAMES[score.kind]} (layer {score.layer} · {score.head})"
+
+
+def _findings(record: CoreferenceRecord) -> list[str]:
+    if not record.kinds:
+        return []
+    if _baseline(record.kinds[0], "random") >= 1.0:
+        return [
+            f"The mentions of {record.task} have no choice: every candidate is an antecedent, so that any head and a random mention are "
+            "always right, and nothing is learned about heads."
+        ]
+    findings = []
+    for score in record.kinds[:1]:
+        outcomes = {
+            "significantly more often than": [b.name for b in score.baselines if b.gain_low > 0],
+            "significantly less often than": [b.name for b in score.baselines if b.gain_high < 0],
+            "not significantly more or less often than": [
+                b.name for b in score.baselines if b.gain_low <= 0 <= b.gain_high
+            ],
+        }
+        verdicts = [f"{words} {_listed([_THAN[name] for name in names])}" for words, names in outcomes.items() if names]
+        findings.append(
+            f"On documents of {record.task} that it was not chosen on, {head_label(score.layer, score.head)} attends most to an "
+            f"antecedent for {_percent(score.accuracy)} % ({_percent(score.low)} to {_percent(score.high)}) of {score.count:,} "
+            f"mentions: {'; '.join(verdicts)}."
+        )
+    apart = record.kinds[1:]
+    better = [NAMES[score.kind] for score in apart if all(b.gain_low > 0 for b in score.baselines)]
+    if better and len(apart) > 1:
+        findings.append(
+            f"For {_listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than every "
+            "baseline."
+        )
+    return findings
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _how(record: CoreferenceRecord) -> str:
+    among = {
+        "earlier": "the head words of earlier mentions in the window, the same that the baselines choose from",
+        "others": "the head words of all other mentions in the window; the baselines choose from earlier ones",
+        "words": "all other words of the window; the baselines choose from earlier mentions",
+    }
+    parts = [
+        "From the head word of each mention, attention is compared over "
+        f"{among[record.settings['candidates']]}, or over the names that the data set offers (GAP); it is summed over the tokens of the "
+        "attended word and averaged over those of the attending one (Clark et al. 2019, section 4.3). The answer is right if "
+        "the largest goes to an antecedent. A head is chosen on one half of the documents and scored on the other; the paper "
+        "chooses and scores on the same documents (last row). Baselines are the nearest mention, the nearest one with the same "
+        "head word, the first of four rules that applies (same words; same head word; person, number and gender; nearest), and a "
+        f"random mention. Intervals are 95 % limits of {record.replicates} bootstrap samples of documents."
+    ]
+    if not record.kinds:
+        parts.append(f"{record.documents:,} documents are too few for halves: no head is chosen.")
+    if record.windows > record.documents:
+        only = ", of which only the first of each counts" if record.settings["windows"] == "first" else ""
+        parts.append(f"The {record.documents:,} documents were read in {record.windows:,} windows{only}.")
+    for count, reason in (
+        (record.outside, "have all antecedents outside of their window"),
+        (record.vanished, "have no token of their own or of an antecedent"),
+        (record.unanswered, "have no antecedent among the offered names"),
+    ):
+        if count:
+            parts.append(f"{count:,} mentions {reason} and do not count.")
+    return " ".join(parts)
+
+
+def _table(scores: list[MentionScore]) -> Table:
+    by_baseline = [[_interval(score.baselines[place]) for score in scores] for place in range(len(BASELINE_NAMES))]
+    rows = [
+        *([name, *cells] for name, cells in zip(BASELINE_NAMES.values(), by_baseline, strict=True)),
+        [
+            _one_head(scores[0]),
+            *(_percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
+        ],
+        ["best head of each kind", *(_interval(score) for score in scores)],
+        ["which it is", *(head_label(score.layer, score.head) for score in scores)],
+        [
+            "best head, chosen on the same",
+            *(
+                f"{_percent(score.chosen_on_all)} {head_label(score.layer_on_all, score.head_on_all)}"
+                for score in scores
+            ),
+        ],
+    ]
+    header = ["antecedent found, %", *(f"{NAMES[score.kind]} (n = {score.count:,})" for score in scores)]
+    return Table(header, rows, "Table 2 of Clark et al.: antecedents found by baselines and by heads")
+
+
+def _differences(scores: list[MentionScore]) -> Table:
+    rows = [
+        [
+            f"minus {name}",
+            *(
+                _percents(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
+                for baseline in (score.baselines[place] for score in scores)
+            ),
+        ]
+        for place, name in enumerate(BASELINE_NAMES.values())
+    ]
+    header = ["best head of each kind", *(NAMES[score.kind] for score in scores)]
+    return Table(header, rows, "Differences between the best head and each baseline, in percentage points")
+
+
+def _one_head(score: MentionScore) -> str:
+    return f"{head_label(score.layer, score.head)}, the best for all"
+
+
+def _interval(score: MentionScore | BaselineScore) -> str:
+    return _percents(score.accuracy, score.low, score.high)
+
+
+def _percents(value: float, low: float, high: float, *, signed: bool = False) -> str:
+    return f"{_percent(value, signed=signed)} [{_percent(low, signed=signed)}, {_percent(high, signed=signed)}]"
+
+
+def _percent(share: float, *, signed: bool = False) -> str:
+    return number(100 * share, 1, signed=signed)

@@ -17,10 +17,22 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
-from bertsecrets.measures.dependency.gold import Counting, Gold, is_listed, relation_counts
-from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
-from bertsecrets.measures.dependency.section import dependency_comparison, dependency_section, relation_classes
-from bertsecrets.measures.dependency.words import FromWord, pointed_to, word_maps
+from bertsecrets.measures.dependency.record import (
+    DependencyRecord,
+    RelationScore,
+    dependency_comparison,
+    dependency_section,
+    relation_classes,
+)
+from bertsecrets.measures.dependency.words import (
+    Counting,
+    FromWord,
+    Gold,
+    is_listed,
+    pointed_to,
+    relation_counts,
+    word_maps,
+)
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
 

@@ -1,8 +1,20 @@
-"""What a run keeps of its dependency heads: the table of the paper."""
+"""What the dependency measure records beside its grid, and the section that shows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.style import seeds_in_words
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import replicate_rows
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.student import mean_exceeds_zero
 
 
 @dataclass(frozen=True)
@@ -68,3 +80,216 @@ class DependencyRecord:
             return None
         relations = [RelationScore(**entry) for entry in extras["relations"]]
         return cls(**{**extras, "relations": relations})
+
+
+_PANELS, _ROWS = 12, 40
+_UNIT = "share of words whose head is found"
+
+
+def dependency_section(view: MeasureView) -> Section | None:
+    """The section on dependency heads; None without a record of them."""
+    record = DependencyRecord.read(view.extras)
+    if record is None:
+        return None
+    if not record.relations:
+        counted = "1 sentence" if record.sentences == 1 else f"{record.sentences:,} sentences"
+        return Section(
+            view.title,
+            [
+                f"Heads are chosen on one half of the sentences and scored on the other; of {counted} no half has words to "
+                "score, so that there is no table. More sentences are needed."
+            ],
+        )
+    everything = [score for score in record.relations if score.relation == "all"]
+    relations = [score for score in record.relations if score.relation != "all"]
+    scores = [*everything, *relations]
+    figure = relation_scores(
+        [ScoreRow(_name(score), score.accuracy, score.low, score.high, score.baseline) for score in scores[:_ROWS]],
+        title="The best head of each relation, on sentences that it was not chosen on",
+        unit=_UNIT,
+        baseline="best fixed offset",
+        note=f"bars: 95 % intervals over sentences; {record.sentences:,} sentences of {record.task}, half to choose, half to "
+        "score; layers and heads count from 0",
+    )
+    blocks = [
+        FigureBlock(
+            view.name, figure, "Heads and fixed offsets, by relation.", "Dots with intervals, one row a relation."
+        )
+    ]
+    panels = [
+        HeadPanel(f"{score.relation} (n = {view.count(column):,})", _either_direction(view, column))
+        for score in relations[:_PANELS]
+        if view.has(column := score.relation.replace(":", "_"))
+    ]
+    if panels:
+        by_head = head_panels(
+            panels,
+            title="How often each head points along a relation",
+            unit=f"{_UNIT}, better direction",
+            note="words of all sentences",
+            limits=(0.0, 1.0),
+        )
+        caption = f"The {len(panels)} most frequent relations, head by head, in the better of two directions."
+        blocks.append(FigureBlock(f"{view.name}_heads", by_head, caption, "Heatmaps of heads, one for each relation."))
+    return Section(view.title, _findings(record, everything, relations), [_how(record)], [_table(scores)], blocks)
+
+
+def dependency_comparison(comparison: Comparison) -> Section | None:
+    """The best head of each relation by condition, mean over seeds; None without a record of any condition."""
+    scores: dict[str, dict[str, list[RelationScore]]] = {}
+    rows: list[Mapping[str, object]] = []
+    for label, replicates in comparison.replicates.items():
+        for view in replicates.views:
+            record = DependencyRecord.read(view.extras)
+            for score in record.relations if record is not None else ():
+                scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
+        rows += replicate_rows(label, replicates)
+    if not scores:
+        return None
+    relations = list(dict.fromkeys(relation for condition in scores.values() for relation in condition))
+    cells = [
+        [relation, *(_cell(condition.get(relation, [])) for condition in scores.values())] for relation in relations
+    ]
+    title = next(iter(comparison.replicates.values())).title
+    table = Table(
+        ["relation", *scores], cells, "The best head of each relation, on sentences that it was not chosen on"
+    )
+    return Section(
+        title,
+        [],
+        [
+            "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); "
+            f"{seeds_in_words([max(map(len, found.values())) for found in scores.values()])}."
+        ],
+        [table],
+        rows=rows,
+    )
+
+
+def relation_classes(view: MeasureView) -> list[list[str]] | None:
+    """The relation that each head follows most beyond the best fixed offset, ``[layers][heads]``; a dash for none.
+
+    Only where the better direction's share of the words is significantly above the offset's share of all words, taken as it
+    is, at a false discovery rate of 5 % over heads, directions and relations. None without a record.
+    """
+    record = DependencyRecord.read(view.extras)
+    scores = [score for score in record.relations if score.relation != "all"] if record is not None else []
+    names, gains, p_values = [], [], []
+    for score in scores:
+        for column in (score.relation.replace(":", "_"), f"{score.relation.replace(':', '_')}_from_head"):
+            if view.has(column):
+                value_LH, stderr_LH, count_LH = view.grid(column)
+                names.append(score.relation)
+                gains.append(value_LH - score.baseline_on_all)
+                p_values.append(mean_exceeds_zero(gains[-1], stderr_LH, count_LH))
+    if not names:
+        return None
+    gain_RLH = np.where(np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, np.stack(gains), -np.inf)
+    best_LH, follows_LH = gain_RLH.argmax(axis=0), gain_RLH.max(axis=0) > 0
+    return [
+        [names[place] if follows else MISSING for place, follows in zip(row, row_follows, strict=True)]
+        for row, row_follows in zip(best_LH.tolist(), follows_LH.tolist(), strict=True)
+    ]
+
+
+def _cell(scores: list[RelationScore]) -> str:
+    if not scores:
+        return number(float("nan"))
+    accuracy, baseline = (
+        float(np.mean(values)) for values in zip(*((s.accuracy, s.baseline) for s in scores), strict=True)
+    )
+    places = heads_label({(score.layer, score.head) for score in scores})
+    return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
+
+
+def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.maximum(view.value(column), view.value(f"{column}_from_head"))
+
+
+def _name(score: RelationScore) -> str:
+    return f"{score.relation} (layer {score.layer} · {score.head})"
+
+
+def _findings(record: DependencyRecord, everything: list[RelationScore], relations: list[RelationScore]) -> list[str]:
+    findings = []
+    if relations:
+        above = [score for score in relations if score.gain_low > 0]
+        counted = "1 relation" if len(relations) == 1 else f"{len(relations)} relations"
+        findings.append(
+            (f"For {len(above)} of {counted}, one head finds" if above else f"For none of {counted} does one head find")
+            + " the syntactic head of a word significantly more often than the best fixed offset, on sentences of "
+            f"{record.task} that neither was chosen on."
+        )
+    else:
+        least = record.settings.get("min_count")
+        findings.append(
+            "No relation is scored on its own: none has words in both halves of the sentences"
+            + ("." if least is None else f" and {least} words in all; measure.dependency.min_count lowers the limit.")
+        )
+    if any(score.gain_low > 0 for score in relations):
+        best = max(relations, key=lambda score: score.gain_low)
+        findings.append(
+            f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {_percent(best.accuracy)} % "
+            f"({_percent(best.low)} to {_percent(best.high)}), offset {best.offset:+d} {_percent(best.baseline)} %."
+        )
+    for score in everything:
+        findings.append(
+            f"Over all relations the best head is {head_label(score.layer, score.head)}: it finds the heads of "
+            f"{_percent(score.accuracy)} % of all words, offset {score.offset:+d} {_percent(score.baseline)} %."
+        )
+    return findings
+
+
+def _how(record: DependencyRecord) -> str:
+    settings = record.settings
+    rows = {"mean": "averaged over the tokens of the attending one", "first": "taken from its first token"}
+    parts = [
+        "Attention between words is summed over the tokens of the attended word and "
+        f"{rows[settings['from_word']]}; [CLS], [SEP] and the word itself are left out (Clark et al. 2019, section 4.1). The "
+        "best of all heads in both directions, and the best fixed offset, are chosen on one half of the sentences and scored "
+        "on the other; the paper chooses and scores on the same sentences (last two columns). Intervals are 95 % limits of "
+        f"{record.replicates} bootstrap samples of sentences."
+    ]
+    counted = [
+        f"Punctuation {'counts' if settings['punctuation'] else 'does not count'} among all words, and roots "
+        f"{'count there as wrong' if settings['root'] else 'do not count'}."
+    ]
+    if settings["possessive"]:
+        counted.append("For possessors before an 's, the attention of the 's is scored, as in the paper.")
+    if record.truncated:
+        counted.append(f"{record.truncated:,} sentences were too long and are left out.")
+    if record.vanished:
+        counted.append(f"{record.vanished:,} words have no token of their own and do not count.")
+    return " ".join((*parts, *counted))
+
+
+def _table(scores: list[RelationScore]) -> Table:
+    rows = [
+        [
+            score.relation,
+            f"{score.count:,}",
+            f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
+            f"{_percent(score.accuracy)} [{_percent(score.low)}, {_percent(score.high)}]",
+            f"{_percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
+            f"{_percent(score.gain, signed=True)} [{_percent(score.gain_low, signed=True)}, "
+            f"{_percent(score.gain_high, signed=True)}]",
+            _percent(score.chosen_on_all),
+            _percent(score.baseline_on_all),
+        ]
+        for score in scores
+    ]
+    header = [
+        "relation",
+        "words",
+        "head",
+        "accuracy, %",
+        "baseline (offset)",
+        "difference",
+        "chosen on the same",
+        "its baseline",
+    ]
+    return Table(header, rows, "Table 1 of Clark et al.: the best head of each relation")
+
+
+def _percent(share: float, *, signed: bool = False) -> str:
+    return number(100 * share, 1, signed=signed)

@@ -1,9 +1,15 @@
-"""From attention between tokens to attention between words, and the words that it points to."""
+"""Attention between words, and the dependencies that it is compared with."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Annotation, Example
 
 FromWord = Literal["mean", "first"]
 
@@ -49,3 +55,132 @@ def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
         ],
         1,
     )
+
+
+POSSESSIVE = frozenset({"poss", "nmod:poss"})
+CLITICS = frozenset({"'s", "s'", "’s"})
+"""The words after a possessor that stand in for it: those of the paper's code, and one with a typographic apostrophe."""
+
+_PUNCTUATION = frozenset({"punct", "p"})
+_ROOT = "root"
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Which words count, and for which relations.
+
+    Args:
+        relations: Relations that are also counted separately.
+        possessive: Whether the attention of an 's stands in for that of the possessor before it.
+        punctuation: Whether punctuation counts among all words.
+        root: Whether roots, whose head is no word, count (as wrong) among all words.
+        left_out: Indices of the examples that do not count.
+    """
+
+    relations: tuple[str, ...]
+    possessive: bool = True
+    punctuation: bool = True
+    root: bool = True
+    left_out: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The dependencies of B sentences with up to W words.
+
+    Args:
+        head_BW: Index of each word's head; -1 for roots and where there is no word.
+        asks_BW: The word whose attention is read for a word's head: the word itself, except under the possessive rule.
+        counts_BWR: Whether a word counts for all words (R = 0) and for each relation.
+        candidate_BWW: Whether one word may be the head of another: two words with tokens, of one sentence.
+        last_B: Index of the last word.
+    """
+
+    head_BW: Tensor
+    asks_BW: Tensor
+    counts_BWR: Tensor
+    candidate_BWW: Tensor
+    last_B: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, counting: Counting) -> "Gold":
+        """The dependencies of a batch; words without tokens, and the words that depend on them, do not count."""
+        size, device = batch.size, batch.word_BS.device
+        width = max(1, *(sum(len(sentence.words) for sentence in sentences) for sentences in batch.annotations))
+        place = {name: number for number, name in enumerate(counting.relations, start=1)}
+        head_BW = torch.full((size, width), -1)
+        asks_BW = torch.arange(width).repeat(size, 1)
+        sentence_BW = torch.full((size, width), -1)
+        counts_BWR = torch.zeros(size, width, 1 + len(place), dtype=torch.bool)
+        present_BW = torch.zeros(size, width + 1, dtype=torch.bool)
+        word_BS = batch.word_BS.cpu()
+        present_BW.scatter_(1, word_BS.masked_fill(word_BS < 0, width), True)
+        present_BW = present_BW[:, :width]
+        for row, sentences in enumerate(batch.annotations):
+            if int(batch.index_B[row]) in counting.left_out:
+                continue
+            first = 0
+            for number, sentence in enumerate(sentences):
+                for i, word in enumerate(sentence.words):
+                    at, head = first + i, first + word.head if word.head >= 0 else -1
+                    head_BW[row, at], sentence_BW[row, at] = head, number
+                    asks = at + 1 if counting.possessive and _before_clitic(sentence, i) else at
+                    asks_BW[row, at] = asks
+                    if not present_BW[row, asks] or (head >= 0 and not present_BW[row, head]):
+                        continue
+                    counts_BWR[row, at, 0] = _counts(word.relation, head, counting)
+                    if word.relation in place:
+                        counts_BWR[row, at, place[word.relation]] = True
+                first += len(sentence.words)
+        same_BWW = (sentence_BW[:, :, None] == sentence_BW[:, None]) & (sentence_BW >= 0)[:, None]
+        both_BWW = present_BW[:, :, None] & present_BW[:, None]
+        other_WW = ~torch.eye(width, dtype=torch.bool)
+        candidate_BWW = same_BWW & both_BWW & other_WW
+        last_B = ((sentence_BW >= 0).sum(-1) - 1).clamp(min=0)
+        return cls(*(tensor.to(device) for tensor in (head_BW, asks_BW, counts_BWR, candidate_BWW, last_B)))
+
+    def correct(self, pointed_BXW: Tensor) -> Tensor:
+        """Whether the words pointed to are the heads, ``[B, X, W]`` bool, for any dimensions X."""
+        shape = pointed_BXW.shape
+        flat_BNW = pointed_BXW.reshape(shape[0], -1, shape[-1])
+        answers_BNW = flat_BNW.gather(-1, self.asks_BW[:, None].expand_as(flat_BNW))
+        return (answers_BNW == self.head_BW[:, None]).reshape(shape)
+
+    def at_offsets(self, offsets: Sequence[int]) -> Tensor:
+        """The words at fixed offsets from each word, ``[B, O, W]``; beyond an end of the sentence, its outermost word."""
+        place_W = torch.arange(self.head_BW.shape[1], device=self.head_BW.device)
+        moved_OW = place_W + torch.tensor(offsets, device=self.head_BW.device)[:, None]
+        return moved_OW.clamp(min=0).expand(len(self.last_B), -1, -1).minimum(self.last_B[:, None, None])
+
+
+def relation_counts(examples: Iterable[Example], left_out: frozenset[int]) -> Counter[str]:
+    """Number of words with each relation in the examples that count, most frequent first."""
+    counts: Counter[str] = Counter(
+        word.relation
+        for example in examples
+        if example.index not in left_out
+        for sentence in example.annotations
+        for word in sentence.words
+    )
+    return Counter(dict(counts.most_common()))
+
+
+def is_listed(relation: str) -> bool:
+    """Whether a relation gets a row in the paper's table: neither roots nor punctuation do."""
+    return bool(relation) and relation.lower() != _ROOT and not is_punctuation(relation)
+
+
+def is_punctuation(relation: str) -> bool:
+    """Whether a relation is that of a punctuation mark."""
+    return relation.lower() in _PUNCTUATION
+
+
+def _before_clitic(sentence: Annotation, i: int) -> bool:
+    words = sentence.words
+    return words[i].relation in POSSESSIVE and i + 1 < len(words) and words[i + 1].form in CLITICS
+
+
+def _counts(relation: str, head: int, counting: Counting) -> bool:
+    if head < 0 and not counting.root:
+        return False
+    return counting.punctuation or not is_punctuation(relation)

@@ -1,12 +1,15 @@
-"""Annotated links between a frame's target and its elements as token pairs, and the other places where they fit."""
+"""Annotated links between a frame's target and its elements as token pairs, and the random places that they are tested against."""
 
-from collections import Counter
-from collections.abc import Sequence
+import warnings
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
@@ -196,3 +199,170 @@ def places_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
 def fixed_offsets(links: list[Link]) -> Counter[int]:
     """Number of links with a pair at each signed distance (attended minus attending): what a fixed offset can reach."""
     return Counter(offset for link in links for offset in {key - query for query, key in link.pairs})
+
+
+def drawn_places(links: Sequence[Link], places: Places, index_B: Tensor, permutations: int, seed: int) -> Tensor:
+    """Draw one place of every link, R times, each place equally likely; int32 ``[N, R]``, 0 for its own.
+
+    Args:
+        links, places: Links of one batch, at least one, and their places.
+        index_B: Index of each example; part of its seed, so results do not depend on batches and processes.
+        permutations: Number of drawings, R.
+        seed: Seed of all drawings.
+    """
+    generators = {
+        row: torch.Generator().manual_seed((seed << 32) + int(index_B[row])) for row in {link.row for link in links}
+    }
+    return torch.stack(
+        [
+            torch.randint(count, (permutations,), generator=generators[link.row], dtype=torch.int32)
+            for link, count in zip(links, places.count_N.tolist(), strict=True)
+        ]
+    )
+
+
+def averages(links: Sequence[Link], places: Places, drawn_NR: Tensor) -> Tensor:
+    """The weight of each of the M places in each drawing, sparse ``[R, M]`` float64.
+
+    Its product with numbers of the places, ``[M, H]``, is the sum over examples of the mean over the example's links.
+
+    Args:
+        links, places: Links of one batch, at least one, and their places.
+        drawn_NR: The drawn place of each link, 0 for its own.
+    """
+    rows = Counter(link.row for link in links)
+    device = places.link_M.device
+    place_RN = drawn_NR.T.to(device) + places.first_N.int()
+    share_N = torch.tensor([1 / rows[link.row] for link in links], dtype=torch.float64, device=device)
+    # In sparse rows of equal length: a dense matrix would be nearly all zeros.
+    start_R = torch.arange(0, place_RN.numel() + 1, len(links), dtype=torch.int32, device=device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            start_R,
+            place_RN.flatten(),
+            share_N.repeat(len(place_RN)),
+            (len(place_RN), len(places.link_M)),
+            check_invariants=False,
+        )
+
+
+def p_values(
+    observed_N: NDArray[np.float64], drawn_RN: NDArray[np.float64], tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One-sided p-values of N heads, and those corrected over the heads by the step-down max-T method.
+
+    p = (1 + number of drawings that reach the observed value) / (1 + R). The corrected p-value (Westfall and Young 1993,
+    algorithm 4.1) compares with the largest of the heads' standardised drawn values instead, so that its smallest value is
+    1 / (1 + R) for any number of heads. The drawings must be the same for all heads.
+
+    Args:
+        observed_N: The observed values.
+        drawn_RN: The drawn values.
+        tolerance: Difference that counts as rounding.
+    """
+    least_N = observed_N - tolerance
+    raw_N = (1 + (drawn_RN >= least_N).sum(0)) / (1 + len(drawn_RN))
+    all_RN = np.concatenate((observed_N[None], drawn_RN))
+    mean_N, spread_N = all_RN.mean(0), all_RN.std(0)
+    # Where nothing varies, nothing can be shown: no drawing is below the observed value.
+    scale_N = np.where(spread_N > tolerance, 1 / np.maximum(spread_N, tolerance), 0.0)
+    order = np.argsort(-(observed_N - mean_N) * scale_N, kind="stable")
+    standard_RN = ((drawn_RN - mean_N) * scale_N)[:, order]
+    largest_RN = np.maximum.accumulate(standard_RN[:, ::-1], axis=1)[:, ::-1]
+    reached_N = (largest_RN >= ((least_N - mean_N) * scale_N)[order]).sum(0)
+    corrected_N = np.empty_like(raw_N)
+    corrected_N[order] = np.maximum.accumulate((1 + reached_N) / (1 + len(drawn_RN)))
+    return raw_N, corrected_N
+
+
+_LARGEST = 32
+"""Largest number of links that exchange places, which bounds the places of a link."""
+_KEPT = 256
+"""Number of blocks whose permutations are kept in memory."""
+
+
+class Exchange:
+    """Blocks of links within which a random permutation gives every link the place of another.
+
+    The links of a block are in different examples, in sentences with the same number of tokens before and in them, so that
+    the places of one fit the sentences of all. If only absolute positions matter, every permutation of them is equally
+    likely; the drawings are exact permutations, which use every link's place once.
+
+    Args:
+        links: Index of the example and link, for all links; those whose pairs leave their sentence stay alone.
+        permutations: Number of drawings, R.
+        seed: Seed of blocks and permutations.
+    """
+
+    def __init__(self, links: Iterable[tuple[int, Link]], permutations: int, seed: int) -> None:
+        self.permutations, self.seed = permutations, seed
+        strata: dict[tuple[int, int], dict[int, list[Link]]] = defaultdict(lambda: defaultdict(list))
+        for index, link in links:
+            if all(place in link.words for pair in link.pairs for place in pair):
+                strata[link.words.start - link.first, len(link.words)][index].append(link)
+        self.blocks: list[list[tuple[Pair, ...]]] = []
+        """Each block's places, relative to the first token of the sentence."""
+        self.member_of: dict[tuple[int, int], tuple[int, int]] = {}
+        """Index of the example and number of the link -> its block and its place there."""
+        generator = torch.Generator().manual_seed(seed)
+        for _, examples in sorted(strata.items()):
+            indices = sorted(examples)
+            order = [indices[place] for place in torch.randperm(len(indices), generator=generator).tolist()]
+            ordered = [(index, link) for index in order for link in examples[index]]
+            # One by one in turn: links of one sentence, which follow each other, fall into different blocks.
+            blocks = max(-(-len(ordered) // _LARGEST), max(map(len, examples.values())))
+            for start in range(blocks):
+                members = ordered[start::blocks]
+                for place, (index, link) in enumerate(members):
+                    self.member_of[index, link.number] = (len(self.blocks), place)
+                self.blocks.append([_relative(link) for _, link in members])
+        self._drawn: OrderedDict[int, Tensor] = OrderedDict()
+
+    def is_alone(self, index: int, link: Link) -> bool:
+        """Whether no other sentence of equal length has a place for the link."""
+        return not self.others(index, link)
+
+    def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
+        """The places of the other links of the block, in this link's sentence; none for a link that was not given."""
+        if (index, link.number) not in self.member_of:
+            return []
+        block, own = self.member_of[index, link.number]
+        start = link.words.start
+        return [
+            tuple((start + query, start + key) for query, key in pairs)
+            for place, pairs in enumerate(self.blocks[block])
+            if place != own
+        ]
+
+    def drawn(self, indices: Sequence[int], links: Sequence[Link]) -> Tensor:
+        """The place that each permutation gives each link, int32 ``[N, R]``: 0 is its own, then ``others``.
+
+        Args:
+            indices: Index of each link's example.
+            links: The N links.
+        """
+        rows = []
+        for index, link in zip(indices, links, strict=True):
+            if (index, link.number) in self.member_of:
+                block, own = self.member_of[index, link.number]
+                place_R = self._permutations(block)[:, own].int()
+                rows.append(torch.where(place_R == own, 0, place_R + (place_R < own)))
+            else:
+                rows.append(torch.zeros(self.permutations, dtype=torch.int32))
+        return torch.stack(rows)
+
+    def _permutations(self, block: int) -> Tensor:
+        """The permutations of a block, uint8 ``[R, members]``; the same in every process and batch."""
+        if block not in self._drawn:
+            generator = torch.Generator().manual_seed((self.seed << 32) + block)
+            members = len(self.blocks[block])
+            drawn_RN = torch.rand((self.permutations, members), generator=generator, dtype=torch.float64)
+            self._drawn[block] = drawn_RN.argsort(-1).to(torch.uint8)
+            if len(self._drawn) > _KEPT:
+                self._drawn.popitem(last=False)
+        return self._drawn[block]
+
+
+def _relative(link: Link) -> tuple[Pair, ...]:
+    return tuple((query - link.words.start, key - link.words.start) for query, key in link.pairs)

@@ -21,20 +21,29 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
-from bertsecrets.measures.frame_relations.drawings import averages, drawn_places, p_values
-from bertsecrets.measures.frame_relations.exchange import Exchange
 from bertsecrets.measures.frame_relations.links import (
     Direction,
+    Exchange,
     Link,
     Moved,
     Pairs,
     Places,
+    averages,
+    drawn_places,
     fixed_offsets,
     links_of,
+    p_values,
     places_within,
 )
-from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
-from bertsecrets.measures.frame_relations.section import BASELINES, CORRECTED, LEVEL, relation_section
+from bertsecrets.measures.frame_relations.record import (
+    BASELINES,
+    CORRECTED,
+    LEVEL,
+    HeadMap,
+    RelationExample,
+    RelationRecord,
+    relation_section,
+)
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import MeasureView
 

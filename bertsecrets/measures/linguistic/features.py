@@ -15,6 +15,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.linguistic.baselines import RandomWords
 from bertsecrets.measures.linguistic.columns import (
     RATE,
     SPECIAL,
@@ -25,7 +26,6 @@ from bertsecrets.measures.linguistic.columns import (
     strongest,
 )
 from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
-from bertsecrets.measures.linguistic.random_words import RandomWords
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
 from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels, layer_means
 from bertsecrets.results.figures.style import sample_size

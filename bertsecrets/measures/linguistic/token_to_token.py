@@ -18,6 +18,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
 from bertsecrets.measures.linguistic.columns import (
     RATE,
     above_zero,
@@ -27,10 +28,8 @@ from bertsecrets.measures.linguistic.columns import (
     pair_label,
     strongest,
 )
-from bertsecrets.measures.linguistic.equal_distances import EqualDistances, mean_received_from_others
 from bertsecrets.measures.linguistic.features import Absent, check_matching, feature_tokens, pooled
 from bertsecrets.measures.linguistic.matching import FeatureTokens, StringMatching
-from bertsecrets.measures.linguistic.random_words import RandomWords
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
 from bertsecrets.measures.linguistic.word_pairs import (
     OffsetPairs,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.papers.chapter import Answers, Chapter, PaperRuns, claims_tables
 from bertsecrets.papers.clark2019.models import BEFORE, FINE_TUNED, Model, claim, model_tables, models, not_measured
 from bertsecrets.results.figures.head_space import head_space

@@ -21,8 +21,7 @@ from bertsecrets.papers.chapter import (
 from bertsecrets.papers.kovaleva2019 import published
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
-from bertsecrets.patterns.measure import Patterns
-from bertsecrets.patterns.section import ANNOTATED, NAMED, over_seeds
+from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.captures import read_maps, read_steps
 from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet

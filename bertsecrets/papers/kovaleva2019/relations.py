@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsecrets.measures.frame_relations.record import RelationExample, RelationRecord
-from bertsecrets.measures.frame_relations.section import (
+from bertsecrets.measures.frame_relations.record import (
     LEVEL,
     RELATION,
+    RelationExample,
     RelationGrids,
+    RelationRecord,
     linked,
     relation_grids,
     relation_maps,

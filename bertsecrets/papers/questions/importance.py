@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.ablation.comparison import Effects, effects
-from bertsecrets.measures.frame_relations.section import RELATION, relation_grids
+from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
 from bertsecrets.papers.questions.models import QuestionRuns, Tuned
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words

@@ -20,8 +20,7 @@ from bertsecrets.papers.questions.answer import (
 )
 from bertsecrets.papers.questions.importance import head_effects
 from bertsecrets.papers.questions.models import QuestionRuns, Tuned
-from bertsecrets.patterns.measure import Patterns
-from bertsecrets.patterns.section import NAMED, over_seeds
+from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.patterns import ShareBar, pattern_bars

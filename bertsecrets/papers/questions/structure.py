@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertsecrets.measures.clusters.record import ClusterRecord
+from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.papers.chapter import layer_difference
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, estimate
