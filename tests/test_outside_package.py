@@ -13,15 +13,20 @@ import pytest
 import torch
 from cli.runs import ROOT, door, small
 from families import tiny_batch
+from omegaconf import OmegaConf
 from packages import installed, write_package
 from scipy import stats
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, RoFormerConfig
 
 import bertsecrets as bs
+from bertsecrets.data.example import Example
+from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words, make_source
+from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.measures.shipped import shipped_measures, shipped_names
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.table import HeadTable
+from bertsecrets.settings import configurations
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -58,9 +63,19 @@ def environment(folder: Path) -> dict[str, str]:
 def trained(package: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with what the package brings."""
     folder = tmp_path_factory.mktemp("trained")
-    settings = small(tiny_bert, folder, measure="[sharpness]", compare_with="[initial]")
-    done = door("train", "model=tiny", *settings[1:])
+    rows = moods(folder / "rows")
+    settings = small(tiny_bert, folder / "run", measure="[sharpness]", compare_with="[initial]", data__root=rows)
+    done = door("train", "model=tiny", "task=moods", *settings[1:])
     assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def moods(folder: Path) -> Path:
+    """A folder with the rows of the package's task."""
+    (folder / "moods").mkdir(parents=True)
+    for split, count in (("train", 40), ("validation", 20)):
+        rows = [f"{('bad', 'good')[i % 2]}\tThe {('dull', 'fine')[i % 2]} day number {i}." for i in range(count)]
+        (folder / "moods" / f"{split}.txt").write_text("\n".join(rows), "utf-8")
     return folder
 
 
@@ -76,6 +91,9 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert imported == "[]"
     assert re.search(r"^  measure .*(\n   .*)*\bsharpness\b", text, re.MULTILINE)
     assert re.search(r"^  model .*(\n   .*)*\btiny\b", text, re.MULTILINE)
+    assert re.search(r"^  task .*(\n   .*)*\bmoods\b", text, re.MULTILINE)
+    assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
+    assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
 
@@ -114,6 +132,40 @@ def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path
 def test_a_score_of_the_package_is_computed_on_training_examples(package: Path) -> None:
     shipped_measures.cache_clear()
     assert "sharpness" in shipped_measures()
+
+
+def the_task() -> Task:
+    return task_from_config(OmegaConf.to_container(OmegaConf.load(configurations("task")["moods"])))
+
+
+def test_a_task_names_its_source(package: Path, tmp_path: Path) -> None:
+    config = SourceConfig.read("data", {"root": str(moods(tmp_path))})
+    check_controls(config, the_task())
+    source = make_source(config, the_task())
+    assert [len(source.examples(split)) for split in ("train", "validation")] == [40, 20]
+    assert source.examples("train")[1] == Example(1, ("The fine day number 1.",), 1)
+    assert not has_gold_words(config, the_task())
+    with pytest.raises(UserError, match=r"give data\.root=<folder with train\.txt>"):
+        make_source(SourceConfig(), the_task())
+    with pytest.raises(UserError, match=r"Unknown data\.source 'line'; did you mean 'lines'"):
+        check_controls(SourceConfig(source="line"), the_task())
+
+
+def test_a_source_of_a_file(package: Path, tmp_path: Path) -> None:
+    root = str(moods(tmp_path))
+    for name in ("my_heads.lines:Lines", f"{package}/my_heads/lines.py:Lines"):
+        source = make_source(SourceConfig(source=name, root=root), the_task())
+        assert len(source.examples("validation")) == 20
+    (tmp_path / "half.py").write_text("class Half:\n    def __init__(self, task, config):\n        pass\n", "utf-8")
+    (tmp_path / "bad.py").write_text("def bad(task, config):\n    raise ValueError('no rows.')\n", "utf-8")
+    for name, sentence in (
+        (f"{tmp_path}/half.py:Half", "lacks notes and examples and has and prepare"),
+        (f"{tmp_path}/bad.py:bad", r"could not be built \(ValueError: no rows\); correct its class"),
+        (f"{tmp_path}/none.py:none", "which cannot be imported"),
+    ):
+        with pytest.raises(UserError, match=sentence) as caught:
+            make_source(SourceConfig(source=name), the_task())
+        assert "\n" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,8 @@ def first_sentence(path: Path) -> str:
 def _group(name: str, comment: str, apart: str | None) -> str:
     """A group's line and its choices, unless they are listed apart."""
     files = configurations(name)
-    brought = free_names("measures", tuple(files)) if name == "measure" else ()
+    kind = {"measure": "measures", "data": "sources"}.get(name)
+    brought = free_names(kind, tuple(files)) if kind is not None else ()
     names = ", ".join(choice for choice in sorted((*files, *brought)) if choice != "default")
     listed = f"see {name}= below" if name == apart else names
     what = f"  {name:<12}{comment}" if comment else f"  {name}"

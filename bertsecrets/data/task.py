@@ -150,6 +150,8 @@ class Task(_TaskSection):
         test: The same for the test splits.
         hub, tsv, csv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
         demo: Whether the project generates it.
+        source: The source that ``data=auto`` takes: one of an installed package, or ``module:Class``; None to tell by the layouts.
+        layout: Where that source keeps its rows: keys of its own.
     """
 
     name: Name
@@ -168,6 +170,8 @@ class Task(_TaskSection):
     conllu: ConlluLayout | None = Field(default=None, description="a section of keys and values")
     coreference: CoreferenceLayout | None = Field(default=None, description="a section of keys and values")
     demo: bool = Field(default=False, description="true or false")
+    source: str | None = Field(default=None, min_length=1, description="the name of a source, or null")
+    layout: dict[str, Any] = Field(default_factory=dict, description="a section of keys and values")
 
     @property
     def is_regression(self) -> bool:

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.doors import dotted, free_names, offered_folders, offers
 from bertsecrets.errors import UserError
-from bertsecrets.settings import configurations
+from bertsecrets.settings import CONF, configurations
 
 
 class _OfferedConfigurations(SearchPathPlugin):
@@ -38,10 +38,14 @@ class _OfferedConfigurations(SearchPathPlugin):
 
 
 def offer_to_hydra() -> None:
-    """Let Hydra choose among what installed packages offer: their folders of configurations, and measures without one."""
+    """Let Hydra choose among what installed packages offer: their folders of configurations, measures, and sources."""
     Plugins.instance().register(_OfferedConfigurations)
     for name in free_names("measures", tuple(configurations("measure"))):
         ConfigStore.instance().store(name, {name: {"_target_": dotted(offers("measures")[name])}}, group="measure")
+    for name in free_names("sources", tuple(configurations("data"))):
+        ConfigStore.instance().store(
+            name, {**OmegaConf.load(CONF / "data" / "auto.yaml"), "source": name}, group="data"
+        )
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from bertsecrets.sweeps.hydra_arguments import as_argument, parse_overrides, quo
 TARGET = "_target_"
 """The key with which a section names the class or function to call."""
 
-_FUNCTIONS = ("score", "scores")
-"""Keys of pruning whose values may name a function to import, as ``module:function``."""
+_FUNCTIONS = ("score", "scores", "source")
+"""Keys whose values may name a function or a class to import, as ``module:function``: scores of pruning, the source of data."""
 
 _SECTIONS = {"annotation": AnnotationConfig, "data": SourceConfig}
 _OUTSIDE = top_level(lambda meaning: meaning.outside) | {

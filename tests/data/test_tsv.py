@@ -8,6 +8,7 @@ from data.tasks import task
 
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.tsv import TsvSource
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
 HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
@@ -167,3 +168,12 @@ def test_missing_folder_file_and_setting_are_reported(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(UserError, match=r"Unknown split 'tset' of task 'mrpc'; did you mean 'test'\?"):
         read(tmp_path, split="tset")
+
+
+def test_auto_takes_the_files_of_a_task_that_has_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "MINE").mkdir()
+    (tmp_path / "MINE" / "train.tsv").write_text("text\tlabel\nA cat.\tno\nA dog.\tyes\n", "utf-8")
+    layout = {"folder": "MINE", "files": {"train": "train.tsv"}, "texts": ["text"], "label": "label"}
+    task = Task.read("task", {"name": "m", "metrics": ["accuracy"], "texts": 1, "labels": ["no", "yes"], "tsv": layout})
+    examples = make_source(SourceConfig(root=str(tmp_path)), task).examples("train")
+    assert [(example.texts, example.label) for example in examples] == [(("A cat.",), 0), (("A dog.",), 1)]

@@ -1,6 +1,5 @@
 """What an adapter says about its family of models: paths of modules, and code where a family computes differently from BERT."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,9 +98,9 @@ class Family:
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
         """The weights that belong to single heads."""
-        projection = site.projection
-        assert projection is not None
-        weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in self._inputs(site)]
+        projection: Any = site.projection
+        inputs: Sequence[Any] = self._inputs(site)
+        weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in inputs]
         return [*weights, (projection.weight, (projection.out_features, num_heads, -1), 1)]
 
     def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
@@ -168,10 +167,14 @@ class Family:
 
     def parts(self, module: nn.Module, paths: Sequence[str]) -> list[Any]:
         """The modules at those of the paths that exist below another module."""
-        values = (
-            functools.reduce(lambda value, name: getattr(value, name, None), path.split("."), module) for path in paths
-        )
-        return [value for value in values if value is not None]
+        values = []
+        for path in paths:
+            value: Any = module
+            for name in path.split("."):
+                value = getattr(value, name, None)
+            if value is not None:
+                values.append(value)
+        return values
 
     def _inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
         query, key, value = (self._linear(site.module, path) for path in (self.query, self.key, self.value))

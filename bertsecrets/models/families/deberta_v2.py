@@ -12,7 +12,7 @@ class DebertaV2(Family):
     """``encoder.layer.i.attention.self`` with ``query_proj``, ``key_proj``, ``value_proj``."""
 
     model_types = ("deberta-v2",)
-    embedding_modules = ("embeddings", "encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv")
+    embedding_modules: tuple[str, ...] = ("embeddings", "encoder.rel_embeddings", "encoder.LayerNorm", "encoder.conv")
     query, key, value = "query_proj", "key_proj", "value_proj"
     dropout = "dropout"
     position_maps = ("pos_key_proj", "pos_query_proj")
