@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from cli.runs import ROOT, door, small
-from families import tiny_batch
+from families import tiny_batch, tiny_model
 from omegaconf import OmegaConf
 from packages import installed, write_package
 from scipy import stats
@@ -25,6 +25,9 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.measures.shipped import shipped_measures, shipped_names
 from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.measured import MeasuredScore, measured_scores
+from bertsecrets.pruning.scores import find_score, removal_sets
+from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
 
@@ -94,6 +97,7 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  task .*(\n   .*)*\bmoods\b", text, re.MULTILINE)
     assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
     assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)
+    assert re.search(r"^  scores +output_weight \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
 
@@ -129,9 +133,25 @@ def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path
     np.testing.assert_allclose(grid.value_LHC[..., 0], bits_LHQ.mean(-1), atol=1e-5)
 
 
-def test_a_score_of_the_package_is_computed_on_training_examples(package: Path) -> None:
+def test_scores_of_the_package_choose_heads(package: Path) -> None:
+    model = tiny_model("bert")
+    situation = Situation(model, the_task(), list)
+    expected_LH = torch.tensor(
+        [
+            [layer.attention.output.dense.weight[:, 8 * head : 8 * head + 8].norm().item() for head in range(4)]
+            for layer in model.bert.encoder.layer
+        ]
+    )
+    order = [divmod(place, 4) for place in expected_LH.flatten().argsort().tolist()]
+    for name in ("output_weight", f"{package}/my_heads/scores.py:output_weight", "my_heads.scores:output_weight"):
+        torch.testing.assert_close(find_score(name, {})(situation).float(), expected_LH)
+        assert removal_sets(find_score(name, {}), situation, [3], iterative=False) == [frozenset(order[:3])]
+    # The measure ranks heads, too, and is measured on the examples that choose them.
     shipped_measures.cache_clear()
-    assert "sharpness" in shipped_measures()
+    measured_scores.cache_clear()
+    assert isinstance(find_score("sharpness", {}), MeasuredScore)
+    with pytest.raises(UserError, match=r"Unknown pruning score 'output_wieght'; did you mean 'output_weight'\?"):
+        find_score("output_wieght", {})
 
 
 def the_task() -> Task:

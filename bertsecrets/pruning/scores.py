@@ -1,6 +1,5 @@
 """Scores that say which head to remove next: one number for each head, the lowest goes first."""
 
-import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bertsecrets.ablation.scoring import Array
+from bertsecrets.doors import error_text, free_names, load_offer, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
@@ -50,10 +50,17 @@ def random_order(situation: Situation) -> Tensor:
 RANDOM, REVERSED = "random", "reversed"
 
 SCORES: dict[str, Score] = {EXACT: exact, RANDOM: random_order}
-"""The scores of pruning itself; any other is a column of a head table, a measured score or ``package.module:function``."""
+"""The scores of pruning itself; any other is one that an installed package offers, a column of a head table, a measured score,
+``package.module:function`` or ``file.py:function``."""
 
 CONTROLS = (RANDOM, REVERSED)
 """Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
+
+
+def offered_names() -> tuple[str, ...]:
+    """The names of the scores that installed packages offer."""
+    return free_names("scores", (*SCORES, REVERSED))
+
 
 OPPOSITE = "-"
 """Before the name of a score: the opposite order."""
@@ -101,7 +108,7 @@ def column_of(name: str, columns: Collection[str]) -> str | None:
         UserError: If several fit.
     """
     name = name.removeprefix(OPPOSITE)
-    if name in (*SCORES, REVERSED):
+    if name in (*SCORES, REVERSED, *offered_names()):
         return None
     keys = [*dict.fromkeys([*columns, *measured_scores()])]
     fitting = [key for key in (name, f"{name}/{name}") if key in keys] or [
@@ -116,8 +123,8 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
     """A score by its name, by a column, or by the function that computes it.
 
     Args:
-        name: A name of ``SCORES``, ``reversed``, a column as :func:`column_of` reads it, or ``package.module:function``; after
-            ``-`` its opposite.
+        name: A name of ``SCORES`` or :func:`offered_names`, ``reversed``, a column as :func:`column_of` reads it,
+            ``package.module:function`` or ``file.py:function``; after ``-`` its opposite.
         columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping. A column
             that is not among them is computed if it is one of :func:`measured_scores`.
         first: The score that ``reversed`` reverses.
@@ -131,23 +138,30 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
         return _opposite(find_score(name.removeprefix(OPPOSITE), columns))
     if name in SCORES:
         return SCORES[name]
+    if name in offered_names():
+        offered: Score | None = load_offer("scores", name)
+        if offered is None:
+            raise UserError(
+                f"The pruning score '{name}' cannot be imported; correct its package, or leave the score out."
+            )
+        return offered
     column = column_of(name, columns)
     if column is not None:
         if column not in columns:
             return measured_scores()[column]
         score_LH = torch.from_numpy(columns[column].copy())
         return lambda situation: score_LH
-    module, _, function = name.partition(":")
-    if function:
+    if ":" in name:
         try:
-            score: Score = getattr(importlib.import_module(module), function)
+            score: Score = resolve(name)
         except Exception as error:
             # Importing a user's module can raise anything.
             raise UserError(
-                f"The pruning score '{name}' cannot be imported ({error}); give package.module:function."
+                f"The pruning score '{name}' cannot be imported ({error_text(error)}); give package.module:function or "
+                "file.py:function."
             ) from error
         return score
-    valid = dict.fromkeys([*SCORES, REVERSED, *measured_scores(), *columns])
+    valid = dict.fromkeys([*SCORES, REVERSED, *offered_names(), *measured_scores(), *columns])
     raise UserError(
         f"Unknown pruning score '{name}'; {choices(name, valid)}; other columns are read from prune.tables=[<the folder of "
         "their analysis>]."
