@@ -71,18 +71,26 @@ def _without_values(labels: Sequence[str]) -> str:
 def _highest_in_words(view: MeasureView, column: Column) -> str:
     """A sentence on the highest head of a column, if heads differ."""
     value_LH, stderr_LH, count_LH = view.grid(column.name)
-    known = value_LH[np.isfinite(value_LH)]
-    what = f"{view.title}, {column.label}"
-    if not known.size:
-        return f"{what}: undefined for all {value_LH.size} heads." if value_LH.size > 1 else f"{what}: undefined."
-    place = highest(value_LH)
-    most = with_error(value_LH[place], stderr_LH[place])
-    if value_LH.size == 1:
-        return f"{what}: {most} in the only head, {head_label(*place)}."
-    if number(float(known.min())) == number(float(known.max())):
-        return f"{what}: {number(float(known.max()))} in all {known.size} heads."
-    first = f"{what}: highest in {head_label(*place)} ({most}); the mean over heads is {number(float(known.mean()))}."
-    return f"{first} {like_the_highest(value_LH, stderr_LH, count_LH)}"
+    defined_N = value_LH[np.isfinite(value_LH)]
+    # A measure of one column is often called like it.
+    subject = "" if lower_first(view.title) == lower_first(column.label) else f"{view.title}: "
+    tail = ""
+    if not defined_N.size:
+        heads = f"all {value_LH.size} heads" if value_LH.size > 1 else "the only head"
+        sentence = f"{column.label} is undefined for {heads}."
+    else:
+        highest_head = highest(value_LH)
+        most = with_error(value_LH[highest_head], stderr_LH[highest_head])
+        if value_LH.size == 1:
+            sentence = f"{column.label} is {most} in the only head, {head_label(*highest_head)}."
+        elif number(float(defined_N.min())) == number(float(defined_N.max())):
+            sentence = f"{column.label} is {number(float(defined_N.max()))} in all {defined_N.size} heads."
+        else:
+            mean = number(float(defined_N.mean()))
+            sentence = f"{head_label(*highest_head)} has the highest {column.label}, {most}; the {defined_N.size} heads average {mean}."
+            tail = f" {like_the_highest(value_LH, stderr_LH, count_LH)}"
+    sentence = f"{subject}{sentence}"
+    return f"{sentence[:1].upper()}{sentence[1:]}{tail}"
 
 
 def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:

@@ -373,7 +373,7 @@ def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     view = MeasureView(run, measure.declaration())
     section = kind.describe(view)
     assert section is not None
-    assert "highest in layer 1 · head 1" in section.findings[0]
+    assert "ayer 1 · head 1 has the highest" in section.findings[0]
     assert section.paragraphs
     if kind is Confidence:
         assert section.findings[1].startswith("2 of 4 heads have a confidence above 0.8")

@@ -187,7 +187,7 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert section is not None
     assert section.title == "Toy numbers"
     assert section.findings == [
-        "Toy numbers, entropy: highest in layer 0 · head 1 (2.000 ± 0.010); the mean over heads is 1.250. The top head is "
+        "Toy numbers: layer 0 · head 1 has the highest entropy, 2.000 ± 0.010; the 4 heads average 1.250. The top head is "
         "significantly higher than every other (standard errors, Holm-corrected)."
     ]
     (table_,) = section.tables
