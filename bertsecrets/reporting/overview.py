@@ -85,16 +85,13 @@ class DisabledHeads:
     def title(self) -> str:
         """The answer in one sentence."""
         counts, total = Counter(self.verdicts.values()), len(self.verdicts)
+        heads = f"{total} head{'s' * (total != 1)}"
         spared, needed = counts[DISPENSABLE] + counts[BETTER], counts[NEEDED]
         if not spared and not needed:
             examples = self.any_row["count"]
-            first = f"{examples:,} examples are not enough to tell which of {total} heads are needed and which can be spared"
+            first = f"{examples:,} examples are not enough to tell which of {heads} are needed and which can be spared"
         else:
-            can = (
-                f"{spared} of {total} heads can each be spared"
-                if spared
-                else f"none of {total} heads is shown to be spared"
-            )
+            can = f"{spared} of {heads} can each be spared" if spared else f"none of {heads} is shown to be spared"
             must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
             first = f"{can}; {'no head alone is needed' if not needed else must}"
         layers = self.layer_verdicts

@@ -139,7 +139,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
     disabled = None if nothing_learned else DisabledHeads.of(run)
-    pruned = [] if disabled is None or "pruning" in sections else [prune_section(run, disabled)]
+    several = disabled is not None and len(disabled.spared) > 1
+    pruned = [prune_section(run, disabled)] if disabled and several and "pruning" not in sections else []
     sections_in_order = (
         # An analysis leads with what was asked for.
         [*flat, *pruned, *all_heads, *of_scores, *of_data]

@@ -44,6 +44,7 @@ def small(model: Path, folder: Path, **settings: object) -> list[str]:
         "trainer.max_epochs": 2,
         "trainer.accelerator": "cpu",
         "logger": "csv",
+        "report.figures": "null",
         "progress": "false",
         # Heads are disabled at the end of every training.
         "ablation.resamples": 100,

@@ -94,7 +94,6 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
         "What disabling does to accuracy (mode: uniform)",
         "Entropy of somebody",
         "Changed and needed",
-        "Can I prune?",
         "Scores",
         "All heads",
         "How to read this page",
