@@ -16,11 +16,12 @@ import numpy as np
 from safetensors import safe_open
 from scipy.stats import spearmanr
 
-from bertsecrets.ablation.plan import MODES
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 
 ROOT = Path(__file__).resolve().parent.parent
+
+MODES = ("uniform", "zero", "mean", "resample", "optimal")
 
 
 def make(run: Path, out: Path, mode: str, layers: list[int], examples: int | None) -> None:

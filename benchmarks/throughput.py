@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.attention import watch
+from bertsecrets.attention.watch import watch
 from bertsecrets.models.spec import ModelSpec
 
 ROOT = Path(__file__).resolve().parent.parent

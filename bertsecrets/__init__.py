@@ -17,7 +17,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertsecrets.attention import HeadEdit, override, watch
+    from bertsecrets.attention.override import HeadEdit, override
+    from bertsecrets.attention.watch import watch
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
@@ -32,7 +33,7 @@ _HOMES = {
     "Column": "bertsecrets.grid",
     "DemoTexts": "bertsecrets.notebook",
     "DisabledHeads": "bertsecrets.notebook",
-    "HeadEdit": "bertsecrets.attention",
+    "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.notebook",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
@@ -44,10 +45,10 @@ _HOMES = {
     "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.notebook",
-    "override": "bertsecrets.attention",
+    "override": "bertsecrets.attention.override",
     "remove_heads": "bertsecrets.pruning.removal",
     "save_pruned": "bertsecrets.pruning.removal",
-    "watch": "bertsecrets.attention",
+    "watch": "bertsecrets.attention.watch",
 }
 
 __all__ = [

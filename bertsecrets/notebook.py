@@ -25,6 +25,7 @@ from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import SplitBatches, Subject
 from bertsecrets.ablation.sweep import Sweep
+from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
@@ -468,9 +469,9 @@ def disable(
             known = list(given_labels)
         reference = list(zip(reference_texts, known, strict=True))
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
-    elif ablation.mode == "optimal":
+    elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
-            "Mode 'optimal' fits outputs on other examples than those judged; give reference_texts and reference_labels."
+            f"Mode '{ablation.mode}' fits outputs on other examples than those judged; give reference_texts and reference_labels."
         )
 
     subject = Subject.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)

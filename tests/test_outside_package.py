@@ -28,6 +28,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.scores import find_score, removal_sets
 from bertsecrets.pruning.situation import Situation
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
 
@@ -117,6 +118,15 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     assert "Sharpness of attention" in (tmp_path / "report.html").read_text("utf-8")
     done = door("analyze", f"report={trained}", "progress=false")
     assert done.returncode == 0, done.stderr
+
+
+def test_heads_are_disabled_in_the_mode_of_the_package(trained: Path, tmp_path: Path) -> None:
+    settings = ["ablation.mode=peak", "ablation.resamples=100", "ablation.permutations=100", "ablation.layer=0"]
+    done = door("analyze", f"checkpoint={trained}", "analysis=disable_heads", *settings, f"hydra.run.dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert {row["mode"] for row in AblationTable.read(tmp_path / "ablation.parquet").rows()} == {"peak"}
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "The output of a disabled head is the value of the token that it attends to most." in page
 
 
 def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import judge
-from bertsecrets.attention.override import HeadEdit, Mode, override
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.models.encoder import Encoder
@@ -23,7 +23,7 @@ from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import Comparison, MeasureView
 
 Direction = Literal["to", "from"]
-DIRECTIONS: dict[Direction, Mode] = {"to": "redirect", "from": "isolate"}
+DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
 """What is blocked, and the override mode that does it."""
 
 _VERDICTS = {

@@ -20,7 +20,8 @@ from bertsecrets.ablation.partial_passes import (
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
-from bertsecrets.attention.override import MODES_OF_CONSTANTS, HeadEdit, check_constants, override
+from bertsecrets.attention.modes import OF_CONSTANTS, OWN_TOKENS, Heads, ModeNeed, find_mode
+from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
@@ -44,7 +45,7 @@ class Engine:
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
         plan: A plan for a model of this size.
-        constants_LHd: For modes ``mean`` and ``optimal``, see :func:`bertsecrets.attention.override.override`.
+        constants_LHd: A vector for each head, for modes that need one, see :func:`bertsecrets.attention.override.override`.
         max_tokens: Limit on the tokens (rows times length) in one pass through a layer; None for the device's
             default. Halved, with a warning, when memory runs out.
 
@@ -58,6 +59,7 @@ class Engine:
     ) -> None:
         self.encoder = describe(model)
         self.plan = plan
+        self.mode = find_mode(plan.mode)
         self.pass_type: type[EnginePass] = EnginePass
         self.constants_LHd = constants_LHd
         _check(self.encoder, plan, constants_LHd)
@@ -65,8 +67,8 @@ class Engine:
         if max_tokens is None:
             max_tokens = TOKENS_ON_CPU if self.device.type == "cpu" else TOKENS_ON_ACCELERATOR
         self.max_tokens = max_tokens
-        self.shares = continues(self.encoder)
-        if not self.shares:
+        self.shares = shares_passes(self.encoder, plan)
+        if not continues(self.encoder):
             _log.warning(
                 f"Model type '{self.encoder.base.config.model_type}' cannot be started in the middle of a pass: every "
                 "variant takes a whole forward pass."
@@ -86,25 +88,26 @@ class Engine:
     ) -> tuple[Tensor, Tensor]:
         """Logits of the unedited model, ``[B, C]``, and of every variant, ``[B, V, C]``; float32 or wider.
 
-        The model runs in evaluation mode and then returns to its former mode; no random number is drawn. In mode
-        ``resample`` a variant's logits are their mean over the draws.
+        The model runs in evaluation mode and then returns to its former mode; no random number is drawn. With
+        donors a variant's logits are their mean over the draws.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
             progress: Called with the number of variants newly finished for the whole batch.
-            donors: For mode ``resample``: for each draw the keyword arguments of the model with one other example for each
+            donors: For modes that need donors: for each draw the keyword arguments of the model with one other example for each
                 example of the batch.
             gradients: Whether gradients flow from the logits to ``constants_LHd``; activations are kept for them.
 
         Raises:
-            UserError: If mode ``resample`` has no donors, or memory runs out on a single variant.
+            UserError: If a mode that needs donors has none, or memory runs out on a single variant.
         """
-        if self.plan.mode == "resample" and not donors:
+        takes_donors = ModeNeed.DONORS in self.mode.needs
+        if takes_donors and not donors:
             raise UserError(
-                "Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors."
+                f"Mode '{self.mode.name}' needs other examples to take the heads' outputs from; pass them as donors."
             )
         with evaluating(self.encoder.model), torch.set_grad_enabled(gradients):
-            if self.plan.mode != "resample":
+            if not takes_donors:
                 return self._draw(inputs, None, progress)
             counted = _DrawsCounted(len(donors), progress)
             draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
@@ -149,7 +152,7 @@ class Engine:
         clean_BC: Tensor = network(**inputs).logits
         logits = []
         for variant in self.plan.variants:
-            edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
+            edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]
             with override(network, edits, self.constants_LHd, donors=donors):
                 logits.append(wide(network(**inputs).logits))
             if progress is not None:
@@ -169,22 +172,20 @@ class Engine:
         Args:
             layer: The layer of the heads.
             output_RSD: Their outputs, concatenated.
-            value_RHd: Mean value of each head over the real tokens, for mode ``uniform``.
+            value_RHd: Mean value of each head over the real tokens.
             edited_R1H1: Which heads to replace, bool.
-            donated_RSHd: Outputs of the donors, for mode ``resample``.
+            donated_RSHd: Outputs of the donors.
         """
         output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
-        if self.plan.mode == "zero":
-            zeroed_RSHd: Tensor = output_RSHd.masked_fill(edited_R1H1, 0)
-            return zeroed_RSHd.flatten(2)
-        if self.plan.mode in MODES_OF_CONSTANTS:
-            assert self.constants_LHd is not None
-            new_RSHd = self.constants_LHd[layer].to(output_RSD)[None, None]
-        elif self.plan.mode == "resample":
-            assert donated_RSHd is not None
-            new_RSHd = donated_RSHd.to(output_RSD.dtype)
-        else:
-            new_RSHd = value_RHd.to(output_RSD.dtype)[:, None]
+        constants_LHd = self.constants_LHd
+        heads = Heads(
+            layer,
+            output_RSHd,
+            lambda: value_RHd,
+            constants_Hd=None if constants_LHd is None else constants_LHd[layer].to(output_RSD),
+            donated_BSHd=donated_RSHd,
+        )
+        new_RSHd = self.mode.replacement(heads).to(output_RSD.dtype)
         return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
 
 
@@ -216,6 +217,11 @@ def continues(encoder: Encoder) -> bool:
     return encoder.family is not None and encoder.family.continues(encoder.model)
 
 
+def shares_passes(encoder: Encoder, plan: Plan) -> bool:
+    """Whether variants of a plan share passes: they can start at any layer, and need no token's own values or weights."""
+    return continues(encoder) and not find_mode(plan.mode).needs & OWN_TOKENS
+
+
 def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
         raise UserError(
@@ -234,8 +240,9 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     )
     if not (classifies or isinstance(encoder.model, SentenceEmbedder)):
         raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
-    if plan.mode in MODES_OF_CONSTANTS:
-        check_constants(encoder, plan.mode, constants_LHd)
+    mode = find_mode(plan.mode)
+    if mode.needs & OF_CONSTANTS:
+        check_constants(encoder, mode, constants_LHd)
 
 
 class _DrawsCounted:

@@ -10,6 +10,7 @@ from torch import Tensor
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.partial_passes import parts_within, pick_rows, return_freed_memory
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
+from bertsecrets.attention.modes import Heads
 from bertsecrets.models.encoder import evaluating
 
 _LESS_THAN_A_PASS = 4
@@ -32,7 +33,7 @@ def first_order_changes(
     The passes take a few rows at a time, as they keep the activations of all layers.
 
     Args:
-        engine: The engine; its plan's mode is one of :data:`bertsecrets.ablation.pairs.MODES_OF_PAIRS`.
+        engine: The engine; its plan's mode is one that :func:`bertsecrets.ablation.pairs.can_run_pairs` allows.
         inputs: Keyword arguments of the model with ``attention_mask``, on its device.
         context: Context manager of the forward passes, e.g. autocast.
     """
@@ -57,7 +58,7 @@ def _slopes_LBH(
     engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]]
 ) -> list[Tensor]:
     """The first-order effect of every head on each logit but the first, relative to it."""
-    encoder, mode = engine.encoder, engine.plan.mode
+    encoder = engine.encoder
     real_BS = inputs["attention_mask"].bool()
     slopes: list[Tensor] = []
     network = encoder.model
@@ -72,13 +73,15 @@ def _slopes_LBH(
                 value_BSHd: Tensor,
                 slope_LBH: Tensor = slope_LBH,
             ) -> None:
-                new_BHd = None
-                if mode == "uniform":
-                    new_BHd = mean_over_real(value_BSHd, real_BS)
-                elif mode != "zero":
-                    assert engine.constants_LHd is not None
-                    new_BHd = engine.constants_LHd[layer].to(output_BSHd)[None]
-                slope_LBH[layer] = replacement_slopes(output_BSHd, gradient_BSHd, new_BHd).to(slope_LBH.dtype)
+                constants_LHd = engine.constants_LHd
+                heads = Heads(
+                    layer,
+                    output_BSHd,
+                    lambda: mean_over_real(value_BSHd, real_BS),
+                    constants_Hd=None if constants_LHd is None else constants_LHd[layer].to(output_BSHd),
+                )
+                new_BSHd = engine.mode.replacement(heads)
+                slope_LBH[layer] = replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd).to(slope_LBH.dtype)
 
             def difference(logits_BC: Tensor, column: int = column) -> Tensor:
                 return (logits_BC[:, column] - logits_BC[:, 0]).sum()

@@ -22,7 +22,7 @@ from bertsecrets.ablation.arithmetic import (
     preferred,
     why_not_bf16,
 )
-from bertsecrets.ablation.engine import continues
+from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
@@ -259,7 +259,7 @@ def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
     nothing to speak of.
     """
     family = encoder.family
-    if family is None or not continues(encoder):
+    if family is None or not shares_passes(encoder, plan):
         return float(len(plan.variants))
     layers = encoder.num_layers - encoder.first_token_decides
     lowest = [min(layer for layer, _ in variant.heads) for variant in plan.variants]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from bertsecrets.ablation.engine import Engine, continues
+from bertsecrets.ablation.engine import Engine, shares_passes
 from bertsecrets.ablation.partial_passes import (
     CleanLayer,
     clean_pass,
@@ -18,12 +18,9 @@ from bertsecrets.ablation.partial_passes import (
     wide,
 )
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.attention.override import MODES_OF_CONSTANTS
+from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
-
-MODES_OF_PAIRS = ("uniform", "zero", *MODES_OF_CONSTANTS)
-"""Modes in which a head's replacement comes from the example's own unedited pass, or from none."""
 
 
 class Pairs:
@@ -33,7 +30,7 @@ class Pairs:
     batch runs once. If the task head reads only the first token, the last layer is computed for that token only.
 
     Args:
-        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode of ``MODES_OF_PAIRS``.
+        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode that needs no donors and no token's own values or weights.
 
     Raises:
         ValueError: If the engine is another.
@@ -153,6 +150,6 @@ class Pairs:
 
 
 def can_run_pairs(encoder: Encoder, plan: Plan) -> bool:
-    """Whether single pairs of the plan can be run: each variant edits one layer, in a mode of ``MODES_OF_PAIRS``."""
+    """Whether single pairs of the plan can be run: each variant edits one layer, in a mode that needs no donors and no token's own values or weights."""
     one_layer = all(len({layer for layer, _ in variant.heads}) == 1 for variant in plan.variants)
-    return continues(encoder) and one_layer and plan.mode in MODES_OF_PAIRS
+    return one_layer and shares_passes(encoder, plan) and ModeNeed.DONORS not in find_mode(plan.mode).needs

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.errors import UserError, choices
+from bertsecrets.attention.modes import check_sweep_mode
+from bertsecrets.errors import UserError
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import head_code
 
-MODES = ("uniform", "zero", "mean", "resample", "optimal")
 KINDS = ("head", "layer", "group", "group_but_one", "all_but_one", "cumulative", "random")
 
 Head = tuple[int, int]
@@ -42,10 +42,7 @@ class Variant:
 class Plan:
     """Variants of a model of ``num_layers`` times ``num_heads`` heads, all disabled in one mode.
 
-    Modes are those of :class:`bertsecrets.attention.override.HeadEdit`: ``uniform`` (every real token gets 1/L,
-    Kovaleva et al. 2019, section 4.6), ``zero`` (the head's output is zero, Michel et al. 2019), ``mean`` (its mean
-    output over a reference set), ``resample`` (its output on another example) and ``optimal`` (the vector with the least
-    loss, Li and Janson 2024).
+    Modes are those of :mod:`bertsecrets.attention.modes` and of installed packages, but for those of special tokens.
 
     Raises:
         UserError: If the plan is empty, the mode is unknown, a head is out of range or twice in one variant, or two
@@ -58,8 +55,7 @@ class Plan:
     variants: tuple[Variant, ...]
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise UserError(f"Unknown disabling mode '{self.mode}'; {choices(self.mode, MODES)}.")
+        check_sweep_mode(self.mode)
         if not self.variants:
             raise UserError("The plan disables nothing; give at least one head or layer.")
         for variant in self.variants:

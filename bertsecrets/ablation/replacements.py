@@ -12,6 +12,7 @@ from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import Reference, Subject
+from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
@@ -87,7 +88,7 @@ class Replacements:
 
 def check_embedder_mode(settings: AblationSettings) -> None:
     """Raise UserError if a mode takes replacements from other examples, which a sentence-embedding model has not."""
-    if settings.mode not in ("uniform", "zero"):
+    if find_mode(settings.mode).needs & OF_REFERENCES:
         raise UserError(
             f"Mode '{settings.mode}' is not available for a sentence-embedding model; choose mode uniform or zero."
         )
@@ -108,16 +109,17 @@ def prepare(
     Raises:
         UserError: If reference examples of mode ``optimal`` lack labels, or all are judged.
     """
-    if plan.mode not in ("mean", "resample", "optimal"):
+    needs = find_mode(plan.mode).needs
+    if not needs & OF_REFERENCES:
         return Replacements()
     assert isinstance(subject.split, EncodedSplit)
     reference = subject.reference(settings.reference_examples)
-    if plan.mode == "resample":
+    if ModeNeed.DONORS in needs:
         return Replacements(donors=Donors(reference, subject.split, settings.draws, settings.seed))
     network = subject.encoder.model
     device = next(network.parameters()).device
     with evaluating(network):
-        if plan.mode == "mean":
+        if ModeNeed.MEAN_OUTPUTS in needs:
             with subject.context():
                 batches = (batch.to(device).inputs() for batch in reference.batches(subject.batch_size))
                 return Replacements(mean_head_outputs(network, batches))

@@ -19,11 +19,12 @@ from bertsecrets.ablation.arithmetic import by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite, margins
-from bertsecrets.ablation.pairs import MODES_OF_PAIRS, Pairs, can_run_pairs
+from bertsecrets.ablation.pairs import Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.settings import BF16, FP32, Precision
+from bertsecrets.attention.modes import OWN_TOKENS, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -137,7 +138,7 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
     if task.is_regression:
         return f"{task.name} is scored by predicted numbers, every one of which changes"
-    if plan.mode not in MODES_OF_PAIRS:
+    if find_mode(plan.mode).needs & (OWN_TOKENS | {ModeNeed.DONORS}):
         return f"mode '{plan.mode}' takes several passes for a pair"
     if not continues(encoder):
         return f"model type '{encoder.base.config.model_type}' cannot be started in the middle of a pass"

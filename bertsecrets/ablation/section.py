@@ -32,6 +32,9 @@ from bertsecrets.statistics.power import POWER
 SAMPLE = "sample"
 """``<SAMPLE>_<mode>`` is the key of a record among a run's checks: ``examples`` of how many (``of``), and the ``budget`` or null."""
 
+MODE = "mode"
+"""``<MODE>_<mode>`` is the key of a record among a run's checks: ``words``, what a disabled head's output is."""
+
 Row = dict[str, Any]
 
 _GROUPS_SHOWN = 30
@@ -102,6 +105,10 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         main = evaluation == rows[0]["evaluation"]
         sample = checks.get(f"{SAMPLE}_{mode}") if main else None
         section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample)
+        record = checks.get(f"{MODE}_{mode}")
+        if main and record and metric == rows[0]["metric"]:
+            sentence = f"The output of a disabled head is {record['words']}."
+            section = replace(section, paragraphs=[sentence, *section.paragraphs])
         screening = checks.get(f"{SWEEP}_{mode}")
         if main and screening and {row["sweep"] for row in chosen} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])

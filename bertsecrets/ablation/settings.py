@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
+from bertsecrets.attention.modes import check_sweep_mode
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Meaning, Settings, shown
 
@@ -26,8 +27,8 @@ class AblationSettings(Settings):
     """The ``ablation`` section of the configuration.
 
     Args:
-        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample`` or ``optimal`` (Li
-            and Janson 2024).
+        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample``, ``optimal`` (Li
+            and Janson 2024), ``identity``, or a mode of an installed package.
         layer: Layer or layers to which plans ``heads``, ``layers`` and ``all_but_one`` are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
@@ -62,9 +63,7 @@ class AblationSettings(Settings):
         seed: Seed of both, of the random groups, of the draws and of the fit.
     """
 
-    mode: Literal["uniform", "zero", "mean", "resample", "optimal"] = Field(
-        default="uniform", description="uniform, zero, mean, resample or optimal"
-    )
+    mode: str = Field(default="uniform", description="the name of an override mode, e.g. uniform or zero")
     layer: Annotated[_Layer | Annotated[list[_Layer], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
         default=None, description="a layer, a list of layers, or null for all"
     )
@@ -121,6 +120,12 @@ class AblationSettings(Settings):
     resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
     permutations: int = Field(default=9999, ge=100, description="a whole number from 100")
     seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+    @field_validator("mode")
+    @classmethod
+    def _check_mode(cls, mode: str) -> str:
+        check_sweep_mode(mode, "ablation.mode")
+        return mode
 
     @field_validator("heads")
     @classmethod

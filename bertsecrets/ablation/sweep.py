@@ -30,10 +30,11 @@ from bertsecrets.ablation.plan import (
 )
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why_not
-from bertsecrets.ablation.section import SAMPLE
+from bertsecrets.ablation.section import MODE, SAMPLE
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.subject import Subject
+from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -59,7 +60,8 @@ class Judged:
         task: The task, with its metrics.
         evaluation: Name of the evaluation set.
         settings: How effects are judged.
-        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``LOOKS``, ``SAMPLE``.
+        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``MODE``, ``LOOKS``,
+            ``SAMPLE``.
         looks: When a sweep in looks stopped.
         parts: Its finished batches on disk, which writing the results removes.
     """
@@ -263,7 +265,12 @@ class Sweep:
         if parts is not None and parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {parts.loaded} batches were already finished.")
         # Empty records replace those of an earlier sweep in the same folder.
-        records |= {LOOKS: {} if looks is None else asdict(looks), SAMPLE: self._sample(subject, outcomes)}
+        mode = find_mode(plan.mode)
+        records |= {
+            MODE: {"words": mode.words},
+            LOOKS: {} if looks is None else asdict(looks),
+            SAMPLE: self._sample(subject, outcomes),
+        }
         return Judged(outcomes, subject.task, subject.evaluation, settings, records, looks, parts)
 
     def _in_looks(
@@ -302,10 +309,14 @@ class Sweep:
 
     def _replacing(self) -> list[int]:
         """The settings that the replacements of the mode depend on."""
-        names = {"resample": ["draws", "seed"], "optimal": ["optimal_steps", "seed"], "mean": []}
-        if self.settings.mode not in names:
+        needs = find_mode(self.settings.mode).needs
+        if not needs & OF_REFERENCES:
             return []
-        return [getattr(self.settings, name) for name in ["reference_examples", *names[self.settings.mode]]]
+        names = {ModeNeed.DONORS: ["draws", "seed"], ModeNeed.FITTED_OUTPUTS: ["optimal_steps", "seed"]}
+        names_of_mode = [
+            name for need in sorted(needs & names.keys(), key=lambda need: need.name) for name in names[need]
+        ]
+        return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
 
     def _decide(self, subject: Subject, plan: Plan, run: Run | None, identity: str) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
@@ -328,7 +339,7 @@ class Sweep:
             sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler),
             len(subject.positions(settings.max_examples)),
             subject.task.metrics[0],
-            settings.draws if plan.mode == "resample" else 1,
+            settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1,
             why_not(subject.task, plan, encoder),
             subject.context,
             begun["arithmetic"]["precision"] if resumed else settings.precision or alike,

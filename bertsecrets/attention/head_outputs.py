@@ -106,16 +106,20 @@ def _observing(
         yield
 
 
-def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BHd: Tensor | None) -> Tensor:
+def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Tensor | None) -> Tensor:
     """First-order change of a loss or logit if heads' outputs were replaced, ``[B, H]``: sum over tokens of g . (r - o).
 
     Args:
         output_BSHd: The heads' outputs o.
         gradient_BSHd: The gradient g with respect to them.
-        new_BHd: What takes their place at every token, r; None for zero.
+        new_BSHd: What takes their place, r, with S = 1 if it is the same at every token; None for zero.
     """
     own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
-    return -own_BH if new_BHd is None else (gradient_BSHd.sum(1) * new_BHd).sum(-1) - own_BH
+    if new_BSHd is None:
+        return -own_BH
+    if new_BSHd.shape[1] == 1:
+        return (gradient_BSHd.sum(1) * new_BSHd[:, 0]).sum(-1) - own_BH
+    return (gradient_BSHd * new_BSHd).sum((1, 3)) - own_BH
 
 
 def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:

@@ -8,49 +8,33 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.donors import DonatedOutputs
+from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
-from bertsecrets.errors import UserError, choices
+from bertsecrets.attention.modes import OF_CONSTANTS, Heads, ModeNeed, OverrideMode, find_mode
+from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
 
-Mode = Literal["uniform", "zero", "mean", "optimal", "resample", "identity", "redirect", "cut", "isolate"]
-MODES: tuple[str, ...] = get_args(Mode)
-MODES_OF_CONSTANTS = ("mean", "optimal")
-"""Modes that replace a head's output with one vector, the same at every token."""
-
-_MODES_OF_MAPS = ("redirect", "cut")
-_MODES_OF_TOKENS = (*_MODES_OF_MAPS, "isolate")
-_MODES_OF_VALUES = ("uniform", "identity", *_MODES_OF_TOKENS)
+_OF_VALUES = frozenset({ModeNeed.VALUES, ModeNeed.MEAN_VALUE})
 
 
 @dataclass(frozen=True)
 class HeadEdit:
     """How to replace one head; layer and head count from 0.
 
-    Modes:
-        ``uniform``: every token attends to each of the L real tokens with weight 1/L and to padding with 0 (Kovaleva
-            et al. 2019, section 4.6).
-        ``zero``: the head's output is zero (Michel et al. 2019, section 3).
-        ``mean``: the head's output is its mean over the real tokens of a reference set.
-        ``optimal``: the head's output is one vector, that with the least loss (Li and Janson 2024).
-        ``resample``: the head's output is that on another example, see
-            :class:`~bertsecrets.attention.donors.DonatedOutputs`.
-        ``identity``: every token attends only to itself.
-        ``redirect``: nothing is attended to at the tokens of ``away_from``; the remaining weights of a row are scaled to
-            sum to one. The output is zero in a row that attends to nothing else.
-        ``cut``: as ``redirect``, but the remaining weights stay as they are.
-        ``isolate``: the tokens of ``away_from`` attend only to themselves; all other rows stay as they are.
+    Modes are the classes of :mod:`bertsecrets.attention.modes` and of installed packages, by name: ``uniform``, ``zero``,
+    ``mean``, ``optimal``, ``resample``, ``identity``, ``redirect``, ``cut``, ``isolate``, ...
     """
 
     layer: int
     head: int
-    mode: Mode = "zero"
+    mode: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -97,10 +81,9 @@ def override(
     if not edits_of:
         yield
         return
-    resamples = any(edit.mode == "resample" for edits in edits_of.values() for edit in edits)
-    source = Source(
-        constants_LHd, tuple(away_from), DonatedOutputs(encoder, donors) if resamples and donors is not None else None
-    )
+    needs_donors = any(ModeNeed.DONORS in find_mode(edit.mode).needs for edits in edits_of.values() for edit in edits)
+    donated = DonatedOutputs(encoder, donors) if needs_donors and donors is not None else None
+    source = Source(constants_LHd, tuple(away_from), donated)
     replacing = _inside_attention if encoder.family is None else _before_projection
     with follow(encoder) as forward_pass, replacing(encoder, forward_pass, edits_of, source):
         yield
@@ -179,8 +162,6 @@ def _by_layer(
             # True and False are whole numbers to Python, and seldom meant.
             if isinstance(value, bool) or not isinstance(value, Integral):
                 raise UserError(f"{name} is {value!r}; expected a whole number from 0.")
-        if edit.mode not in MODES:
-            raise UserError(f"Unknown override mode '{edit.mode}'; {choices(str(edit.mode), MODES)}.")
         if not 0 <= edit.layer < encoder.num_layers:
             raise UserError(f"Layer {edit.layer} does not exist: the model has layers 0 to {encoder.num_layers - 1}.")
         if not 0 <= edit.head < encoder.num_heads:
@@ -189,16 +170,18 @@ def _by_layer(
             raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit per head.")
         seen.add((edit.layer, edit.head))
         edits_of.setdefault(edit.layer, []).append(edit)
-    for mode in MODES_OF_CONSTANTS:
-        if any(edit.mode == mode for edit in edits):
+    for mode in {edit.mode: find_mode(edit.mode) for edit in edits}.values():
+        if mode.needs & OF_CONSTANTS:
             check_constants(encoder, mode, constants_LHd)
-    if any(edit.mode == "resample" for edit in edits) and donors is None:
-        raise UserError("Mode 'resample' needs other examples to take the heads' outputs from; pass them as donors.")
-    if any(edit.mode in _MODES_OF_TOKENS for edit in edits) and not away_from:
-        raise UserError(
-            "Modes 'redirect', 'cut' and 'isolate' need the tokens whose attention they change; pass their ids as away_from, "
-            "e.g. [tokenizer.sep_token_id]."
-        )
+        if ModeNeed.DONORS in mode.needs and donors is None:
+            raise UserError(
+                f"Mode '{mode.name}' needs other examples to take the heads' outputs from; pass them as donors."
+            )
+        if ModeNeed.TOKENS in mode.needs and not away_from:
+            raise UserError(
+                f"Mode '{mode.name}' needs the tokens whose attention it changes; pass their ids as away_from, "
+                "e.g. [tokenizer.sep_token_id]."
+            )
     if encoder.shares_layers and any(
         getattr(module, "gradient_checkpointing", False) for module in encoder.base.modules()
     ):
@@ -209,17 +192,18 @@ def _by_layer(
     return edits_of
 
 
-def check_constants(encoder: Encoder, mode: str, constants_LHd: Tensor | None) -> None:
+def check_constants(encoder: Encoder, mode: OverrideMode, constants_LHd: Tensor | None) -> None:
     """Raise UserError if a mode of constants has none, or of another shape."""
     expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
+    kind = "optimal" if ModeNeed.FITTED_OUTPUTS in mode.needs else "mean"
     if constants_LHd is None:
         raise UserError(
-            f"Mode '{mode}' needs the heads' {mode} outputs, one vector for each head; compute them with "
-            f"{mode}_head_outputs."
+            f"Mode '{mode.name}' needs the heads' {kind} outputs, one vector for each head; compute them with "
+            f"{kind}_head_outputs."
         )
     if list(constants_LHd.shape) != expected:
         raise UserError(
-            f"The heads' {mode} outputs have shape {list(constants_LHd.shape)}; this model needs {expected}: compute them "
+            f"The heads' {kind} outputs have shape {list(constants_LHd.shape)}; this model needs {expected}: compute them "
             "with this model on this task."
         )
 
@@ -240,46 +224,35 @@ def _replaced(
         real_BS: Which tokens are not padding.
         edits: Edits of one layer.
         source: Where the replacements come from.
-        map_of: For modes ``redirect`` and ``cut``: a head's map, ``[B, Q, K]``.
-        barred_BS: For the same modes, which tokens receive no attention; for ``isolate``, which attend only to themselves.
+        map_of: From a head to its map, ``[B, Q, K]``, for modes that need maps.
+        barred_BS: Which tokens are those of ``away_from``.
     """
     result_BSHd = output_BSHd.clone()
+    donated_BSHd = None
     for edit in edits:
-        if edit.mode == "zero":
-            result_BSHd[:, :, edit.head] = 0
-        elif edit.mode in MODES_OF_CONSTANTS:
-            assert source.constants_LHd is not None
-            result_BSHd[:, :, edit.head] = source.constants_LHd[edit.layer, edit.head].to(output_BSHd)
-        elif edit.mode == "resample":
+        mode, head = find_mode(edit.mode), slice(edit.head, edit.head + 1)
+        if ModeNeed.DONORS in mode.needs and donated_BSHd is None:
             assert source.donated is not None
             donated_BSHd = source.donated.at(edit.layer, real_BS).unflatten(-1, output_BSHd.shape[2:])
-            result_BSHd[:, :, edit.head] = donated_BSHd[:, :, edit.head].to(output_BSHd.dtype)
-        elif edit.mode == "identity":
-            assert values_BSHd is not None
-            result_BSHd[:, :, edit.head] = values_BSHd[:, :, edit.head].to(output_BSHd.dtype)
-        elif edit.mode in _MODES_OF_MAPS:
-            assert values_BSHd is not None
-            assert map_of is not None
-            assert barred_BS is not None
-            kept_BQK = map_of(edit.head).masked_fill(barred_BS[:, None], 0)
-            if edit.mode == "redirect":
-                kept_BQK = kept_BQK / kept_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(kept_BQK.dtype).tiny)
-            # Autocast is still on in a forward pass: it would round the products to half precision.
-            with torch.autocast(kept_BQK.device.type, enabled=False):
-                turned_BSd = kept_BQK @ values_BSHd[:, :, edit.head].to(kept_BQK.dtype)
-            result_BSHd[:, :, edit.head] = turned_BSd.to(output_BSHd.dtype)
-        elif edit.mode == "isolate":
-            assert values_BSHd is not None
-            assert barred_BS is not None
-            own_BSd = values_BSHd[:, :, edit.head].to(output_BSHd.dtype)
-            result_BSHd[:, :, edit.head] = torch.where(barred_BS[..., None], own_BSd, output_BSHd[:, :, edit.head])
-        else:
-            assert values_BSHd is not None
-            values_BSd = values_BSHd[:, :, edit.head]
-            weight_BS1 = real_BS.to(values_BSd.dtype).unsqueeze(-1)
-            mean_B1d = (values_BSd * weight_BS1).sum(1, keepdim=True) / weight_BS1.sum(1, keepdim=True)
-            result_BSHd[:, :, edit.head] = mean_B1d.to(output_BSHd.dtype)
+        value_BS1d = None if values_BSHd is None else values_BSHd[:, :, head]
+        constants_LHd = source.constants_LHd
+        heads = Heads(
+            edit.layer,
+            output_BSHd[:, :, head],
+            None if value_BS1d is None else partial(mean_over_real, value_BS1d, real_BS),
+            real_BS,
+            value_BS1d,
+            None if map_of is None else partial(_of_one_head, map_of, edit.head),
+            barred_BS,
+            None if constants_LHd is None else constants_LHd[edit.layer, head].to(output_BSHd),
+            None if donated_BSHd is None else donated_BSHd[:, :, head],
+        )
+        result_BSHd[:, :, head] = mode.replacement(heads).to(output_BSHd.dtype)
     return result_BSHd
+
+
+def _of_one_head(map_of: Callable[[int], Tensor], head: int) -> Tensor:
+    return map_of(head)[:, None]
 
 
 @contextmanager
@@ -294,7 +267,7 @@ def _before_projection(
     values: dict[int, Tensor] = {}
     maps: dict[int, Callable[[int], Tensor]] = {}
     with ExitStack() as stack:
-        if any(edit.mode in _MODES_OF_MAPS for edits in edits_of.values() for edit in edits):
+        if any(ModeNeed.ATTENTION in find_mode(edit.mode).needs for edits in edits_of.values() for edit in edits):
             stack.enter_context(_keeping_maps(encoder, maps))
         for site in encoder.distinct_sites:
             layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
@@ -330,7 +303,7 @@ def _before_projection(
                 )
                 return (result_BSHd.flatten(2), *args[1:])
 
-            if any(edit.mode in _MODES_OF_VALUES for layer in layers for edit in edits_of.get(layer, ())):
+            if any(find_mode(edit.mode).needs & _OF_VALUES for layer in layers for edit in edits_of.get(layer, ())):
                 stack.callback(site.value.register_forward_hook(keep).remove)
             stack.callback(site.projection.register_forward_pre_hook(replace).remove)
         yield

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import Batches, Subject
+from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.callbacks.trainer_state import (
     current_step,
     data_of,
@@ -142,7 +143,7 @@ class HeadAnalysis(pl.Callback):
 def check_references(trainer: pl.Trainer, settings: AblationSettings) -> None:
     """Raise UserError if replacements cannot be fitted for lack of labels."""
     data = getattr(trainer, "datamodule", None)
-    if settings.mode == "optimal" and isinstance(data, TaskData):
+    if ModeNeed.FITTED_OUTPUTS in find_mode(settings.mode).needs and isinstance(data, TaskData):
         data.labels(TRAIN)
 
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_warn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from bertsecrets.attention import check_attention
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.cli.build import (
     check_length,
     check_trainer,

@@ -13,7 +13,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.subject import Subject
 from bertsecrets.ablation.sweep import SIMILAR_GROUPS, Sweep
-from bertsecrets.attention import check_attention
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import make_data, make_loggers, trusted_classes

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
-from bertsecrets.attention import check_attention
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.cli.build import (
     check_length,
     check_trainer,

@@ -57,9 +57,10 @@ class FirstOrder(OutputMeasure):
     def per_example_output(
         self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
     ) -> Tensor:
-        uniform_BHd = mean_over_real(value_BSHd, batch.attention_mask_BS)
-        mean_BHd = torch.full_like(uniform_BHd, torch.nan) if mean_Hd is None else mean_Hd[None]
-        effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BHd) for new_BHd in (None, uniform_BHd, mean_BHd)]
+        uniform_B1Hd = mean_over_real(value_BSHd, batch.attention_mask_BS)[:, None]
+        mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if mean_Hd is None else mean_Hd[None, None]
+        replacements = (None, uniform_B1Hd, mean_B1Hd)
+        effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd) for new_BSHd in replacements]
         return torch.stack(effects, -1)
 
     @classmethod

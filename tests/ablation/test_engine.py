@@ -14,7 +14,6 @@ from transformers.pytorch_utils import prune_linear_layer
 import bertsecrets.ablation.engine as engine_module
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import (
-    MODES,
     Plan,
     all_but_one,
     cumulative,
@@ -23,8 +22,12 @@ from bertsecrets.ablation.plan import (
     groups,
     random_groups,
 )
+from bertsecrets.attention.modes import OWN_TOKENS, find_mode, mode_names
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.errors import UserError
+
+MODES = [name for name in mode_names(sweeps=True) if not find_mode(name).needs & OWN_TOKENS]
+"""The modes whose variants share passes."""
 
 
 def whole_plan(mode: str, layers: int, heads: int = HEADS) -> Plan:
@@ -59,7 +62,7 @@ def one_by_one(
 ) -> torch.Tensor:
     logits = []
     for variant in plan.variants:
-        edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]  # type: ignore[arg-type]
+        edits = [HeadEdit(layer, head, plan.mode) for layer, head in variant.heads]
         drawn = []
         for donors in draws:
             with override(model, edits, means_LHd, donors=donors):

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 import bertsecrets as bs
 from bertsecrets.ablation.engine import SimilarityEngine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.attention import HeadEdit, override
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.example import Example
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.errors import UserError

@@ -8,8 +8,8 @@ import torch
 from families import HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
 from torch import Tensor
 
-from bertsecrets.attention import HeadEdit, mean_head_outputs, override, watch
-from bertsecrets.attention.watch import capture, map_stream
+from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
+from bertsecrets.attention.watch import capture, map_stream, watch
 from bertsecrets.errors import UserError
 
 

@@ -8,7 +8,9 @@ import torch
 from families import FAMILIES, HEADS, tiny_batch, tiny_model
 from torch import Tensor
 
-from bertsecrets.attention import HeadEdit, check_attention, mean_head_outputs, override, watch
+from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
+from bertsecrets.attention.self_check import check_attention
+from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 

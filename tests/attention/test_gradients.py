@@ -5,7 +5,8 @@ import torch
 from families import FAMILIES, HEADS, tiny_batch, tiny_model
 from torch import Tensor, nn
 
-from bertsecrets.attention import HeadEdit, attention_gradients, override
+from bertsecrets.attention.gradients import attention_gradients
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.models.encoder import describe
 
 

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
-from bertsecrets.attention import HeadEdit, override
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.data.module import TaskData

@@ -12,8 +12,8 @@ from sweeps.sweeps import sweep
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.attention import check_attention
 from bertsecrets.attention.override import HeadEdit, override
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.data.batch import Batch
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.linguistic.features import Features

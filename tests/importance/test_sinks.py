@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from bertsecrets.attention import HeadEdit, override
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.sinks import InterveneOnSinks
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example

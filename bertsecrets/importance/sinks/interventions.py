@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.override import HeadEdit, Mode, override
+from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
@@ -100,7 +100,7 @@ class SinkEffects(Measure):
         for layer, values_BHC in by_layer.items():
             self._add(layer, batch, values_BHC)
 
-    def _turned(self, model: nn.Module, batch: Batch, sink: Sink, mode: Mode) -> Tensor:
+    def _turned(self, model: nn.Module, batch: Batch, sink: Sink, mode: str) -> Tensor:
         edit = HeadEdit(sink.layer, sink.head, mode)
         with override(model, [edit], away_from=[self.ids[sink.token]]):
             logits_BC: Tensor = model(**batch.inputs()).logits

@@ -1,0 +1,246 @@
+"""Override modes: what takes the place of a head's output.
+
+A mode is a class derived from :class:`OverrideMode`. Those of the project are in this file; a package offers one more by an entry
+point in the group ``bertsecrets.override_modes``, under its name. Settings, engine, override, notebook and pages find all of them
+the same way. Names are known without PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from bertsecrets.doors import free_names, load_offer
+from bertsecrets.errors import UserError, choices
+
+# Settings and pages know modes without loading PyTorch.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ModeNeed(Enum):
+    """What a mode computes from, beside the heads' outputs."""
+
+    MEAN_VALUE = "the mean of each head's values over the real tokens"
+    VALUES = "the values of every token"
+    ATTENTION = "the attention maps"
+    TOKENS = "the special tokens that receive no attention, or attend only to themselves"
+    MEAN_OUTPUTS = "each head's mean output over reference examples"
+    FITTED_OUTPUTS = "an output of each head that is fitted to labelled reference examples"
+    DONORS = "the heads' outputs on other examples"
+
+
+OWN_TOKENS = frozenset({ModeNeed.VALUES, ModeNeed.ATTENTION, ModeNeed.TOKENS})
+"""Needs that differ between tokens: the variants of a sweep cannot share a pass."""
+
+OF_CONSTANTS = frozenset({ModeNeed.MEAN_OUTPUTS, ModeNeed.FITTED_OUTPUTS})
+"""Needs of a vector for each head."""
+
+OF_REFERENCES = OF_CONSTANTS | {ModeNeed.DONORS}
+"""Needs of examples beside the judged ones."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What a mode sees of some heads of one layer; None or an error for what it does not need.
+
+    Args:
+        layer: The layer.
+        output_BSHd: Their outputs: the input of the output projection.
+        mean_value: Makes the mean of their values over the real tokens, ``[B, H, d]``.
+        real_BS: Which tokens are real, bool; None where all variants share a pass.
+        values_BSHd: Their values.
+        attention: Makes their maps ``[B, H, Q, K]``, float32 or wider.
+        barred_BS: Which tokens receive no attention, or attend only to themselves, bool.
+        constants_Hd: A vector for each.
+        donated_BSHd: Their outputs on other examples.
+    """
+
+    layer: int
+    output_BSHd: Tensor
+    mean_value: Callable[[], Tensor] | None = None
+    real_BS: Tensor | None = None
+    values_BSHd: Tensor | None = None
+    attention: Callable[[], Tensor] | None = None
+    barred_BS: Tensor | None = None
+    constants_Hd: Tensor | None = None
+    donated_BSHd: Tensor | None = None
+
+
+class OverrideMode:
+    """One way to replace heads; a subclass sets the attributes and :meth:`replacement`.
+
+    Attributes:
+        name: Its name in settings, tables and W&B.
+        words: What a replaced head's output is, to complete "The output of a disabled head is ...".
+        needs: What it computes from.
+    """
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    needs: ClassVar[frozenset[ModeNeed]] = frozenset()
+
+    def replacement(self, heads: Heads) -> Tensor:
+        """What takes the place of the heads' outputs, in any shape that broadcasts to ``[B, S, H, d]``."""
+        raise NotImplementedError
+
+
+class Uniform(OverrideMode):
+    """Every token attends to each of the L real tokens with weight 1/L (Kovaleva et al. 2019, section 4.6)."""
+
+    name = "uniform"
+    words = (
+        "the mean of its values over all real tokens, as if every token attended to all alike (Kovaleva et al. 2019)"
+    )
+    needs = frozenset({ModeNeed.MEAN_VALUE})
+
+    def replacement(self, heads: Heads) -> Tensor:
+        assert heads.mean_value is not None
+        return heads.mean_value()[:, None]
+
+
+class Zero(OverrideMode):
+    """The head's output is zero (Michel et al. 2019, section 3)."""
+
+    name = "zero"
+    words = "zero (Michel et al. 2019)"
+
+    def replacement(self, heads: Heads) -> Tensor:
+        return heads.output_BSHd.new_zeros(1, 1, *heads.output_BSHd.shape[2:])
+
+
+class Mean(OverrideMode):
+    """The head's output is its mean over the real tokens of a reference set."""
+
+    name = "mean"
+    words = "its mean over reference examples"
+    needs = frozenset({ModeNeed.MEAN_OUTPUTS})
+
+    def replacement(self, heads: Heads) -> Tensor:
+        assert heads.constants_Hd is not None
+        return heads.constants_Hd[None, None]
+
+
+class Optimal(Mean):
+    """The head's output is one vector, that with the least loss (Li and Janson 2024)."""
+
+    name = "optimal"
+    words = "the vector with the least loss on reference examples (Li and Janson 2024)"
+    needs = frozenset({ModeNeed.FITTED_OUTPUTS})
+
+
+class Resample(OverrideMode):
+    """The head's output is that on another example, see :class:`~bertsecrets.attention.donors.DonatedOutputs`."""
+
+    name = "resample"
+    words = "its output on another example"
+    needs = frozenset({ModeNeed.DONORS})
+
+    def replacement(self, heads: Heads) -> Tensor:
+        assert heads.donated_BSHd is not None
+        return heads.donated_BSHd
+
+
+class Identity(OverrideMode):
+    """Every token attends only to itself."""
+
+    name = "identity"
+    words = "each token's own value, as if every token attended only to itself"
+    needs = frozenset({ModeNeed.VALUES})
+
+    def replacement(self, heads: Heads) -> Tensor:
+        assert heads.values_BSHd is not None
+        return heads.values_BSHd
+
+
+class Cut(OverrideMode):
+    """Nothing is attended to at the tokens of ``away_from``; the other weights stay as they are."""
+
+    name = "cut"
+    words = "its output without what it takes from the special tokens"
+    needs = frozenset({ModeNeed.ATTENTION, ModeNeed.VALUES, ModeNeed.TOKENS})
+    rescales: ClassVar[bool] = False
+
+    def replacement(self, heads: Heads) -> Tensor:
+        import torch
+
+        assert heads.attention is not None
+        assert heads.values_BSHd is not None
+        assert heads.barred_BS is not None
+        kept_BHQK = heads.attention().masked_fill(heads.barred_BS[:, None, None], 0)
+        if self.rescales:
+            kept_BHQK = kept_BHQK / kept_BHQK.sum(-1, keepdim=True).clamp(min=torch.finfo(kept_BHQK.dtype).tiny)
+        # Autocast is still on in a forward pass: it would round the products to half precision.
+        with torch.autocast(kept_BHQK.device.type, enabled=False):
+            output_BHSd = kept_BHQK @ heads.values_BSHd.transpose(1, 2).to(kept_BHQK.dtype)
+        return output_BHSd.transpose(1, 2)
+
+
+class Redirect(Cut):
+    """As ``cut``, but the remaining weights of a row are scaled to sum to one; zero in a row that attends to nothing else."""
+
+    name = "redirect"
+    words = "its output with the attention to special tokens given to the others"
+    rescales = True
+
+
+class Isolate(OverrideMode):
+    """The tokens of ``away_from`` attend only to themselves; all other rows stay as they are."""
+
+    name = "isolate"
+    words = "its output with special tokens attending only to themselves"
+    needs = frozenset({ModeNeed.VALUES, ModeNeed.TOKENS})
+
+    def replacement(self, heads: Heads) -> Tensor:
+        assert heads.values_BSHd is not None
+        assert heads.barred_BS is not None
+        values_BSHd = heads.values_BSHd.to(heads.output_BSHd.dtype)
+        return values_BSHd.where(heads.barred_BS[..., None, None], heads.output_BSHd)
+
+
+_OURS: dict[str, OverrideMode] = {
+    kind.name: kind() for kind in (Uniform, Zero, Mean, Resample, Optimal, Identity, Redirect, Cut, Isolate)
+}
+
+
+def mode_names(*, sweeps: bool = False) -> list[str]:
+    """The names of all modes, or of those that a sweep can use: all but those of special tokens.
+
+    Packages' modes are not imported, and all listed.
+    """
+    ours = [name for name, mode in _OURS.items() if not (sweeps and ModeNeed.TOKENS in mode.needs)]
+    return [*ours, *free_names("override_modes", tuple(_OURS))]
+
+
+def find_mode(name: str) -> OverrideMode:
+    """A mode by its name.
+
+    Raises:
+        UserError: If there is none, or a package's mode cannot be imported or is not an :class:`OverrideMode`.
+    """
+    if name in _OURS:
+        return _OURS[name]
+    if name not in mode_names():
+        raise UserError(f"Unknown override mode '{name}'; {choices(str(name), mode_names())}.")
+    kind = load_offer("override_modes", name)
+    if kind is None:
+        raise UserError(f"The override mode '{name}' of an installed package cannot be imported; choose another mode.")
+    if not (isinstance(kind, type) and issubclass(kind, OverrideMode)):
+        raise UserError(
+            f"The override mode '{name}' of an installed package is {kind!r}; expected a class derived from "
+            "bertsecrets.attention.modes.OverrideMode."
+        )
+    if getattr(kind, "name", None) != name:
+        raise UserError(
+            f"The override mode '{name}' of an installed package calls itself {getattr(kind, 'name', None)!r}; give both "
+            "one name."
+        )
+    return kind()
+
+
+def check_sweep_mode(name: str, setting: str = "disabling mode") -> None:
+    """Raise UserError if a sweep cannot use a mode of this name."""
+    if name not in mode_names(sweeps=True):
+        raise UserError(f"Unknown {setting} '{name}'; {choices(str(name), mode_names(sweeps=True))}.")
