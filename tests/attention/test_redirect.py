@@ -130,7 +130,7 @@ def test_gradients_flow_through_the_turned_attention(family: str) -> None:
 def test_bad_input_is_reported() -> None:
     model, batch = tiny_model("bert"), tiny_batch()
     with (
-        pytest.raises(UserError, match="Modes 'redirect', 'cut' and 'isolate' need the tokens"),
+        pytest.raises(UserError, match="Mode 'redirect' needs the tokens"),
         override(model, [HeadEdit(0, 0, "redirect")]),
     ):
         pass
