@@ -116,6 +116,13 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     done = door("analyze", f"checkpoint={trained}", "measure=[sharpness]", f"hydra.run.dir={tmp_path}", "logger=csv")
     assert done.returncode == 0, done.stderr
     assert "Sharpness of attention" in (tmp_path / "report.html").read_text("utf-8")
+    shift = tmp_path / "shift"
+    common = ["logger=csv", "progress=false", "trainer.accelerator=cpu"]
+    done = door("analyze", f"checkpoint={trained}", "analysis=logit_shift", f"hydra.run.dir={shift}", *common)
+    assert done.returncode == 0, done.stderr
+    assert "How far the logits move without a head" in (shift / "report.html").read_text("utf-8")
+    table = HeadTable.read(shift / "heads.parquet").select(measure="logit_shift", column="shift")
+    assert min(table.table["value"].to_pylist()) > 0
     done = door("analyze", f"report={trained}", "progress=false")
     assert done.returncode == 0, done.stderr
 
