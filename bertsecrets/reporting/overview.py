@@ -244,7 +244,7 @@ def together_in_words(run: Run, disabled: DisabledHeads) -> list[str]:
     if record is None:
         return []
     parts = [
-        f"{metric_label(metric)} is {number(entry['score'])} ({points_in_words({**entry, 'low_simultaneous': None})})"
+        f"{metric_label(metric)} is {number(entry['score'])}, {points_in_words({**entry, 'low_simultaneous': None})}"
         for metric, entry in record["metrics"].items()
     ]
     return [

@@ -69,7 +69,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     disabled = DisabledHeads.of(run)
     assert disabled is not None
     (sentence,) = together_in_words(run, disabled)
-    assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f} (")
+    assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f}, ")
 
     telling = read_telling(run.folder / "ablation")
     assert set(telling) == set(changed)

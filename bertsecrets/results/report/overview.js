@@ -126,8 +126,10 @@
     const side = margin + size * pitch + 2;
     const top = Math.max(...weights);
     const strongest = weights.indexOf(top);
+    // The last slanted label reaches beyond the map.
+    const width = side + margin / 2;
     const svg = element("svg", {
-      width: side, height: side, viewBox: `0 0 ${side} ${side}`, role: "img",
+      width, height: side, viewBox: `0 0 ${width} ${side}`, role: "img",
       "aria-label": `Attention map of ${title(selected)}; largest weight ${top.toFixed(2)}, from ` +
         `\u201c${tokens[Math.floor(strongest / size)]}\u201d to \u201c${tokens[strongest % size]}\u201d`,
     });
