@@ -74,6 +74,7 @@ def test_valid_command_lines_pass() -> None:
     checked(["checkpoint=x", "analysis=drift"], "analyze")
 
 
+@pytest.mark.slow
 def test_every_group_of_the_configuration_composes() -> None:
     annotated = ("dark_secrets", "dark_secrets_minilm", "what_does_bert_look_at", "specialized_heads", "questions")
     for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher", "sweeper"):

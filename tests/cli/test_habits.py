@@ -154,15 +154,20 @@ runpy.run_module("bertsecrets.cli.commands." + sys.argv[0].removesuffix(".py"), 
         ["train", "--epochs", "3"],
         ["train", "lr=1e-4"],
         ["train", "task=mrcp"],
-        ["train", "trainer.max_epoch=3"],
         ["train", "trainer.max_epochs=0"],
-        ["train", "seed=-1"],
-        ["train", "optimizer.learning_rate=2"],
-        ["train", "ablation.sweep=fast"],
-        ["train", "data.limit_train=0"],
-        ["train", "measure.drift.every_n_validations=0"],
         ["analyze", "checkpont=run"],
         ["analyze", "checkpoint=run", "prune.max_loss=-1"],
+        *(
+            pytest.param(["train", word], marks=pytest.mark.slow)
+            for word in (
+                "trainer.max_epoch=3",
+                "seed=-1",
+                "optimizer.learning_rate=2",
+                "ablation.sweep=fast",
+                "data.limit_train=0",
+                "measure.drift.every_n_validations=0",
+            )
+        ),
     ],
 )
 def test_help_and_mistakes_do_not_wait_for_pytorch(words: list[str], tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ def test_a_quarter_of_the_segments_is_hidden() -> None:
     assert np.array_equal(hidden_N[hidden_N >= 0], first_segment_N[hidden_N >= 0])
 
 
+@pytest.mark.slow
 def test_from_annotated_maps_to_a_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, maps, patterns = annotated()
     source, out = tmp_path / "maps", tmp_path / "out"
