@@ -24,6 +24,27 @@ def story(first: str = "(0)", second: str = "(0)", count: int = 4) -> str:
     )
 
 
+def talk() -> str:
+    """Documents whose anaphors choose among several candidates."""
+    mentions = {"Ann": "(0)", "She": "(0)", "Zoe": "(1)", "her": "(1)", "Tom": "(2)", "He": "(2)"}
+    sentences = (
+        "Ann met Zoe .",
+        "She told her .",
+        "Tom liked Ann .",
+        "He met Zoe .",
+        "Zoe liked Tom .",
+        "He told her .",
+    )
+    content = ""
+    for number in range(5):
+        content += f"#begin document (d{number}); part 0\n"
+        for sentence in (*sentences[number:], *sentences[:number])[:4]:
+            words = enumerate(sentence.split())
+            content += "".join(f"d\t0\t{place}\t{form}\t_\t{mentions.get(form, '_')}\n" for place, form in words) + "\n"
+        content += "#end document\n"
+    return content
+
+
 def documents(name: str, sentence: str, content: str | bytes, file: str = "toy.conll", **settings: object) -> Case:
     words = analyze(**{**OF_DOCUMENTS, **settings})
     return Case(f"coreference-{name}", words, sentence, arrange=write(f"data/{file}", content), leaves=LATE)
@@ -80,6 +101,7 @@ FILES = [
     documents("features", r"Feature '\w+' matches nothing in the 4 examples", story(), measure="[features]"),
     documents("tokens", r"(Feature|Pair) '\w+' matches nothing in the 4 examples", story(), measure="[token_to_token]"),
     runs("whole", story()),
+    runs("choices", talk(), text="attends most to an antecedent", **{"task.training.max_length": 64}),
     runs("one-document", story(count=1), text="too few for halves"),
     runs("one-bad", story("(0", count=1) + story(count=3), data__skip_bad_rows="true"),
     runs("gap", "\n".join([HEADER, SNIPPET, SNIPPET, ""]), "gap.tsv", "attends most to an antecedent"),
@@ -96,3 +118,5 @@ FILES = [
 @parametrized(FILES)
 def test_coreference(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm.check(case, tmp_path)
+    if case.id == "coreference-choices":
+        assert "coreference" in warm.numbers[case.id]

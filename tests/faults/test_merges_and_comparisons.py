@@ -6,10 +6,13 @@ from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 import yaml
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.places import Arrange, write
+from faults.recomputed import accuracies, check_comparison, mean_and_limits
 from faults.runner import Warm
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -106,6 +109,35 @@ def says(*sentences: str) -> Callable[[Path, Outcome], None]:
         assert not re.search(r"\bnan\b", text, re.IGNORECASE)
 
     return check
+
+
+def compares(*sentences: str) -> Callable[[Path, Outcome], None]:
+    """The page has the scores of runs ``a`` and ``b`` and these sentences, and its table their heads, both recomputed."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        runs = [folder / "a", folder / "b"]
+        [page] = (folder / "outputs").rglob("comparison.html")
+        check_comparison(page.parent, runs)
+        mean, low, high = mean_and_limits(accuracies(runs))
+        row = rf"val/accuracy\s+2\s+{mean:.3f}\s+{max(low, 0):.3f} to {min(high, 1):.3f}"
+        text = pages(folder)
+        assert re.search(row, text), row
+        says(*sentences)(folder, outcome)
+
+    return check
+
+
+def reports(folder: Path, outcome: Outcome) -> None:
+    """The page of run ``a`` has the accuracy of its predictions, and the table of all heads the numbers of its head table."""
+    [accuracy] = accuracies([folder / "a"])
+    text = unescape(re.sub(r"<[^>]+>", " ", (folder / "a" / "report.html").read_text("utf-8")))
+    assert re.search(rf"val/accuracy\s+{accuracy:.3f}\s", text)
+    stored = pd.read_parquet(folder / "a" / "heads.parquet")
+    bits = stored[(stored["stage"] == "checkpoint") & (stored["measure"] == "entropy") & (stored["column"] == "bits")]
+    bits = bits.sort_values(["layer", "head"])
+    table = pd.read_parquet(folder / "a" / "heads_together.parquet").sort_values(["layer", "head"])
+    assert len(table) == len(bits) > 0
+    np.testing.assert_allclose(table["entropy/bits"], bits["value"])
 
 
 def merge(name: str, sentence: str, arrange: Arrange | None = None, copies: dict[str, str] | None = None) -> Case:
@@ -213,6 +245,7 @@ COMPARISONS = [
         r"Comparison: .*comparison.html",
         status=0,
         copies=RUNS,
+        check=compares(),
     ),
     Case(
         "compare-with-unfinished",
@@ -221,7 +254,7 @@ COMPARISONS = [
         status=0,
         copies={**RUNS, "c": "random"},
         arrange=removed("c/finished.json"),
-        check=says("Left out (not finished): c."),
+        check=compares("Left out (not finished): c."),
     ),
     Case(
         "compare-named-unfinished",
@@ -230,6 +263,7 @@ COMPARISONS = [
         status=0,
         copies={**RUNS, "c": "random"},
         arrange=removed("c/finished.json"),
+        check=compares("Left out (not finished): c."),
     ),
     compare("one", "{folder}/a", r"compare names one finished run, '{folder}/a'; give at least two"),
     compare("list-of-one", "[{folder}/a]", r"compare names one finished run"),
@@ -313,6 +347,7 @@ COMBINATIONS = [
         r"Report: {folder}/a/report.html",
         status=0,
         copies={"a": "analysis"},
+        check=reports,
     ),
     Case(
         "report-unfinished",
