@@ -138,7 +138,7 @@ def main() -> None:
         own = [str(options.out / job.name) for job in finished if job.model == model and job.seed in SEEDS]
         if own:
             page = f"hydra.run.dir={options.out / f'page-{model}'}"
-            command = [sys.executable, "analyze.py", f"compare=[{','.join(own)}]", "paper=true", page]
+            command = [sys.executable, "-m", "bertsecrets", "compare", f"runs=[{','.join(own)}]", "paper=true", page]
             subprocess.run(command, cwd=ROOT, check=True)
 
 

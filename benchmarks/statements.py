@@ -2,7 +2,7 @@
 
 python benchmarks/statements.py <folder of the page>
 
-The folder is that of ``statements.html``, which ``analyze.py compare=[...] paper=statements`` prints.
+The folder is that of ``statements.html``, which ``bertsecrets compare runs=[...] paper=statements`` prints.
 """
 
 import argparse

@@ -2,20 +2,28 @@
 
 import runpy
 import sys
+from typing import NoReturn
 
-from bertsecrets.errors import choices
+from bertsecrets.errors import UserError, choices
 from bertsecrets.sweeps.signals import exit_on_signals
 
 COMMANDS = {
     "train": "fine-tune a model on a task and watch every attention head",
-    "analyze": "analyse a checkpoint, or compare finished runs",
+    "analyze": "analyse a checkpoint: disable, measure or prune its heads",
+    "compare": "compare finished runs on one page",
+    "report": "write the pages of a run or a sweep again, without a model",
+    "merge": "merge disabling sweeps over parts of a plan",
+    "view": "show every head's attention to a sentence",
+    "export": "write a fine-tuned model as a Hugging Face folder",
+    "workspace": "create a W&B workspace and report",
+    "resume": "continue an interrupted run or sweep: resume folder=<its folder>",
 }
 
 _USAGE = "\n".join(
     [
         "usage: python -m bertsecrets <command> [setting=value ...]",
         "",
-        *(f"  {name:<9}{description}" for name, description in COMMANDS.items()),
+        *(f"  {name:<11}{description}" for name, description in COMMANDS.items()),
         "",
         "python -m bertsecrets <command> --help lists the settings of a command.",
     ]
@@ -30,12 +38,40 @@ def main() -> None:
         return
     if command not in COMMANDS:
         print(_USAGE, file=sys.stderr)  # noqa: T201
-        print(f"error: Unknown command '{command}'; {choices(command, COMMANDS)}.", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        _stop(f"Unknown command '{command}'; {choices(command, COMMANDS)}.")
     del sys.argv[1]
     exit_on_signals()
+    if command == "resume":
+        command = _resumed()
+    module = command
+    if command not in ("train", "analyze"):
+        module = "finished"
+        sys.argv.insert(1, f"--config-name={command}")
     # The command becomes the main module, so that Lightning and sweeps start their processes with `-m` and its name.
-    runpy.run_module(f"bertsecrets.cli.commands.{command}", run_name="__main__", alter_sys=True)
+    runpy.run_module(f"bertsecrets.cli.commands.{module}", run_name="__main__", alter_sys=True)
+
+
+def _resumed() -> str:
+    """The command that wrote the folder to resume; the arguments become its own."""
+    from bertsecrets.cli.run_settings import command_of_folder
+
+    folders = [argument for argument in sys.argv[1:] if argument.startswith("folder=")]
+    folder = folders[-1].removeprefix("folder=") if folders else None
+    try:
+        command = command_of_folder(folder)
+    except UserError as error:
+        _stop(str(error))
+    if command is None:
+        _stop(
+            f"Folder '{folder}' holds no run and no sweep; give resume folder=<folder of an interrupted run or sweep>."
+        )
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument not in folders] + [f"resume={folder}"]
+    return command
+
+
+def _stop(sentence: str) -> NoReturn:
+    print(f"error: {sentence}", file=sys.stderr)  # noqa: T201
+    sys.exit(1)
 
 
 if __name__ == "__main__":

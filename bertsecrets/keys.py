@@ -1,7 +1,7 @@
 """The settings of every command: their types, bounds and meaning. Their defaults are in ``conf/``."""
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -11,6 +11,8 @@ _SECTION = "a section of keys and values"
 _SECTIONS = "a section of keys and values, or null"
 _SWITCH = "true or false"
 _PATH = Annotated[str, Field(min_length=1)]
+_FOLDERS = "a folder, or a list of folders"
+_MODEL_OR_NULL = "the folder or hub name of a model, or null"
 
 _FOLLOWING = Meaning(numbers=False)
 """How a run is followed or reported."""
@@ -125,7 +127,7 @@ class ReportSettings(Settings):
     """The ``report`` section."""
 
     heads: int = Field(ge=1, le=1000, description="a whole number from 1 to 1000")
-    figures: int | None = Field(default=None, ge=0, description="a whole number from 0, or null for all")
+    figures: int | None = Field(ge=0, description="a whole number from 0, or null for all")
 
 
 class CheckpointSettings(Settings):
@@ -142,8 +144,21 @@ class SweepSettings(Settings):
     paper: Paper = Field(description=_PAPER)
 
 
-class CommonKeys(Settings):
-    """The keys shared by both commands."""
+class CommandKeys(Settings):
+    """The settings of every command."""
+
+    resume: Annotated[_PATH | Literal[True] | None, _FOLLOWING_AGAIN] = Field(
+        description="a folder, true (of a sweep), or null"
+    )
+    overwrite: Annotated[bool, _FOLLOWING] = Field(description=_SWITCH)
+    debug: Annotated[bool, _FOLLOWING_AGAIN] = Field(description=_SWITCH)
+    progress: Annotated[bool, _FOLLOWING_AGAIN] = Field(description=_SWITCH)
+    # Last: it holds the values of other keys, whose mistakes are better told by their own names.
+    name: Annotated[Name, Meaning(conditions="no", model=False)]
+
+
+class CommonKeys(CommandKeys):
+    """The settings shared by ``train`` and ``analyze``."""
 
     seed: Annotated[int, _NO_CONDITION] = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
     init: Annotated[str, _NO_CONDITION] = Field(description="pretrained or random_normal")
@@ -156,14 +171,7 @@ class CommonKeys(Settings):
     job_type: Annotated[str, _FOLLOWING] = Field(
         min_length=1, max_length=64, description="a text of 1 to 64 characters"
     )
-    resume: Annotated[_PATH | Literal[True] | None, _FOLLOWING_AGAIN] = Field(
-        description="a folder, true (of a sweep), or null"
-    )
-    overwrite: Annotated[bool, _FOLLOWING] = Field(description=_SWITCH)
-    push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
     objective: Annotated[str | None, _FOLLOWING] = Field(description="<set>/<metric>, or null")
-    debug: Annotated[bool, _FOLLOWING_AGAIN] = Field(description=_SWITCH)
-    progress: Annotated[bool, _FOLLOWING_AGAIN] = Field(description=_SWITCH)
     evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
     compare_with: Annotated[list[Literal["initial", "random"]], _NO_CONDITION] = Field(
         description="a list of initial, random, or both"
@@ -181,12 +189,10 @@ class CommonKeys(Settings):
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
     prune: Section = Field(default={}, description=_SECTION)
-    # Last: it holds the values of other keys, whose mistakes are better told by their own names.
-    name: Annotated[Name, Meaning(conditions="no", model=False)]
 
 
 class TrainKeys(CommonKeys):
-    """The keys of ``train.py``."""
+    """The settings of ``train``."""
 
     callbacks: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     report: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
@@ -195,37 +201,121 @@ class TrainKeys(CommonKeys):
     sweep: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
     compile: bool = Field(description=_SWITCH)
     save: Annotated[_PATH | None, _OUTSIDE] = Field(description="a new folder, or null")
+    push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
 
 
 class AnalyzeKeys(CommonKeys):
-    """The keys of ``analyze.py``."""
+    """The settings of ``analyze``."""
 
     analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    report: Annotated[Section | _PATH, _OUTSIDE] = Field(
-        default={}, description="the folder of a run or a sweep, or a section of keys and values"
-    )
+    report: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
     checkpoint: Annotated[_PATH | None, _NO_CONDITION] = Field(
         description="a run folder, a file, a model folder, initial, or null"
     )
-    merge: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
-        description="a folder, a list of folders, or null"
-    )
-    compare: _PATH | Annotated[list[_PATH], Field(min_length=1)] | None = Field(
-        description="a folder, a list of folders, or null"
-    )
-    compare_heads: bool = Field(description=_SWITCH)
+    reference: _PATH | None = Field(description=_MODEL_OR_NULL)
+    trained: Annotated[Section | None, _FOLLOWING] = Field(default=None, description=_SECTION)
+
+
+class DescribedKeys(CommandKeys):
+    """The settings of commands that make pages or tables of what runs have stored."""
+
+    measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
+    analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
+
+    @property
+    def trusted(self) -> list[str]:
+        """The classes that these settings name, as ``module:class``: they may be imported to describe their results."""
+        sections = (*self.measure.values(), *self.analysis.values())
+        targets = (str(section["_target_"]) for section in sections if section and "_target_" in section)
+        return [":".join(target.rsplit(".", 1)) for target in targets]
+
+
+class CompareKeys(DescribedKeys):
+    """The settings of ``compare``."""
+
+    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
+    heads: bool = Field(description=_SWITCH)
     paper: Paper = Field(description=_PAPER)
     statements: list[_PATH] = Field(description="a list of statements, or of the paths of their files")
     statements_folder: Annotated[_PATH | None, Meaning(outside=True)] = Field(description="a folder, or null")
-    workspace: Annotated[str | None, Meaning(outside=True)] = Field(
-        pattern="^[^/]+/[^/]+$", description="<entity>/<project>, or null"
+
+
+class ReportKeys(DescribedKeys):
+    """The settings of ``report``."""
+
+    run: Annotated[_PATH, _OUTSIDE] = Field(description="the folder of a run or a sweep")
+    heads: int = Field(ge=1, le=1000, description="a whole number from 1 to 1000")
+    figures: int | None = Field(ge=0, description="a whole number from 0, or null for all")
+    paper: Paper = Field(description=_PAPER)
+
+
+class MergeKeys(CommandKeys):
+    """The settings of ``merge``."""
+
+    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
+
+
+class ModelKeys(CommandKeys):
+    """The settings of commands that load a checkpoint and analyse nothing."""
+
+    checkpoint: _PATH | None = Field(description="a run folder, a file, a model folder, initial, or null")
+    init: str = Field(description="pretrained or random_normal")
+    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+    task: Section = Field(description=_SECTION)
+    data: Section = Field(description=_SECTION)
+    annotation: Section = Field(description=_SECTION)
+    model: Section = Field(description=_SECTION)
+
+
+class ViewKeys(ModelKeys):
+    """The settings of ``view``."""
+
+    text: str | Annotated[list[str], Field(min_length=1, max_length=2)] = Field(
+        description="a sentence, or a list of two"
     )
-    view: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
-        description="a sentence, a list of two, or null"
-    )
-    export: Annotated[_PATH | None, Meaning(outside=True)] = Field(description="a new folder, or null")
-    reference: _PATH | None = Field(description="the folder or hub name of a model, or null")
-    trained: Annotated[Section | None, _FOLLOWING] = Field(default=None, description=_SECTION)
+    reference: _PATH | None = Field(description=_MODEL_OR_NULL)
+
+
+class ExportKeys(ModelKeys, DescribedKeys):
+    """The settings of ``export``."""
+
+    folder: Annotated[_PATH, _OUTSIDE] = Field(description="a new folder")
+    push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
+
+
+class WorkspaceKeys(CommandKeys):
+    """The settings of ``workspace``."""
+
+    project: Annotated[str, _OUTSIDE] = Field(pattern="^[^/]+/[^/]+$", description="<entity>/<project>")
+    group: Annotated[str | None, _FOLLOWING] = Field(description="a text, or null")
+
+
+COMMANDS: dict[str, type[CommandKeys]] = {
+    "train": TrainKeys,
+    "analyze": AnalyzeKeys,
+    "compare": CompareKeys,
+    "report": ReportKeys,
+    "view": ViewKeys,
+    "export": ExportKeys,
+    "workspace": WorkspaceKeys,
+    "merge": MergeKeys,
+}
+"""The settings of each command."""
+
+_TELLING = {
+    "optimizer": "train",
+    "statements": "compare",
+    "run": "report",
+    "text": "view",
+    "folder": "export",
+    "project": "workspace",
+    "runs": "merge",
+}
+
+
+def command_of(config: Mapping[str, Any]) -> str:
+    """The command that a configuration is for: the first of those that have a setting of their own in it, or ``analyze``."""
+    return next((command for key, command in _TELLING.items() if key in config), "analyze")
 
 
 class WatchKeys(Settings):
@@ -239,6 +329,4 @@ class WatchKeys(Settings):
 
 def top_level(holds: Callable[[Meaning], bool]) -> frozenset[str]:
     """The top-level settings of the commands whose meaning fits."""
-    return frozenset(
-        name for keys in (TrainKeys, AnalyzeKeys) for name, meaning in meanings(keys).items() if holds(meaning)
-    )
+    return frozenset(name for keys in COMMANDS.values() for name, meaning in meanings(keys).items() if holds(meaning))

@@ -260,7 +260,7 @@ def more_examples_in_words(rows: Sequence[Row]) -> str:
     return (
         f" To tell more: where a {_KINDS[first['kind']][0]} has no effect, ruling out a loss of {_points(margin)} takes about "
         f"{rounded:,.0f} examples; these {count:,} rule out one of about {_points(reach)} (ablation.margin); several seeds "
-        "together tell more than one (compare=<runs>)."
+        "together tell more than one (python -m bertsecrets compare runs=<runs>)."
     )
 
 

@@ -25,8 +25,9 @@ from bertsecrets.cli.build import (
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import AnalyzeSettings, read_analyze
+from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
+from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
@@ -133,7 +134,9 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     return module.scores
 
 
-def load_models(settings: AnalyzeSettings, tokenizer: PreTrainedTokenizerFast) -> tuple[Checkpoint, PreTrainedModel]:
+def load_models(
+    settings: AnalyzeSettings | ModelSettings[ViewKeys], tokenizer: PreTrainedTokenizerFast
+) -> tuple[Checkpoint, PreTrainedModel]:
     """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from.
 
     Raises:

@@ -47,7 +47,7 @@ from bertsecrets.sweeps.trust import check_links, check_sweep_arguments, may_be_
 
 _log = logging.getLogger(__name__)
 
-_VIEW = "view="
+_TEXT = "text="
 _ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
 
 
@@ -122,7 +122,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         end_at_once(str(error))
     except UserError as error:
         report_failure(type(error).__name__, str(error))
-        _stop(str(error))
+        stop(str(error))
     except (Interrupted, KeyboardInterrupt) as error:
         number = error.number if isinstance(error, Interrupted) else signal.SIGINT
         report_failure("Interrupted", "interrupted.")
@@ -134,7 +134,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
         report_failure(type(error).__name__, reason or f"{type(error).__name__}: {error}")
         if reason is None:
             raise
-        _stop(reason)
+        stop(reason)
 
 
 def _run_task(task: Callable[[], object]) -> None:
@@ -239,23 +239,23 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
-    """The arguments, with the sentences of ``view`` quoted for Hydra, to which commas, quotes and dollars would mean something.
+    """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean something.
 
-    >>> with_quoted_text(["view=It's late, she said.", "view=[one,two]", "checkpoint=a"])
-    ["view='It\\\\'s late, she said.'", "view=['one', 'two']", 'checkpoint=a']
+    >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
+    ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
     """
-    return [f"{_VIEW}{_as_text(argument)}" if argument.startswith(_VIEW) else argument for argument in arguments]
+    return [f"{_TEXT}{_as_text(argument)}" if argument.startswith(_TEXT) else argument for argument in arguments]
 
 
 def _as_text(argument: str) -> str:
-    text = argument.removeprefix(_VIEW)
+    text = argument.removeprefix(_TEXT)
     if text == "null":
         return text
     if not text.startswith(("[", "'", '"')):
         return quoted(text)
     override = parse_overrides([argument])[0]
     if override.is_sweep_override():
-        return ",".join(_as_text(f"{_VIEW}{value}") for value in override.sweep_string_iterator())
+        return ",".join(_as_text(f"{_TEXT}{value}") for value in override.sweep_string_iterator())
     return as_argument(override.value())
 
 
@@ -281,7 +281,7 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
             if own.get("save") is not None:
-                again += f", or write its model with analyze.py export={own.save} checkpoint={folder}"
+                again += f", or write its model with python -m bertsecrets export folder={own.save} checkpoint={folder}"
             print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
             return
         # The default folder has the time in its name, which is not to pass meanwhile.
@@ -292,7 +292,8 @@ def _run_single(task: Callable[[], object], config: DictConfig, folder: Path) ->
 def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
     # Hydra does not accept settings on both sides of -m.
     arguments = ["-m", *(argument for argument in sys.argv[1:] if argument not in ("-m", "--multirun"))]
-    sweep = open_sweep(invocation, first, arguments)
+    # The sweep's file names its command apart.
+    sweep = open_sweep(invocation, first, [word for word in arguments if not word.startswith("--config-name=")])
     sys.argv[1:] = [*arguments, *sweep.overrides()]
     return sweep
 
@@ -320,7 +321,8 @@ def _compare(folder: Path, paper: bool | str) -> None:
         print(page_line(page))  # noqa: T201
 
 
-def _stop(sentence: str) -> NoReturn:
+def stop(sentence: str) -> NoReturn:
+    """Print a mistake as one sentence, and end with exit status 1."""
     if "debug=true" in (argument.lower() for argument in sys.argv):
         traceback.print_exc()
     print(f"error: {message(sentence)}", file=sys.stderr)  # noqa: T201

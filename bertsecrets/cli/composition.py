@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.cli.habits import meant, of_the_other_command
 from bertsecrets.cli.run_settings import with_run_settings
-from bertsecrets.cli.settings import read_settings
+from bertsecrets.cli.settings import check_settings
 from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_arguments
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.config_copy import plain
@@ -39,7 +39,8 @@ def check(invocation: Invocation) -> DictConfig:
     """
     with invocation.hydra():
         parsed = parse_overrides(invocation.overrides)
-        first = _composed(invocation, [_line(override) for override in parsed if not override.is_sweep_override()])
+        fixed = [_line(override) for override in parsed if not override.is_sweep_override()]
+        first = _composed(invocation, fixed)
         sweeping = is_multirun(invocation, first)
         for key in ("run.dir", "sweep.dir", "sweep.subdir"):
             folder = OmegaConf.select(first.hydra, key)
@@ -60,17 +61,17 @@ def check(invocation: Invocation) -> DictConfig:
         combinations = _combinations([*defaults, *parsed])
         saved: dict[str, list[str]] = {}
         for combination in combinations:
-            composed = _composed(invocation, combination)
+            composed = first if combination == fixed else _composed(invocation, combination)
             try:
                 own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
                 # A run is resumed with its own configuration, which is judged when it is read.
                 if not isinstance(own.resume, str):
-                    read_settings(plain(with_run_settings(own, combination)))
+                    check_settings(plain(with_run_settings(own, combination)))
             except UserError as error:
                 if len(combinations) == 1:
                     raise
                 raise UserError(f"{error} (In the job {_job(combination)}.)") from error
-            target = own.get("save") or own.get("export")
+            target = own.get("save") or own.get("folder")
             if target is not None and target in saved:
                 raise UserError(
                     f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder '{target}'; put the "
@@ -84,7 +85,7 @@ def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
     try:
         config = invocation.compose(overrides)
         own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+        OmegaConf.to_container(own, resolve=True, throw_on_missing=not isinstance(own.resume, str))
     except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
         job = f" (In the job {_job(overrides)}.)" if invocation.multirun else ""
         raise UserError(_explain(error, overrides, invocation) + job) from error
@@ -150,7 +151,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         key = match.group(1)
         value = next((line.partition("=")[2] for line in overrides if line.lstrip("+~").partition("=")[0] == key), "")
         if (advice := of_the_other_command(key, value, invocation.config_name)) is not None:
-            return f"{invocation.config_name}.py has no '{key}'; {advice}."
+            return f"{_called(invocation.config_name)} has no '{key}'; {advice}."
         if (setting := meant(key, value, invocation.config_name)) is not None:
             return f"Unknown config key '{key}'; write {setting}."
         # Options chosen in a group add keys.
@@ -173,6 +174,10 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         return f"{key} is '{value}'; expected {_EXPECTED.get(expected.group(1), expected.group(1))}."
     reason = text.strip().splitlines()[0].rstrip(".")
     return f"{reason} (in {' '.join(overrides) or invocation.config_name})."
+
+
+def _called(command: str) -> str:
+    return f"{command}.py" if command in ("train", "analyze") else command
 
 
 def _near(key: str, value: str, valid: list[str]) -> str:

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import RunSettings, TrainSettings, read_analyze
+from bertsecrets.cli.settings import ModelSettings, RunSettings, TrainSettings, read_export
 from bertsecrets.errors import UserError
+from bertsecrets.keys import ExportKeys
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.hub import check_upload, upload
 from bertsecrets.models.loading import load_tokenizer, quiet
@@ -22,7 +23,7 @@ from bertsecrets.results.run import Run, is_first_process
 
 
 def export_model(config: DictConfig) -> Path:
-    """Write the model of ``checkpoint`` to the folder ``export``, and upload it to ``push_to_hub`` if that is set.
+    """Write the model of ``checkpoint`` to ``folder``, and upload it to ``push_to_hub`` if that is set.
 
     Returns:
         The folder.
@@ -30,11 +31,10 @@ def export_model(config: DictConfig) -> Path:
     Raises:
         UserError: If the folder is in use, the checkpoint is not one of a training, or the upload is not possible.
     """
-    settings = read_analyze(plain(config))
+    settings = read_export(plain(config))
     keys = settings.keys
-    assert keys.export is not None
-    target = _absolute(keys.export)
-    check_new_folder("export", target)
+    target = _absolute(keys.folder)
+    check_new_folder("folder", target)
     if keys.push_to_hub is not None:
         check_upload(keys.push_to_hub)
     if keys.checkpoint in (None, INITIAL):
@@ -43,7 +43,7 @@ def export_model(config: DictConfig) -> Path:
     if path.is_dir():
         raise UserError(f"checkpoint '{path}' is a Hugging Face folder already; export a run or a .ckpt file.")
     run = run_of(str(path))
-    _export(settings, path, target, run, trusted_classes(settings), keys.push_to_hub)
+    _export(settings, path, target, run, keys.trusted, keys.push_to_hub)
     return target
 
 
@@ -79,7 +79,12 @@ def save_model(settings: TrainSettings, path: Path, run: Run) -> None:
 
 
 def _export(
-    settings: RunSettings, path: Path, target: Path, run: Run | None, trusted: Sequence[str], repo: str | None
+    settings: RunSettings | ModelSettings[ExportKeys],
+    path: Path,
+    target: Path,
+    run: Run | None,
+    trusted: Sequence[str],
+    repo: str | None,
 ) -> None:
     checkpoint = load_checkpoint(path, settings.task, settings.model)
     tokenizer = load_tokenizer(settings.model)

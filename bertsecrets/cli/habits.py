@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
+from bertsecrets.keys import COMMANDS
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides
 
@@ -142,7 +143,7 @@ def meant(key: str, value: str, command: str) -> str | None:
         return _MEANT_WITH_VALUE[key]
     if key in _MODELS and (command == "train" or key != "model_path"):
         return f"model=folder model.path={value}"
-    if command == "analyze" and key in (*_ANALYSED, "model_path"):
+    if command in ("analyze", "view", "export") and key in (*_ANALYSED, "model_path"):
         return f"checkpoint={value}"
     if key in _MEANT:
         return f"{_MEANT[key]}={value}"
@@ -164,6 +165,9 @@ def of_the_other_command(key: str, value: str, command: str) -> str | None:
         if (CONF / "analysis" / f"{value}.yaml").is_file():
             return f"analyze.py has analysis={value} for that"
         return "analyze.py has analysis=<name> for that; analyze.py --help lists them"
+    commands = [name for name, keys in COMMANDS.items() if key in keys.model_fields]
+    if commands and command not in commands:
+        return f"that is a setting of python -m bertsecrets {' and of '.join(commands)}"
     return None
 
 

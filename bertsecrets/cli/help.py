@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 from bertsecrets.doors import KINDS, free_names, offers
+from bertsecrets.keys import COMMANDS, DescribedKeys
 from bertsecrets.settings import CONF, configurations
 
 _WIDTH = 120
@@ -43,15 +44,28 @@ _EXAMPLES = {
         ("checkpoint=<run folder> analysis=importance", "which heads matter, without disabling any"),
         ("checkpoint=<run folder> measure=[entropy,patterns] compare_with=[initial]", "measures, before and after"),
         ("checkpoint=<model folder> task=mrpc", "a Hugging Face folder"),
-        ("checkpoint=<run folder> view='The cat sat.'", "a page of one sentence's attention"),
-        ("compare=[<run folder>,<run folder>]", "one page that compares runs"),
-        ("report=<run folder>", "the run's page again, without a model"),
+        ("checkpoint=<run folder> analysis=redundancy", "which heads stand in for each other?"),
+        ("-m checkpoint=<run folder>,<run folder> analysis=disable", "two runs, one after the other"),
+        ("resume=<folder of an analysis>", "continue what was interrupted"),
     ),
+    "compare": (
+        ("runs=[<run folder>,<run folder>]", "one page that compares runs"),
+        ("runs=<sweep folder> paper=questions", "and a page that follows a paper, or answers questions"),
+    ),
+    "report": (("run=<run folder>", "its page again"),),
+    "merge": (("runs=<sweep folder>", "one table of a disabling sweep in parts"),),
+    "view": (
+        ("text='The cat sat.'", "of the model before fine-tuning"),
+        ("checkpoint=<run folder> text=['The cat sat.','The cat lay.']", "of a fine-tuned model, with a pair"),
+    ),
+    "export": (("checkpoint=<run folder> folder=<new folder>", "model, tokenizer, card and table of heads"),),
+    "workspace": (("project=<entity>/<project> group=<sweep>", "for the runs of a sweep"),),
 }
 
 _LISTED = {"train": "callbacks", "analyze": "analysis"}
 """The group whose choices are described one by one."""
 
+_KEY = re.compile(r"^(\w+): [^#\n]*(?:# (.*))?$", re.MULTILINE)
 _GROUP = re.compile(r"^  - (\w+): .*?(?:  *# (.*))?$", re.MULTILINE)
 
 
@@ -62,19 +76,24 @@ def help_text(command: str) -> str:
         command: Name of its primary configuration; another one is described by its comments alone.
     """
     call = f"python {command}.py"
-    if sys.modules["__main__"].__spec__ is not None:
+    if command not in _PURPOSE or sys.modules["__main__"].__spec__ is not None:
         call = f"python -m bertsecrets {command}"
-    parts = [f"usage: {call} [setting=value ...]", *([_filled(_PURPOSE[command])] if command in _PURPOSE else [])]
+    file = CONF / f"{command}.yaml"
+    parts = [f"usage: {call} [setting=value ...]", _filled(_PURPOSE.get(command, f"{first_sentence(file)}."))]
     examples = [(f"{call} {arguments}".rstrip(), what) for arguments, what in _EXAMPLES.get(command, ())]
     if examples:
         parts.append("\n".join(["examples:", *(f"  {line}\n      {what}" for line, what in examples)]))
     listed = _LISTED.get(command)
-    groups = _GROUP.findall((CONF / f"{command}.yaml").read_text("utf-8"))
+    texts = [path.read_text("utf-8") for path in ([file] if command in _PURPOSE else [file, CONF / "command.yaml"])]
+    groups = [group for text in texts for group in _GROUP.findall(text)]
+    if command not in _PURPOSE:
+        keys = [key for text in texts for key in _KEY.findall(text) if key[0] in COMMANDS[command].model_fields]
+        parts.append("\n".join(["settings:", *(_filled(f"  {name:<19}{comment}", " " * 21) for name, comment in keys)]))
     parts.append(
         "\n".join(
             [
                 "groups, with their choices (<group>=<choice>):",
-                *(_group(name, comment, listed) for name, comment in groups),
+                *(_group(name, comment, listed, described=command not in _PURPOSE) for name, comment in groups),
             ]
         )
     )
@@ -103,8 +122,10 @@ def first_sentence(path: Path) -> str:
     return re.split(r"(?<=[^.]\.) (?=[A-Z])", " ".join(words))[0].rstrip(".")
 
 
-def _group(name: str, comment: str, apart: str | None) -> str:
-    """A group's line and its choices, unless they are listed apart."""
+def _group(name: str, comment: str, apart: str | None, *, described: bool) -> str:
+    """A group's line and its choices, unless they are listed apart, or the command only takes those of other packages."""
+    if described and name in DescribedKeys.model_fields:
+        return _filled(f"  {name:<12}{comment}", " " * 14)
     files = configurations(name)
     kind = {"measure": "measures", "data": "sources"}.get(name)
     brought = free_names(kind, tuple(files)) if kind is not None else ()

@@ -19,6 +19,7 @@ from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
+from bertsecrets.keys import MergeKeys
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.report.content import Report, joined
@@ -65,12 +66,13 @@ class Part:
 
 
 def merge_runs(config: DictConfig) -> AblationTable:
-    """Merge the sweeps in the run folders (or the sweep folder) named by ``merge`` into Hydra's output folder.
+    """Merge the sweeps in the run folders (or the sweep folder) that ``runs`` names into Hydra's output folder.
 
     Raises:
         UserError: If a folder holds no sweep, a part is not finished, or the sweeps are not parts of one.
     """
-    named = [config.merge] if isinstance(config.merge, str) else plain(config)["merge"]
+    runs = MergeKeys.read("", plain(config)).runs
+    named = [runs] if isinstance(runs, str) else runs
     parts = [read_part(folder) for folder in find_parts(named)]
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
@@ -145,7 +147,7 @@ def find_parts(names: Sequence[str]) -> list[Path]:
             listing = ", ".join(f"'{path}'" for path in unfinished)
             raise UserError(
                 f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with resume={name}, or name the "
-                "finished parts, merge=[<folder>,<folder>]."
+                "finished parts, runs=[<folder>,<folder>]."
             )
         if not parts:
             raise UserError(

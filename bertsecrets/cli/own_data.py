@@ -69,7 +69,7 @@ def own_data(invocation: Invocation) -> list[str]:
 
 def _of_a_run(invocation: Invocation, given: dict[str, Override]) -> bool:
     """Whether the command analyses a run, which knows its task, or no checkpoint at all."""
-    if invocation.config_name != "analyze":
+    if invocation.config_name == "train":
         return False
     checkpoint = given.get("checkpoint")
     return checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None

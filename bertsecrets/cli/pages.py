@@ -7,10 +7,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from bertsecrets.cli.build import run_folder, trusted_classes
-from bertsecrets.cli.settings import read_analyze
+from bertsecrets.cli.build import run_folder
+from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
-from bertsecrets.keys import AnalyzeKeys
+from bertsecrets.keys import CompareKeys, ReportKeys
 from bertsecrets.papers.pages import PAPERS, Page
 from bertsecrets.papers.statements.page import StatementsPage
 from bertsecrets.reporting.comparison import write_comparison
@@ -35,21 +35,20 @@ def report_again(config: DictConfig) -> list[Path]:
     Raises:
         UserError: If the folder holds no finished run.
     """
-    settings = read_analyze(plain(config))
-    folder = Path(str(settings.keys.report))
+    keys = ReportKeys.read("", plain(config))
+    folder = Path(keys.run)
     check_links(folder)
     runs, unfinished = find_runs([str(folder)])
     for finished in runs:
         # Before any page is replaced by one of other numbers.
         check_unchanged(finished.folder)
-    trusted = trusted_classes(settings)
     pages = []
     for finished in runs:
         run = Run.open(finished.folder)
-        report_run(run, settings.report.heads, trusted).write(run)
+        report_run(run, keys.heads, keys.trusted, keys.figures).write(run)
         pages.append(run.report_path)
     if len(runs) > 1:
-        pages += compare_sweep(folder, paper=settings.keys.paper, trusted=trusted)
+        pages += compare_sweep(folder, paper=keys.paper, trusted=keys.trusted)
     console = Console()
     for line in (*left_out(unfinished), *(f"Report: {page}" for page in pages)):
         console.print(line, soft_wrap=True)
@@ -57,17 +56,15 @@ def report_again(config: DictConfig) -> list[Path]:
 
 
 def compare_runs(config: DictConfig) -> list[Path]:
-    """Compare the runs that ``compare`` names; return the pages.
+    """Compare the runs that ``runs`` names; return the pages.
 
     Those of a sweep lie in the sweep's folder unless ``hydra.run.dir`` is given, others in Hydra's output folder.
 
     Raises:
         UserError: If a folder holds no finished run, or the runs' heads cannot be compared.
     """
-    settings = read_analyze(plain(config))
-    keys = settings.keys
-    assert keys.compare is not None
-    names = [keys.compare] if isinstance(keys.compare, str) else keys.compare
+    keys = read_compare(plain(config))
+    names = [keys.runs] if isinstance(keys.runs, str) else keys.runs
     runs, unfinished = find_runs(names)
     for run in runs:
         check_unchanged(run.folder)
@@ -75,22 +72,21 @@ def compare_runs(config: DictConfig) -> list[Path]:
         raise UserError(
             " ".join(
                 [
-                    f"compare names one finished run, '{runs[0].folder}'; give at least two, or make the page of one with "
-                    f"report={runs[0].folder}.",
+                    f"runs names one finished run, '{runs[0].folder}'; give at least two, or make the page of one with "
+                    f"python -m bertsecrets report run={runs[0].folder}.",
                     *left_out(unfinished),
                 ]
             )
         )
     page = _page(keys)
     same_size = len({run.size for run in runs if run.size is not None}) < 2
-    if not (page is not None and page.sizes_may_differ) and (keys.compare_heads or page is not None):
+    if not (page is not None and page.sizes_may_differ) and (keys.heads or page is not None):
         check_sizes(runs)
     folder = _of_sweep(names) or run_folder()
     folder.mkdir(parents=True, exist_ok=True)
     if folder == run_folder():
         write_config(config, folder)
-    trusted = trusted_classes(settings)
-    pages = [write_comparison(runs, unfinished, folder, heads=keys.compare_heads and same_size, trusted=trusted)]
+    pages = [write_comparison(runs, unfinished, folder, heads=keys.heads and same_size, trusted=keys.trusted)]
     if page is not None:
         pages.append(page.write(runs, folder, unfinished))
     for line in (*left_out(unfinished), *map(page_line, pages)):
@@ -112,7 +108,7 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
     return Path(names[0]).absolute() / COMPARISON
 
 
-def _page(keys: AnalyzeKeys) -> Page | None:
+def _page(keys: CompareKeys) -> Page | None:
     """The page that the settings ask for besides the comparison; None for none."""
     name = paper_name(keys.paper)
     if name == "statements":

@@ -8,13 +8,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bertsecrets.cli.settings import read_settings
+from bertsecrets.cli.settings import check_settings
 from bertsecrets.errors import UserError
+from bertsecrets.keys import command_of
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.hydra_arguments import unquoted
 from bertsecrets.sweeps.run_folder import read_begun
+from bertsecrets.sweeps.sweep import sweep_command
 from bertsecrets.sweeps.trust import check_code, with_settings_given_again
 
 _log = logging.getLogger(__name__)
@@ -42,13 +45,13 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
     check_code(plain(own), plain(config), folder)
     own = with_settings_given_again(own, config, overrides, folder)
     path = folder / CONFIG_COPY
-    if ("optimizer" in own) != ("optimizer" in config):
-        command = "train.py" if "optimizer" in own else "analyze.py"
+    command = command_of(own)
+    if command != command_of(config):
         raise UserError(
-            f"'{path}' is the configuration of a run of {command}; resume it with {command} resume={folder}."
+            f"'{path}' is the configuration of a run of {command}; resume it with python -m bertsecrets {command} resume={folder}."
         )
     try:
-        read_settings(plain(own))
+        check_settings(plain(own))
     except UserError as error:
         raise UserError(f"'{path}' was changed, or is of another version: {error}") from error
     except OmegaConfBaseException as error:
@@ -61,6 +64,16 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
     own.debug, own.progress = config.debug, config.progress
     _log.info(f"Resuming the run in {folder}.")
     return own
+
+
+def command_of_folder(folder: str | None) -> str | None:
+    """The command that wrote the run or the sweep in a folder; None if the folder holds neither."""
+    if folder is None:
+        return None
+    path = Path(unquoted(folder))
+    if (command := sweep_command(path)) is not None:
+        return command
+    return command_of(plain(read_config(path))) if (path / CONFIG_COPY).is_file() else None
 
 
 def run_of(checkpoint: Any) -> Run | None:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.cli.targets import accepted_arguments, check_arguments, is_own, load_target, make
@@ -16,14 +16,20 @@ from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_word
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.keys import (
+    COMMANDS,
     AnalyzeKeys,
     CheckpointSettings,
     CommonKeys,
+    CompareKeys,
+    ExportKeys,
+    ModelKeys,
     ReportSettings,
     SweepSettings,
     TrainerSettings,
     TrainKeys,
+    ViewKeys,
     WatchKeys,
+    command_of,
 )
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
@@ -38,8 +44,6 @@ if TYPE_CHECKING:
 _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
 )
-_MODES = ("merge", "compare", "report", "workspace", "view", "export")
-"""The keys of ``analyze.py`` that choose something else than an analysis of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,23 @@ class MeasureSection:
         if not isinstance(measure, Measure):
             raise UserError(_NOT_A_MEASURE.format(self.name, self.target["_target_"]))
         return measure
+
+
+_Keys = TypeVar("_Keys", bound=ModelKeys)
+
+
+@dataclass(frozen=True)
+class ModelSettings(Generic[_Keys]):
+    """Settings of a command that loads a checkpoint and analyses nothing.
+
+    Args:
+        keys: The top-level keys.
+        task, model: The parsed sections.
+    """
+
+    keys: _Keys
+    task: Task
+    model: ModelSpec
 
 
 @dataclass(frozen=True)
@@ -127,7 +148,8 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
     common = _read_common(keys, config)
     if not common["task"].is_labelled:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
-    _check_uploaded("save", keys.save, keys.push_to_hub)
+    if keys.push_to_hub is not None and keys.save is None:
+        raise UserError("push_to_hub uploads the folder that save= writes; give save=<new folder> too.")
     common |= {
         "report": ReportSettings.read("report", keys.report),
         "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),
@@ -148,32 +170,14 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     """Read the settings of ``analyze.py``.
 
     Raises:
-        UserError: If a key is unknown or a value does not fit, or it is not clear what is to be done.
+        UserError: If a key is unknown or a value does not fit, or no checkpoint is given.
     """
     check_numbers(config)
     keys = AnalyzeKeys.read("", config)
-    pages = keys.report if isinstance(keys.report, str) else None
-    modes = (keys.merge, keys.compare, pages, keys.workspace, keys.view, keys.export)
-    chosen = [name for name, value in zip(_MODES, modes, strict=True) if value is not None]
-    if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)} are both given; give one of them.")
-    if not chosen and keys.checkpoint is None and keys.resume is None:
+    if keys.checkpoint is None and keys.resume is None:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
-    _check_uploaded("export", keys.export, keys.push_to_hub)
-    for name in ("statements", "statements_folder"):
-        if getattr(keys, name) and keys.paper != "statements":
-            raise UserError(
-                f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
-            )
     common = _read_common(keys, config)
-    # report=<folder> takes the section's place.
-    again = {"heads": 6, "figures": None}
-    common["report"] = ReportSettings.read("report", keys.report if isinstance(keys.report, dict) else again)
-    # A slow import, after everything that can be checked without it.
-    from bertsecrets.papers.statements.statement import read_statements
-
-    if keys.statements:
-        read_statements(keys.statements)
+    common["report"] = ReportSettings.read("report", keys.report)
     return AnalyzeSettings(
         **common,
         keys=keys,
@@ -190,18 +194,77 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     )
 
 
-def read_settings(config: Mapping[str, Any]) -> RunSettings:
-    """Read the settings of either command; only a configuration of ``train.py`` has an optimizer.
+def read_compare(config: Mapping[str, Any]) -> CompareKeys:
+    """Read the settings of ``compare``.
+
+    Raises:
+        UserError: If a key is unknown, a value does not fit, or statements are named without their page.
+    """
+    keys = CompareKeys.read("", config)
+    for name in ("statements", "statements_folder"):
+        if getattr(keys, name) and keys.paper != "statements":
+            raise UserError(
+                f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
+            )
+    if keys.statements:
+        # A slow import.
+        from bertsecrets.papers.statements.statement import read_statements
+
+        read_statements(keys.statements)
+    return keys
+
+
+def read_view(config: Mapping[str, Any]) -> ModelSettings[ViewKeys]:
+    """Read the settings of ``view``.
 
     Raises:
         UserError: If a key is unknown or a value does not fit.
     """
-    return read_train(config) if "optimizer" in config else read_analyze(config)
+    return _read_model(ViewKeys.read("", config))
 
 
-def _check_uploaded(key: str, folder: str | None, repo: str | None) -> None:
-    if repo is not None and folder is None:
-        raise UserError(f"push_to_hub uploads the folder that {key}= writes; give {key}=<new folder> too.")
+def read_export(config: Mapping[str, Any]) -> ModelSettings[ExportKeys]:
+    """Read the settings of ``export``.
+
+    Raises:
+        UserError: If a key is unknown or a value does not fit.
+    """
+    return _read_model(ExportKeys.read("", config))
+
+
+def _read_model(keys: _Keys) -> ModelSettings[_Keys]:
+    check_init(keys.init)
+    return ModelSettings(keys, task_from_config(keys.task), ModelSpec.read("model", keys.model))
+
+
+def read_settings(config: Mapping[str, Any]) -> RunSettings:
+    """Read the settings of ``train`` or ``analyze``.
+
+    Raises:
+        UserError: If a key is unknown or a value does not fit.
+    """
+    return read_train(config) if command_of(config) == "train" else read_analyze(config)
+
+
+def check_settings(config: Mapping[str, Any]) -> None:
+    """Check the settings of any command.
+
+    Raises:
+        UserError: If a key is unknown or a value does not fit.
+    """
+    check_numbers(config)
+    command = command_of(config)
+    readers: dict[str, Callable[[Mapping[str, Any]], object]] = {
+        "train": read_train,
+        "analyze": read_analyze,
+        "compare": read_compare,
+        "view": read_view,
+        "export": read_export,
+    }
+    if command in readers:
+        readers[command](config)
+    else:
+        COMMANDS[command].read("", config)
 
 
 def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:

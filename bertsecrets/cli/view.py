@@ -6,7 +6,7 @@ from rich.console import Console
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import read_analyze
+from bertsecrets.cli.settings import read_view
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import initial_checkpoint
@@ -28,11 +28,11 @@ def view_text(config: DictConfig) -> HeadView:
     Raises:
         UserError: If a sentence is empty, or the checkpoint cannot be loaded.
     """
-    settings = read_analyze(plain(config))
+    settings = read_view(plain(config))
     keys = settings.keys
-    sentences = [keys.view] if isinstance(keys.view, str) else list(keys.view or ())
+    sentences = [keys.text] if isinstance(keys.text, str) else keys.text
     if not all(sentence.strip() for sentence in sentences):
-        raise UserError("A sentence of view is empty; give one or two sentences, e.g. view='The cat sat.'.")
+        raise UserError("A sentence of text is empty; give one or two sentences, e.g. text='The cat sat.'.")
     for sentence in sentences:
         check_characters(sentence)
     tokenizer = load_tokenizer(settings.model)

@@ -28,14 +28,14 @@ _GROUPED_BY = ("task.name", "model.name", "init")
 
 
 def save_workspace(config: DictConfig) -> None:
-    """Create both in the project ``workspace`` (``entity/project``), restricted to the sweep ``group`` if it is set.
+    """Create both in the ``project`` (``entity/project``), restricted to the sweep ``group`` if it is set.
 
     Their specifications are written to the run's folder first, which needs no server.
 
     Raises:
         UserError: If the extra is not installed, or the server cannot be reached.
     """
-    entity, _, project = str(config.workspace).partition("/")
+    entity, _, project = str(config.project).partition("/")
     folder = run_folder()
     workspace, report = build_workspace(entity, project, config.group), build_report(entity, project, config.group)
     # The specifications are of use even if nobody is logged in.

@@ -54,7 +54,7 @@ def write_comparison(
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
     else:
-        notes.append("Only scores are compared: the runs have different numbers of heads, or compare_heads is false.")
+        notes.append("Only scores are compared: the runs have different numbers of heads, or heads=false was given.")
     flat = [part for section in sections for part in section.flat()]
     rows = [row for section in flat for row in section.rows]
     report = Report(

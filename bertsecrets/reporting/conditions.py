@@ -246,5 +246,5 @@ def check_sizes(runs: Sequence[FinishedRun]) -> None:
             a, b = (f"{layers} by {heads}" for layers, heads in (expected, size) if expected and size)
             raise UserError(
                 f"Runs '{first.name}' ({a} heads) and '{run.name}' ({b} heads) cannot be compared head by head; give runs "
-                "of one size, or add compare_heads=false to compare their scores alone."
+                "of one size, or add heads=false to compare their scores alone."
             )

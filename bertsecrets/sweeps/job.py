@@ -76,10 +76,10 @@ def start_job(config: DictConfig) -> float | None:
         replace(record, status=FAILED, reason="interrupted.").write(records)
         raise
     seconds = 0.0 if status == SKIPPED else time.monotonic() - started
-    score = _objective(folder, config.objective) if status != FAILED else None
+    score = _objective(folder, config.get("objective")) if status != FAILED else None
     ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
     ended.write(records)
-    print(line_of(ended, config.objective or "score"), flush=True)  # noqa: T201
+    print(line_of(ended, config.get("objective") or "score"), flush=True)  # noqa: T201
     return score
 
 
@@ -125,16 +125,17 @@ def _has_finished(folder: Path) -> bool:
 
 def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
     """The command line of the job as a single run."""
+    name = f"--config-name={HydraConfig.get().job.config_name}"
     if resumable:
         again = {**foreign_code(plain(config)), **outside(plain(config))}
-        return [f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
+        return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
     own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]
-    if config.group is None:
+    if "group" in config and config.group is None:
         task.append(f"group={quoted(Path(hydra.sweep.dir).name)}")
     paths = {source.provider: source.path for source in hydra.runtime.config_sources}
-    flags = ["--config-path", paths["main"], "--config-name", str(hydra.job.config_name)]
+    flags = ["--config-path", paths["main"], name]
     if "command-line" in paths:
         flags += ["--config-dir", paths["command-line"]]
     return [*flags, *task, *own, "hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
@@ -144,6 +145,9 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
 def _leased_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
     """Reserve as many GPUs of this machine as the job asks for; a cluster assigns GPUs itself."""
     gpus = [name for name in os.environ.get(GPUS, "").split(",") if name]
+    if "trainer" not in config:
+        yield {}
+        return
     count = config.trainer.devices
     if count in (-1, "-1", "auto"):
         count = len(gpus)

@@ -109,7 +109,7 @@ def run_key(config: Mapping[str, Any]) -> str:
             raise UserError(
                 f"Checkpoint '{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
             ) from error
-    for name in _listed(config.get("merge")) + _listed(config.get("compare")):
+    for name in _listed(config.get("runs")):
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
                 if file.is_file():

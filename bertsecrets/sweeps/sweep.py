@@ -139,7 +139,7 @@ class Sweep:
                 compare(self.folder, self.paper)
             except UserError as error:
                 _log.warning(
-                    f"The runs were not compared: {error} Then run analyze.py compare={quoted(str(self.folder))}."
+                    f"The runs were not compared: {error} Then run python -m bertsecrets compare runs={quoted(str(self.folder))}."
                 )
         return records
 
@@ -196,7 +196,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     return Sweep(
         folder,
         records,
-        config.objective or "score",
+        config.get("objective") or "score",
         _count(invocation, config),
         tuple(swept),
         compares=bool(ending.get("compare", False)),
@@ -217,6 +217,12 @@ def resume_arguments(folder: Path) -> list[str] | None:
         raise UserError(f"{folder / SWEEP_FILE} cannot be read; give the sweep's own command with resume=true instead.")
     arguments = [argument for argument in content["arguments"] if not argument.startswith("hydra.sweep.dir=")]
     return [*arguments, f"hydra.sweep.dir={quoted(str(folder.resolve()))}", "resume=true"]
+
+
+def sweep_command(folder: Path) -> str | None:
+    """The command of the sweep in a folder; None if the folder holds no sweep, or one whose file cannot be read."""
+    content = _read(folder) if (folder / SWEEP_FILE).is_file() else None
+    return None if content is None else str(content["command"])
 
 
 def read_records(folder: Path) -> list[JobRecord]:

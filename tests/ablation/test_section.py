@@ -216,7 +216,7 @@ def test_where_nothing_can_be_told_the_page_says_what_it_would_take() -> None:
     # 408 * (2.123 * 1.216 / 1)^2 = 2,719
     assert lead[0].endswith(
         "To tell more: where a head has no effect, ruling out a loss of 1.0 point takes about 2,700 examples; these 408 rule out one "
-        "of about 2.6 points (ablation.margin); several seeds together tell more than one (compare=<runs>)."
+        "of about 2.6 points (ablation.margin); several seeds together tell more than one (python -m bertsecrets compare runs=<runs>)."
     )
     assert "To tell more" not in written(HEADS)[0]
 

@@ -93,7 +93,7 @@ def run(tiny_bert: Path, tmp_path: Path) -> Path:
 def configure() -> Configure:
     def compose_export(*overrides: str) -> DictConfig:
         with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
-            return with_run_settings(compose("analyze", overrides=list(overrides)), overrides)
+            return with_run_settings(compose("export", overrides=list(overrides)), overrides)
 
     return compose_export
 
@@ -101,7 +101,7 @@ def configure() -> Configure:
 def test_plain_transformers_gives_the_logits_of_the_checkpoint(
     run: Path, tiny_bert: Path, tmp_path: Path, configure: Configure
 ) -> None:
-    folder = export.export_model(configure(f"export={tmp_path / 'new' / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'new' / 'model'}", f"checkpoint={run}"))
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer, own = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(tiny_bert)
     pairs = ["The cat sat.", "It rained all day long."], ["The cat lay.", "No."]
@@ -121,7 +121,7 @@ def test_another_model_is_refused_by_the_paths_of_both(run: Path, tiny_bert: Pat
 
 
 def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path, configure: Configure) -> None:
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
     card = ModelCard.load(folder / "README.md")
     (result,) = card.data.eval_results
     assert (result.metric_name, result.metric_value) == ("val/accuracy", 0.75)
@@ -154,7 +154,7 @@ def test_no_part_of_a_path_is_printed(
     run: Path, tmp_path: Path, configure: Configure, setting: str, printed: str
 ) -> None:
     (run / ".hydra" / "overrides.yaml").write_text(json.dumps([setting]))
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
     assert f"python train.py {printed}\n" in (folder / "README.md").read_text("utf-8")
 
 
@@ -172,7 +172,7 @@ def test_a_control_is_called_one(
     config = OmegaConf.load(run / "config.yaml")
     config.data.update(data)
     OmegaConf.save(config, run / "config.yaml")
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
     text = (folder / "README.md").read_text("utf-8")
     assert f"tokenizer({texts}, truncation" in text
     assert ("It is a control" in text) == (words is not None)
@@ -181,7 +181,7 @@ def test_a_control_is_called_one(
 
 def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, configure: Configure) -> None:
     last = run / "checkpoints" / "last.ckpt"
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={last}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={last}"))
     text = (folder / "README.md").read_text("utf-8")
     assert "These weights were not scored" in text
     assert "No disabling sweep of these weights was found" in text
@@ -205,7 +205,7 @@ def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configur
     best = run / "checkpoints" / "best.ckpt"
     assert [found.folder for found in analyses_of(Run.open(run), best, step=9)] == [analysis.resolve()]
     assert not analyses_of(Run.open(run), best, step=12)
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
     assert "1 is needed" in (folder / "README.md").read_text("utf-8")
     # An analysis from before the checkpoint was written is of other weights.
     os.utime(analysis / "finished.json", (1, 1))
@@ -213,7 +213,7 @@ def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configur
 
 
 def test_the_head_table_is_exported_as_csv_latex_and_parquet(run: Path, tmp_path: Path, configure: Configure) -> None:
-    folder = export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
     columns = pq.read_table(folder / "heads_together.parquet").to_pydict()
     with (folder / "heads_together.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -231,20 +231,18 @@ def test_a_folder_in_use_is_refused_before_anything_is_loaded(tmp_path: Path, co
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").touch()
     with pytest.raises(UserError, match="already holds files; choose a new folder"):
-        export.export_model(configure(f"export={tmp_path / 'model'}", "checkpoint=nowhere"))
+        export.export_model(configure(f"folder={tmp_path / 'model'}", "checkpoint=nowhere"))
     with pytest.raises(UserError, match="is a file"):
-        export.export_model(configure(f"export={tmp_path / 'model' / 'mine.txt'}", "checkpoint=nowhere"))
+        export.export_model(configure(f"folder={tmp_path / 'model' / 'mine.txt'}", "checkpoint=nowhere"))
     with pytest.raises(UserError, match="give checkpoint="):
-        export.export_model(configure(f"export={tmp_path / 'other'}", "checkpoint=initial"))
-    with pytest.raises(UserError, match="give export=<new folder> too"):
-        export.export_model(configure("push_to_hub=me/mine", "checkpoint=nowhere"))
+        export.export_model(configure(f"folder={tmp_path / 'other'}", "checkpoint=initial"))
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "mine.txt"]
 
 
 def test_a_link_to_an_empty_folder_is_followed(run: Path, tmp_path: Path, configure: Configure) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    folder = export.export_model(configure(f"export={tmp_path / 'link'}", f"checkpoint={run}"))
+    folder = export.export_model(configure(f"folder={tmp_path / 'link'}", f"checkpoint={run}"))
     assert folder == tmp_path / "empty"
     assert (tmp_path / "link" / "README.md").is_file()
 
@@ -289,7 +287,7 @@ def test_the_folder_is_uploaded_to_a_private_repository(
     run: Path, tmp_path: Path, configure: Configure, api: HfApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "model"
-    export.export_model(configure(f"export={folder}", f"checkpoint={run}", "push_to_hub=me/mine"))
+    export.export_model(configure(f"folder={folder}", f"checkpoint={run}", "push_to_hub=me/mine"))
     api.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)  # type: ignore[attr-defined]
     (call,) = api.upload_folder.call_args_list  # type: ignore[attr-defined]
     assert (call.kwargs["repo_id"], call.kwargs["folder_path"]) == ("me/mine", folder)
@@ -300,7 +298,7 @@ def test_the_folder_is_uploaded_to_a_private_repository(
 def test_an_upload_that_fails_keeps_the_folder(run: Path, tmp_path: Path, configure: Configure, api: HfApi) -> None:
     api.upload_folder.side_effect = ConnectionError("the line is dead")  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"could not be uploaded to 'me/mine' \(the line is dead\); upload it later"):
-        export.export_model(configure(f"export={tmp_path / 'model'}", f"checkpoint={run}", "push_to_hub=me/mine"))
+        export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}", "push_to_hub=me/mine"))
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
@@ -309,7 +307,7 @@ def test_what_keeps_an_upload_from_working_is_told_before_any_work(
 ) -> None:
     def told(repo: str) -> str:
         with pytest.raises(UserError) as error:
-            export.export_model(configure(f"export={tmp_path / 'model'}", "checkpoint=nowhere", f"push_to_hub={repo}"))
+            export.export_model(configure(f"folder={tmp_path / 'model'}", "checkpoint=nowhere", f"push_to_hub={repo}"))
         return str(error.value)
 
     assert "is not the name of a repository" in told("a/b/c")

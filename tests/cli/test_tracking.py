@@ -129,7 +129,7 @@ def test_the_workspace_folds_single_heads() -> None:
 def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:
     result = door("analyze", "workspace=mine", f"hydra.run.dir={tmp_path}")
     assert result.returncode == 1
-    assert "workspace is 'mine'; expected <entity>/<project>, or null." in result.stderr
+    assert "project is 'mine'; expected <entity>/<project>." in result.stderr
     kept = os.environ.pop("WANDB_API_KEY", None)
     try:
         result = door("analyze", "workspace=me/mine", f"hydra.run.dir={tmp_path}")

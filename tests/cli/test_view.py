@@ -1,4 +1,4 @@
-"""``view=``: a sentence from the command line becomes a page, of the model before fine-tuning or of a checkpoint beside it."""
+"""``view``: a sentence from the command line becomes a page, of the model before fine-tuning or of a checkpoint beside it."""
 
 from pathlib import Path
 
@@ -19,28 +19,26 @@ def config_of(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def compose_view(*arguments: str) -> DictConfig:
         overrides = with_quoted_text(["model=folder", f"model.path={tiny_bert}", *arguments])
         with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
-            return compose("analyze", overrides=overrides)
+            return compose("view", overrides=overrides)
 
     return compose_view
 
 
 def test_a_sentence_with_quotes_and_commas_becomes_a_page(config_of, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    shown = view.view_text(config_of("view=It's late, she said."))
+    shown = view.view_text(config_of("text=It's late, she said."))
     assert (tmp_path / "out" / "view.html").stat().st_size < 3_000_000
     assert shown.example.name == "It's late, she said."
     assert [name for name, _ in shown.example.stages] == ["model"]
 
 
 def test_two_sentences_are_compared_with_a_reference(config_of, tiny_bert: Path) -> None:  # type: ignore[no-untyped-def]
-    shown = view.view_text(config_of("view=[The cat sat.,The cat lay.]", f"reference={tiny_bert}"))
+    shown = view.view_text(config_of("text=[The cat sat.,The cat lay.]", f"reference={tiny_bert}"))
     assert set(shown.example.sentences) == {0, 1}
     assert [name for name, _ in shown.example.stages] == ["reference", "this model"]
 
 
 def test_an_empty_sentence_is_refused_before_a_model_is_loaded(config_of) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UserError, match="A sentence of view is empty"):
-        view.view_text(config_of("view= ", "model.path=nowhere"))
+    with pytest.raises(UserError, match="A sentence of text is empty"):
+        view.view_text(config_of("text= ", "model.path=nowhere"))
     with pytest.raises(UserError, match=r"Text 'The \\ud800 sat.' has a lone surrogate, '\\ud800', at character 4"):
-        view.view_text(config_of("view=The \ud800 sat.", "model.path=nowhere"))
-    with pytest.raises(UserError, match="compare and view are both given"):
-        view.view_text(config_of("view=The cat sat.", "compare=runs"))
+        view.view_text(config_of("text=The \ud800 sat.", "model.path=nowhere"))

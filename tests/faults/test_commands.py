@@ -209,10 +209,10 @@ EXPORTS = [
         "checkpoint={run}",
         arrange=write("m", "mine"),
     ),
-    export("number", r"export is 5; expected", "export=5", "checkpoint={run}"),
+    export("number", r"folder is 5; expected", "export=5", "checkpoint={run}"),
     export(
         "upload-without",
-        r"push_to_hub uploads the folder that export= writes",
+        r"analyze.py has no 'push_to_hub'; that is a setting of python -m bertsecrets train and of export",
         "push_to_hub=owner/name",
         "checkpoint={run}",
     ),

@@ -230,10 +230,8 @@ MERGES = [
     merge("config-empty", r"b/config.yaml' holds no configuration", write("b/config.yaml", "")),
     merge("config-junk", r"b/config.yaml' cannot be read", write("b/config.yaml", b"\xff\xfe\x00")),
     merge("config-deep", r"b/config.yaml' cannot be read", write("b/config.yaml", "[" * 20000)),
-    Case(
-        "merge-empty-list", ("analyze.py", "merge=[]"), r"merge is \[\]; expected a folder, a list of folders, or null"
-    ),
-    Case("merge-null", ("analyze.py", "merge=[null]"), r"merge is \[None\]; expected a folder"),
+    Case("merge-empty-list", ("analyze.py", "merge=[]"), r"runs is \[\]; expected a folder, or a list of folders"),
+    Case("merge-null", ("analyze.py", "merge=[null]"), r"runs is \[None\]; expected a folder"),
     Case("merge-missing", ("analyze.py", "merge={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("merge-file", ("analyze.py", "merge={run}/config.yaml"), r"config.yaml' is not a directory"),
 ]
@@ -340,7 +338,7 @@ COMBINATIONS = [
     Case("report-missing", ("analyze.py", "report={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("report-empty", ("analyze.py", "report={folder}"), r"'{folder}' holds no finished run"),
     Case("report-file", ("analyze.py", "report={run}/config.yaml"), r"config.yaml' is not a directory"),
-    Case("report-null", ("analyze.py", "report=null"), r"report is null; expected the folder of a run"),
+    Case("report-null", ("analyze.py", "report=null"), r"report is null; expected a section of keys and values"),
     Case(
         "report-analysis",
         ("analyze.py", "report={folder}/a"),
@@ -390,7 +388,7 @@ COMBINATIONS = [
         # The entropies of the measure are finished work.
         leaves=(*LATE, "heads.parquet", "experiments.json"),
     ),
-    Case("workspace", ("analyze.py", "workspace=abc"), r"workspace is 'abc'; expected <entity>/<project>"),
+    Case("workspace", ("analyze.py", "workspace=abc"), r"project is 'abc'; expected <entity>/<project>"),
 ]
 
 

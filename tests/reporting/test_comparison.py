@@ -134,7 +134,7 @@ def test_the_pages_of_a_sweep_lie_in_its_folder(
     monkeypatch.setattr(pages, "HydraConfig", SimpleNamespace(get=lambda: asked))
     monkeypatch.setattr(pages, "run_folder", lambda: tmp_path / "elsewhere")
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("analyze", [f"compare={sweep}", "compare_heads=false", "name=comparison"])
+        config = compose("compare", [f"runs={sweep}", "heads=false", "name=comparison"])
     folder = tmp_path / "elsewhere" if overrides else sweep / "comparison"
     assert pages.compare_runs(config) == [folder / "comparison.html"]
     # The folder of a sweep's pages is not taken for a run.

@@ -161,9 +161,9 @@ def test_the_folder_itself_is_no_foreign_path(tmp_path: Path) -> None:
     [
         "save=models/${name}",
         "push_to_hub=stranger/model",
-        "export=x",
-        "workspace=stranger/project",
-        "report=/elsewhere/run",
+        "folder=x",
+        "project=stranger/project",
+        "run=/elsewhere/run",
         "statements_folder=/x",
         "annotation.cache_dir=/x",
         "data.cache_dir=/x,/y",

@@ -1,0 +1,167 @@
+"""Every command: its settings, its help, and the settings of ``analyze`` that it replaces."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.runs import ROOT, environment
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from reporting.finished_runs import make_run
+
+from bertsecrets.__main__ import COMMANDS as LISTED
+from bertsecrets.cli.composition import check
+from bertsecrets.cli.earlier_spellings import other_command
+from bertsecrets.cli.help import help_text
+from bertsecrets.errors import UserError
+from bertsecrets.keys import COMMANDS, command_of, meanings, top_level
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
+
+
+def test_every_command_is_listed_and_has_exactly_its_settings_in_its_configuration() -> None:
+    assert {*LISTED} == {*COMMANDS, "resume"}
+    for command, keys in COMMANDS.items():
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose(command)
+        present = {str(key) for key in OmegaConf.to_container(config, resolve=False)}  # type: ignore[union-attr]
+        # A group without a choice leaves no key, and only an analysis that was run records what it analysed.
+        assert present <= {*keys.model_fields}, command
+        absent = {*keys.model_fields} - present
+        assert absent <= {"measure", "analysis", "callbacks", "logger", "trained"}, command
+        assert command_of(present and dict.fromkeys(present)) == command
+
+
+def test_the_help_of_a_command_lists_its_settings_alone() -> None:
+    text = help_text("compare")
+    for name in ("runs", "heads", "paper", "resume", "progress"):
+        assert f"\n  {name} " in text
+    for other in ("optimizer", "checkpoint", "ablation", "trainer"):
+        assert f"\n  {other} " not in text
+    for command, keys in COMMANDS.items():
+        if command not in ("train", "analyze"):
+            described = [
+                line.split()[0] for line in help_text(command).splitlines() if line.startswith("  ") and line.split()
+            ]
+            assert {*keys.model_fields} <= {*described}, command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["compare=[a,b]", "compare_heads=false", "paper=questions"],
+            ["compare", "runs=[a,b]", "heads=false", "paper=questions"],
+        ),
+        (["report=run", "report.heads=3", "ablation.seed=1"], ["report", "run=run", "heads=3"]),
+        (["-m", "merge=sweep", "logger=none"], ["merge", "-m", "runs=sweep"]),
+        (
+            ["view=A, b.", "model=folder", "model.path=x", "+seed=1"],
+            ["view", "text=A, b.", "model=folder", "model.path=x", "+seed=1"],
+        ),
+        (
+            ["export=out", "checkpoint=run", "push_to_hub=a/b"],
+            ["export", "folder=out", "checkpoint=run", "push_to_hub=a/b"],
+        ),
+        (["workspace=a/b", "group=sweep"], ["workspace", "project=a/b", "group=sweep"]),
+        (
+            ["compare=[a,b]", "hydra.run.dir=out", "papr=true"],
+            ["compare", "runs=[a,b]", "hydra.run.dir=out", "papr=true"],
+        ),
+    ],
+)
+def test_earlier_spellings_become_commands_and_say_so_once(
+    arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert other_command(arguments) == [f"--config-name={expected[0]}", *expected[1:]]
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"python -m bertsecrets {expected[0]} " in printed
+
+
+def test_what_analyses_is_no_earlier_spelling(capsys: pytest.CaptureFixture[str]) -> None:
+    assert other_command(["checkpoint=run", "view=null", "report.heads=2", "analysis=disable"]) is None
+    with pytest.raises(UserError, match="compare and view are both given; give one of them"):
+        other_command(["compare=a", "view=b"])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", optimizer={"learning_rate": 1e-4})
+    assert other_command([f"resume={run}"]) is None
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "config.yaml").write_text("runs: [a, b]\nstatements: []\n")
+    assert other_command([f"resume={tmp_path / 'page'}"]) == ["--config-name=compare", f"resume={tmp_path / 'page'}"]
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.json").write_text('{"command": "export", "arguments": [], "fixed": {}, "swept": []}')
+    assert other_command([f"resume={tmp_path / 'sweep'}"]) == ["--config-name=export", f"resume={tmp_path / 'sweep'}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run'; that is a setting of .* report"),
+        ("compare", [], "Config key 'runs' has no value"),
+        ("compare", ["runs=[]"], r"runs is \[\]; expected a folder, or a list of folders"),
+        ("compare", ["runs=a", "heads=3"], "heads is 3; expected true or false"),
+        ("compare", ["runs=a", "statements=[x]"], "add paper=statements"),
+        ("report", ["run=a", "heads=0"], "heads is 0; expected a whole number from 1 to 1000"),
+        ("view", ["txt=a"], "Unknown config key 'txt'; did you mean 'text'"),
+        ("view", ["text=a", "init=random"], "Unknown init 'random'"),
+        ("export", ["checkpoint=x"], "Config key 'folder' has no value"),
+        ("workspace", ["project=a"], "project is 'a'; expected <entity>/<project>"),
+        (
+            "analyze",
+            ["checkpoint=x", "paper=questions"],
+            "analyze.py has no 'paper'; that is a setting of .* compare and of report",
+        ),
+    ],
+)
+def test_a_setting_that_a_command_does_not_have_is_refused_by_name(
+    command: str, arguments: list[str], message: str
+) -> None:
+    invocation = parse_arguments(arguments, CONF, command)
+    assert invocation is not None
+    with pytest.raises(UserError, match=message):
+        check(invocation)
+
+
+def test_the_meaning_of_settings() -> None:
+    no_numbers = top_level(lambda meaning: not meaning.numbers)
+    assert {"progress", "logger", "save", "report", "tags"} <= no_numbers
+    assert not {"seed", "task", "data", "ablation", "measure", "runs"} & no_numbers
+    assert top_level(lambda meaning: meaning.with_resume) == {"resume", "debug", "progress"}
+    # A name means the same in every command that has it.
+    every = [(name, meaning) for keys in COMMANDS.values() for name, meaning in meanings(keys).items()]
+    for name in {name for name, _ in every}:
+        assert (
+            len({(meaning.numbers, meaning.outside, meaning.with_resume) for other, meaning in every if other == name})
+            == 1
+        ), name
+
+
+@pytest.mark.slow
+def test_commands_run_as_modules_and_are_resumed(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / f"run{seed}", seed=seed, optimizer={"learning_rate": 1e-4})
+    page = tmp_path / "page"
+    words = ["compare", f"runs=[{tmp_path / 'run1'},{tmp_path / 'run2'}]", f"hydra.run.dir={page}"]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "bertsecrets", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert (page / "comparison.html").is_file()
+    assert "is already finished" in run(*words).stdout
+    assert "is already finished" in run("resume", f"folder={page}").stdout
+    (page / "comparison.html").unlink()
+    (page / "finished.json").unlink()
+    again = run("resume", f"folder={page}")
+    assert again.returncode == 0, again.stderr
+    assert (page / "comparison.html").is_file()
+    lost = run("resume", f"folder={tmp_path / 'nowhere'}")
+    assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
+    assert "holds no run and no sweep" in lost.stderr
