@@ -127,7 +127,7 @@ class ReportSettings(Settings):
     """The ``report`` section."""
 
     heads: int = Field(ge=1, le=1000, description="a whole number from 1 to 1000")
-    figures: int | None = Field(ge=0, description="a whole number from 0, or null for all")
+    figures: int | None = Field(default=None, ge=0, description="a whole number from 0, or null for all")
 
 
 class CheckpointSettings(Settings):
