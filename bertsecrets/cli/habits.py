@@ -166,7 +166,7 @@ def of_the_other_command(key: str, value: str, command: str) -> str | None:
             return f"analyze.py has analysis={value} for that"
         return "analyze.py has analysis=<name> for that; analyze.py --help lists them"
     commands = [name for name, keys in COMMANDS.items() if key in keys.model_fields]
-    if commands and command not in commands:
+    if commands and command not in commands and meant(key, value, command) is None:
         return f"that is a setting of python -m bertsecrets {' and of '.join(commands)}"
     return None
 

@@ -65,7 +65,7 @@ def write_checkpoint(path: Path, model: PreTrainedModel, step: int) -> None:
 def run(tiny_bert: Path, tmp_path: Path) -> Path:
     """A run whose best checkpoint, of step 9, was scored and swept, and whose last one was not."""
     with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
-        composed = compose("train", overrides=["model=folder", f"model.path={tiny_bert}"])
+        composed = compose("train", overrides=["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}"])
     names = ("model", "data", "annotation", "optimizer", "trainer")
     sections = OmegaConf.to_container(OmegaConf.masked_copy(composed, [*names, "task"]), resolve=True)
     assert isinstance(sections, dict)
