@@ -89,10 +89,10 @@ def map_features(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tenso
 
     # A padded query attends like a real one, but its weight in every bin is 0; a padded key receives nothing.
     diagonals_BHOQ = attention_BHQK.new_zeros(batch, heads, len(OFFSETS), size)
-    for place, offset in enumerate(OFFSETS):
+    for index, offset in enumerate(OFFSETS):
         if abs(offset) < size:
             queries, _ = _diagonal_slices(offset, size)
-            diagonals_BHOQ[:, :, place, queries] = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1)
+            diagonals_BHOQ[:, :, index, queries] = attention_BHQK.diagonal(offset, dim1=-2, dim2=-1)
     largest_BHQ, best_BHQ = attention_BHQK.max(-1)
     norm_BHQ = torch.linalg.vector_norm(attention_BHQK, dim=-1)
     by_query = torch.cat((diagonals_BHOQ, largest_BHQ[:, :, None], norm_BHQ[:, :, None]), dim=2)
@@ -259,11 +259,11 @@ def contrasts(
     middle = len(OFFSETS) // 2
     near_BHOK = received_BHK.new_zeros(*received_BHK.shape[:2], 2 * _NEAR + 1, size)
     row_BOK = torch.zeros_like(near_BHOK[:, 0])
-    for place, offset in enumerate(range(-_NEAR, _NEAR + 1)):
+    for index, offset in enumerate(range(-_NEAR, _NEAR + 1)):
         if abs(offset) < size:
             queries, keys = _diagonal_slices(offset, size)
-            near_BHOK[:, :, place, keys] = diagonals_BHOQ[:, :, middle + offset, queries] * real_BK[:, None, queries]
-            row_BOK[:, place, keys] = real_BK[:, queries] * real_BK[:, keys]
+            near_BHOK[:, :, index, keys] = diagonals_BHOQ[:, :, middle + offset, queries] * real_BK[:, None, queries]
+            row_BOK[:, index, keys] = real_BK[:, queries] * real_BK[:, keys]
 
     far_rows_B1K = ((length_B11 - row_BOK.sum(1, keepdim=True)) * real_BK[:, None]).clamp(min=0)
     far_BHK = (received_BHK * length_B11 - near_BHOK.sum(2)).clamp(min=0) * real_BK[:, None]

@@ -135,11 +135,11 @@ def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Sch
         writer = csv.writer(file)
         writer.writerow(["map", "pattern", "held_out", "found", "rules", *PATTERNS])
         for scheme, answer in answers.items():
-            for place, row in enumerate(annotated.rows):
-                probability_P = answer.probability_NP[place]
-                patterns = [PATTERNS[annotated.pattern_N[place]], scheme, PATTERNS[int(probability_P.argmax())]]
+            for index, row in enumerate(annotated.rows):
+                probability_P = answer.probability_NP[index]
+                patterns = [PATTERNS[annotated.pattern_N[index]], scheme, PATTERNS[int(probability_P.argmax())]]
                 probabilities = [f"{value:.4f}" for value in probability_P]
-                writer.writerow([row.map, *patterns, PATTERNS[answer.rules_N[place]], *probabilities])
+                writer.writerow([row.map, *patterns, PATTERNS[answer.rules_N[index]], *probabilities])
 
 
 def _print(folder: Path, evaluation: Evaluation) -> None:

@@ -255,15 +255,15 @@ def pass_scores(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, He
     """
     labels = read_labels(folder)
     pattern_by_pass = votes(labels)
-    place = {row.map: number for number, row in enumerate(annotated.rows)}
+    index_of = {row.map: number for number, row in enumerate(annotated.rows)}
     judged_P = _judged(annotated.pattern_N)
     scores = {}
     for number in sorted({label.number for label in labels}):
-        others = {name: pattern for name, pattern in majority_of_others(labels, number).items() if name in place}
+        others = {name: pattern for name, pattern in majority_of_others(labels, number).items() if name in index_of}
         if not others:
             continue
         label_N = np.array([PATTERNS.index(pattern) for pattern in others.values()])
-        chosen_N = np.array([place[name] for name in others])
+        index_N = np.array([index_of[name] for name in others])
 
         def score(predicted_N: NDArray[np.int64], label_N: NDArray[np.int64] = label_N) -> float:
             return float(macro_f1(confusion(label_N, predicted_N), judged_P))
@@ -271,8 +271,8 @@ def pass_scores(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, He
         scores[str(number)] = PassScores(
             maps=len(others),
             annotators=score(np.array([PATTERNS.index(pattern_by_pass[name][number]) for name in others])),
-            network={scheme: score(answer.probability_NP.argmax(1)[chosen_N]) for scheme, answer in answers.items()},
-            rules={scheme: score(answer.rules_N[chosen_N]) for scheme, answer in answers.items()},
+            network={scheme: score(answer.probability_NP.argmax(1)[index_N]) for scheme, answer in answers.items()},
+            rules={scheme: score(answer.rules_N[index_N]) for scheme, answer in answers.items()},
         )
     return scores
 

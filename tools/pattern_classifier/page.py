@@ -172,18 +172,18 @@ def _mistakes(annotated: AnnotatedMaps, answers: HeldOutAnswers, count: int) -> 
     """The wrongly classified maps with the lowest probability of the annotators' pattern."""
     true_N = answers.probability_NP[np.arange(len(annotated.rows)), annotated.pattern_N]
     predicted_N = answers.probability_NP.argmax(1)
-    wrong = [place for place in true_N.argsort(kind="stable") if predicted_N[place] != annotated.pattern_N[place]]
+    wrong = [index for index in true_N.argsort(kind="stable") if predicted_N[index] != annotated.pattern_N[index]]
     maps = []
-    for place in wrong[:count]:
-        row, best = annotated.rows[place], predicted_N[place]
+    for index in wrong[:count]:
+        row, best = annotated.rows[index], predicted_N[index]
         lines = [
-            PATTERNS[annotated.pattern_N[place]],
-            f"→ {PATTERNS[best]} {answers.probability_NP[place, best]:.2f}",
+            PATTERNS[annotated.pattern_N[index]],
+            f"→ {PATTERNS[best]} {answers.probability_NP[index, best]:.2f}",
             row.task,
             row.model,
             f"{row.layer}·{row.head}, L {row.length}, {row.stage}",
         ]
-        maps.append(TitledMap("\n".join(lines).replace("vertical_diagonal", "vert.+diag."), annotated.maps[place]))
+        maps.append(TitledMap("\n".join(lines).replace("vertical_diagonal", "vert.+diag."), annotated.maps[index]))
     return map_sheet(
         maps,
         title=f"The {len(maps)} worst mistakes, heads held out",

@@ -79,9 +79,9 @@ class Agreement:
 
     def of_pattern(self, pattern: str) -> float:
         """Specific agreement 2 n12 / (n1 + n2): share of the labels with this pattern that the other pass repeats."""
-        place = PATTERNS.index(pattern)
-        labels = int(self.confusion_PP[place].sum() + self.confusion_PP[:, place].sum())
-        return 2 * int(self.confusion_PP[place, place]) / labels if labels else float("nan")
+        index = PATTERNS.index(pattern)
+        labels = int(self.confusion_PP[index].sum() + self.confusion_PP[:, index].sum())
+        return 2 * int(self.confusion_PP[index, index]) / labels if labels else float("nan")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; None for undefined values."""

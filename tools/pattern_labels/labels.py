@@ -55,7 +55,7 @@ def write_labels(folder: Path, labels: Sequence[Label]) -> None:
         writer.writerows(astuple(label) for label in labels)
 
 
-def parse_labels(path: Path, known: Collection[str], annotator: str | None = None) -> list[Label]:
+def parse_labels(path: Path, valid_maps: Collection[str], annotator: str | None = None) -> list[Label]:
     """Read the labels of a file that an annotator filled in.
 
     Rows without a pattern are skipped; ``at`` is empty in labels without a time.
@@ -63,7 +63,7 @@ def parse_labels(path: Path, known: Collection[str], annotator: str | None = Non
     Args:
         path: A CSV file with the columns map, pattern, annotator, pass and at (others are ignored), from the page or
             a sheet's table.
-        known: The ids of the maps.
+        valid_maps: The ids of the maps.
         annotator: Annotator of the rows that name none.
 
     Raises:
@@ -71,9 +71,9 @@ def parse_labels(path: Path, known: Collection[str], annotator: str | None = Non
     """
     labels = []
     for line, label in numbered_labels(path, annotator):
-        if label.map not in known:
+        if label.map not in valid_maps:
             raise UserError(
-                f"Unknown map '{label.map}' in '{path}', line {line}; the annotation folder holds {len(known)} other "
+                f"Unknown map '{label.map}' in '{path}', line {line}; the annotation folder holds {len(valid_maps)} other "
                 "maps: import labels into the folder that holds their sheets and page."
             )
         labels.append(label)
@@ -100,17 +100,17 @@ def numbered_labels(path: Path, annotator: str | None = None) -> Iterator[tuple[
             yield reader.line_num, _label(values, f"'{path}', line {reader.line_num}", annotator)
 
 
-def merge_labels(own: Sequence[Label], new: Iterable[Label], changed: str) -> list[Label]:
+def merge_labels(earlier: Sequence[Label], new: Iterable[Label], changed: str) -> list[Label]:
     """All labels of both. A repeated label is added once; a changed one is added after the older.
 
     Args:
-        own: Labels imported earlier.
+        earlier: Labels imported earlier.
         new: Labels to import.
         changed: Time of the labels in ``new`` that have none: the last change of their file.
     """
-    merged = dict.fromkeys(own)
+    merged = dict.fromkeys(earlier)
     last: dict[tuple[str, str, int], Label] = {}
-    for label in [*own, *new]:
+    for label in [*earlier, *new]:
         key = (label.map, label.annotator, label.number)
         if not label.at:
             if key in last and last[key].pattern == label.pattern:

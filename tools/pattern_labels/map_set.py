@@ -85,18 +85,18 @@ class MapSet:
         Raises:
             UserError: If the set holds one of the ids with other weights.
         """
-        own = dict(self.maps)
-        for name in maps.keys() & own.keys():
-            same = own[name].shape == maps[name].shape and torch.allclose(
-                own[name].float(), maps[name].float(), rtol=0, atol=_TOLERANCE
+        earlier = dict(self.maps)
+        for name in maps.keys() & earlier.keys():
+            same = earlier[name].shape == maps[name].shape and torch.allclose(
+                earlier[name].float(), maps[name].float(), rtol=0, atol=_TOLERANCE
             )
             if not same:
                 raise UserError(
                     f"Map '{name}' is already in the annotation folder with other weights: two different runs have the same "
                     "name; give --folder <another folder>."
                 )
-        new = tuple(row for row in rows if row.map not in own)
-        return MapSet((*self.rows, *new), {**{name: map_LL.half() for name, map_LL in maps.items()}, **own})
+        new = tuple(row for row in rows if row.map not in earlier)
+        return MapSet((*self.rows, *new), {**{name: map_LL.half() for name, map_LL in maps.items()}, **earlier})
 
     def write(self, folder: Path) -> None:
         """Write ``maps.safetensors``, then ``maps.csv``: the table never names a missing map."""

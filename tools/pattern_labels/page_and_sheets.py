@@ -52,7 +52,7 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     """
     rows = {row.map: row for row in maps.rows}
     shown = sorted(names)
-    place = {name: position for position, name in enumerate(shown)}
+    position_of = {name: position for position, name in enumerate(shown)}
     content = {
         "set": _identity(maps),
         "palette": [f"rgb({red},{green},{blue})" for red, green, blue in PALETTE.tolist()],
@@ -66,7 +66,7 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
             }
             for name in shown
         ],
-        "orders": {str(number): [place[name] for name in pass_order(names, number)] for number in passes},
+        "orders": {str(number): [position_of[name] for name in pass_order(names, number)] for number in passes},
     }
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     folder = files("tools.pattern_labels")
@@ -98,11 +98,13 @@ def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) 
     table: list[tuple[object, ...]] = []
     sheets = [order[first : first + _PLACES] for first in range(0, len(order), _PLACES)]
     for sheet, shown in enumerate(sheets, start=1):
-        panels = [SheetMap(place, maps[name].numpy(), _boundary(rows[name])) for place, name in enumerate(shown, 1)]
+        panels = [
+            SheetMap(position, maps[name].numpy(), _boundary(rows[name])) for position, name in enumerate(shown, 1)
+        ]
         picture = contact_sheet(panels, f"pass {number} · sheet {sheet} of {len(sheets)}")
         with atomic_write(folder / f"sheet-{sheet:02d}.png") as temporary:
             picture.save(temporary, optimize=True)
-        table += [(sheet, place, name, "", "", number, "") for place, name in enumerate(shown, 1)]
+        table += [(sheet, position, name, "", "", number, "") for position, name in enumerate(shown, 1)]
     with atomic_write(folder / LABELS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(SHEET_HEADER)

@@ -218,13 +218,13 @@ def choose_heads(count: int, num_layers: int, num_heads: int, taken: Iterable[He
     # Another run with the same seed that adds to the folder draws another order.
     generator = random.Random(f"{seed} {maps.total()}")
     grid = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
-    chosen = []
+    heads = []
     for _ in range(count):
-        fewest = min(maps[place] for place in grid)
-        place = generator.choice([place for place in grid if maps[place] == fewest])
-        maps[place] += 1
-        chosen.append(place)
-    return chosen
+        fewest = min(maps[head] for head in grid)
+        head = generator.choice([head for head in grid if maps[head] == fewest])
+        maps[head] += 1
+        heads.append(head)
+    return heads
 
 
 def choose_examples(count: int, lengths: Sequence[int], shortest: int, longest: int, seed: int) -> list[int]:
@@ -251,13 +251,13 @@ def choose_examples(count: int, lengths: Sequence[int], shortest: int, longest: 
     generator = random.Random(seed)
     generator.shuffle(fitting)
     used: Counter[int] = Counter()
-    chosen = []
+    positions = []
     for _ in range(count):
         wanted = generator.randint(shortest, longest)
         position = min(fitting, key=lambda position: (used[position], abs(lengths[position] - wanted)))
         used[position] += 1
-        chosen.append(position)
-    return chosen
+        positions.append(position)
+    return positions
 
 
 def possible_patterns(
@@ -287,11 +287,11 @@ def choose_by_pattern(
 ) -> list[tuple[int, str]]:
     """Positions of ``count`` candidates that may show one of some patterns, each with that pattern.
 
-    The patterns alternate, and for each the heads chosen least come first: otherwise a rare pattern would be sampled from
+    The patterns alternate, and for each the heads sampled least come first: otherwise a rare pattern would be sampled from
     the one head that always shows it. Patterns without candidates are skipped.
 
     Args:
-        count: Number of maps; fewer are chosen if there are fewer candidates.
+        count: Number of maps; fewer are taken if there are fewer candidates.
         candidates: Head of each map, and the patterns that it may show.
         patterns: The patterns to sample.
         seed: Seed of the order of ties.
@@ -301,12 +301,12 @@ def choose_by_pattern(
     for positions in left.values():
         generator.shuffle(positions)
     heads: dict[str, Counter[HeadIndex]] = {pattern: Counter() for pattern in patterns}
-    chosen: dict[int, str] = {}
-    while len(chosen) < count and any(left.values()):
+    pattern_of: dict[int, str] = {}
+    while len(pattern_of) < count and any(left.values()):
         for pattern in patterns:
-            left[pattern] = [n for n in left[pattern] if n not in chosen]
-            if left[pattern] and len(chosen) < count:
+            left[pattern] = [n for n in left[pattern] if n not in pattern_of]
+            if left[pattern] and len(pattern_of) < count:
                 best = min(left[pattern], key=lambda n: heads[pattern][candidates[n][0]])
                 heads[pattern][candidates[best][0]] += 1
-                chosen[best] = pattern
-    return list(chosen.items())
+                pattern_of[best] = pattern
+    return list(pattern_of.items())
