@@ -17,12 +17,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertsecrets.api import demo, disable, fine_tune, measure
+    from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
-    from bertsecrets.notebook import DemoTexts, DisabledHeads, HeadGrid, demo, disable, fine_tune, measure
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
@@ -31,20 +32,20 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Column": "bertsecrets.grid",
-    "DemoTexts": "bertsecrets.notebook",
-    "DisabledHeads": "bertsecrets.notebook",
+    "DemoTexts": "bertsecrets.api_results",
+    "DisabledHeads": "bertsecrets.api_results",
     "HeadEdit": "bertsecrets.attention.override",
-    "HeadGrid": "bertsecrets.notebook",
+    "HeadGrid": "bertsecrets.api_results",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
     "Run": "bertsecrets.reporting.notebook_run",
-    "demo": "bertsecrets.notebook",
-    "disable": "bertsecrets.notebook",
-    "fine_tune": "bertsecrets.notebook",
+    "demo": "bertsecrets.api",
+    "disable": "bertsecrets.api",
+    "fine_tune": "bertsecrets.api",
     "head_view": "bertsecrets.reporting.head_view",
     "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
-    "measure": "bertsecrets.notebook",
+    "measure": "bertsecrets.api",
     "override": "bertsecrets.attention.override",
     "remove_heads": "bertsecrets.pruning.removal",
     "save_pruned": "bertsecrets.pruning.removal",

@@ -207,6 +207,21 @@ def test_fine_tuning_equals_a_plain_loop(pair) -> None:  # type: ignore[no-untyp
         assert not torch.allclose(one(**inputs).logits, model(**inputs).logits, atol=1e-3)
 
 
+def test_a_training_that_cannot_be_leaves_the_weights_as_they_were(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    broken = copy.deepcopy(model)
+    # Logits of infinity less infinity.
+    torch.nn.init.constant_(broken.classifier.weight, 1e38)
+    torch.nn.init.constant_(broken.classifier.bias, 3e38)
+    torch.nn.init.constant_(broken.bert.pooler.dense.weight, 1e38)
+    before = copy.deepcopy(broken.state_dict())
+    with pytest.raises(UserError, match=r"(norm of the gradient|training loss) is (nan|inf|not finite)"):
+        bs.fine_tune(broken, tokenizer, TEXTS, [0, 1, 0, 1], freeze=["embeddings"])
+    assert all(torch.equal(value, before[name]) for name, value in broken.state_dict().items())
+    assert all(parameter.requires_grad for parameter in broken.parameters())
+    assert not broken.training
+
+
 def test_demo_texts_bring_gold_annotation(pair) -> None:  # type: ignore[no-untyped-def]
     model, tokenizer = pair
     demo = bs.demo("demo_nli", "validation", 5)

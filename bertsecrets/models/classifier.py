@@ -129,7 +129,7 @@ class SequenceClassifier(pl.LightningModule):
         """Raise UserError, naming the step, if the loss of any training step so far was not finite."""
         if self._first_bad_step is not None and (step := int(self._first_bad_step.item())) >= 0:
             raise UserError(
-                f"The training loss is not finite at step {step}; the last checkpoint before it is kept: lower "
+                f"The training loss is not finite at step {step}; checkpoints before it are kept: lower "
                 "optimizer.learning_rate, or use trainer.precision=32-true."
             )
 

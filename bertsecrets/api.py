@@ -1,30 +1,27 @@
-"""Measure and disable heads in a notebook: a Hugging Face encoder, its tokenizer and plain lists; no Hydra, no Lightning."""
+"""Fine-tune, measure and disable heads in a notebook: a Hugging Face encoder, its tokenizer and plain lists."""
 
 import inspect
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pytorch_lightning as pl
 import torch
-from matplotlib.figure import Figure
+from lightning_fabric.plugins.environments import LightningEnvironment
 from omegaconf import OmegaConf
 from torch import nn, random
-from torch.nn.functional import cross_entropy, mse_loss
-from torch.optim import AdamW
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bertsecrets import grid as grids
-from bertsecrets.ablation.judging import judged_grids
-from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.replacements import check_embedder_mode
-from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import SplitBatches, Subject
 from bertsecrets.ablation.sweep import Sweep
+from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.example import Annotation, Example
@@ -39,24 +36,15 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
+from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
-from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.saving import html_image
-from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, TRAINING, Run
-from bertsecrets.results.sections import highest
-from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import CONF, meanings
-
-Text = str | tuple[str, str]
-"""A sentence, or a pair of sentences."""
 
 MeasureMaker = Callable[[int, int], Measure]
 
@@ -68,131 +56,6 @@ _LONGEST = 512
 _SPLITS = ("train", "validation")
 _WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
 """Ends of the names of models whose heads can be watched and measured, but not disabled with verdicts."""
-
-
-class HeadGrid(grids.HeadGrid):
-    """One number per head and column, which prints, plots, shows itself in a notebook and turns into pandas.
-
-    See :class:`bertsecrets.grid.HeadGrid` for the tensors it holds.
-
-    >>> import torch
-    >>> value_LHC = torch.tensor([[[0.1], [0.4]]])
-    >>> grid = HeadGrid("toy", ("weight",), value_LHC, value_LHC * 0, torch.ones_like(value_LHC))
-    >>> grid
-    HeadGrid 'toy': 1 layers x 2 heads
-      weight: mean 0.250, highest layer 0 · head 1 (0.400 ± 0.000)
-    """
-
-    @classmethod
-    def of(cls, grid: grids.HeadGrid) -> "HeadGrid":
-        """The same numbers with methods to look at them."""
-        tensors = (grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
-        return cls(grid.measure, grid.described, *tensors, whole_layers=grid.whole_layers)
-
-    def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} '{self.measure}': {self.num_layers} layers x {self.num_heads} heads"]
-        for place, column in enumerate(self.described):
-            value_LH = self.value_LHC[:, :, place].numpy()
-            if not self.value_LHC[:, :, place].isfinite().any():
-                lines.append(f"  {column.label}: no value")
-                continue
-            top = highest(value_LH)
-            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, place][top]))
-            mean = number(float(self.value_LHC[:, :, place].nanmean()))
-            lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)} ({most})")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return html_image(self.plot(), f"{self.measure} by layer and head")
-
-    def plot(self, column: str | None = None) -> Figure:
-        """A heatmap by layer and head.
-
-        Args:
-            column: Name of the column; None for the first.
-
-        Raises:
-            UserError: If there is no such column.
-        """
-        name = self.columns[0] if column is None else column
-        if name not in self.columns:
-            raise UserError(f"Grid '{self.measure}' has no column '{name}'; {choices(str(name), self.columns)}.")
-        place = self.columns.index(name)
-        described = self.described[place]
-        return heatmap(
-            self.value_LHC[:, :, place].numpy(),
-            title=f"{self.measure}: {described.label}",
-            unit=described.unit or described.label,
-            count=self.count_LHC[:, :, place].numpy(),
-            stderr_LH=self.stderr_LHC[:, :, place].numpy(),
-            limits=described.limits,
-            whole_layers=self.whole_layers,
-        )
-
-    def to_pandas(self) -> Any:
-        """The cells as a ``pandas.DataFrame``: column, layer, head, value, stderr and count."""
-        identity = {"run": "", "model": "", "task": "", "init": "", "stage": TRAINING, "step": 0}
-        frame = HeadTable.from_grid(self, **identity).to_pandas()  # type: ignore[arg-type]
-        return frame[["measure", "column", "layer", "head", "value", "stderr", "count"]]
-
-
-class DisabledHeads:
-    """The effect of disabling heads or layers, judged: one row for each variant and metric.
-
-    Args:
-        outcomes: Logits of every variant for every example.
-        rows: A row of the ablation table for each metric and variant.
-    """
-
-    def __init__(self, outcomes: Outcomes, rows: Sequence[dict[str, Any]]) -> None:
-        self.outcomes = outcomes
-        self.rows = list(rows)
-        """Score, change, interval, p-values and verdict of every variant."""
-        self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
-        """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
-
-    def __repr__(self) -> str:
-        section = ablation_sections(AblationTable.from_rows(self.rows), {})[0]
-        return "\n".join(section.findings)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{line}</p>" for line in repr(self).splitlines())
-        return lines + "".join(html_image(figure, "change of score by layer and head") for figure in self.plots()[:1])
-
-    def plots(self) -> list[Figure]:
-        """The figures of a report: the heatmap first, where single heads were disabled."""
-        sections = ablation_sections(AblationTable.from_rows(self.rows), {})
-        return [block.figure for section in sections for block in section.figures]
-
-    def plot(self) -> Figure:
-        """The first of :meth:`plots`."""
-        return self.plots()[0]
-
-    def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``."""
-        columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
-        columns += ["p_value", "p_bh", "p_familywise", "flips", "significant", "verdict", "count"]
-        return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
-
-
-@dataclass(frozen=True)
-class DemoTexts:
-    """Examples of a task that the project generates.
-
-    Args:
-        texts: Sentences, or pairs.
-        labels: Classes as numbers from 0, or scores.
-        classes: Names of the classes; empty for scores.
-        annotations: For each text the annotation of each of its sentences, for :func:`measure`.
-    """
-
-    texts: list[Text]
-    labels: list[Any]
-    classes: tuple[str, ...]
-    annotations: list[tuple[Annotation, ...]]
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
 
 def demo(
@@ -277,39 +140,65 @@ def fine_tune(
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise UserError("The model has no parameter that can be trained; give model.requires_grad_(True).")
     trainable = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
-    freeze(network, config.freeze)
+    device = network.device
     sampler = BucketedTrainSampler(split.lengths, _whole(batch_size, "batch_size"), seed)
-    steps = epochs * len(sampler)
-    stepper = AdamW(parameter_groups(network, config), lr=config.learning_rate, betas=config.betas, eps=config.eps)
-    rate = LambdaLR(stepper, lambda step: linear_rate(step, steps, config.warmup_fraction))
-    with random.fork_rng(), progress_over(steps, "fine-tuning") as advance:
-        random.manual_seed(seed)
-        network.train()
-        try:
-            for epoch in range(epochs):
-                sampler.set_epoch(epoch)
-                for spec in sampler:
-                    batch = split[spec].to(network.device)
-                    assert batch.label_B is not None
-                    logits_BC = network(**batch.inputs()).logits
-                    outputs = logits_BC[:, 0] if task.is_regression else logits_BC
-                    loss = (mse_loss if task.is_regression else cross_entropy)(outputs, batch.label_B)
-                    stepper.zero_grad()
-                    loss.backward()
-                    norm = nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                    if not norm.isfinite():
-                        raise UserError(
-                            f"The norm of the gradient is {norm.item()} in epoch {epoch}; the weights are those of the step "
-                            "before: take a smaller learning_rate."
-                        )
-                    stepper.step()
-                    rate.step()
-                    advance()
-        finally:
-            network.eval()
-            for parameter, was_trainable in trainable:
-                parameter.requires_grad_(was_trainable)
+    lightning = logging.getLogger("pytorch_lightning")
+    level = lightning.level
+    try:
+        module = SequenceClassifier(network, task, config, (), seed=seed)
+        with (
+            random.fork_rng(),
+            progress_over(epochs * len(sampler), "fine-tuning") as advance,
+            warnings.catch_warnings(),
+        ):
+            # What Lightning says of loggers, devices and workers is for trainings that have them.
+            lightning.setLevel(logging.ERROR)
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            trainer = pl.Trainer(
+                accelerator="gpu" if device.type == "cuda" else device.type,
+                devices=[device.index or 0] if device.type == "cuda" else 1,
+                max_epochs=epochs,
+                gradient_clip_val=1.0,
+                callbacks=[_Steps(advance)],
+                # One process, also in a job of a cluster.
+                plugins=[LightningEnvironment()],
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                use_distributed_sampler=False,
+            )
+            network.train()
+            trainer.fit(module, DataLoader(split, sampler=sampler, batch_size=None))
+    finally:
+        lightning.setLevel(level)
+        # Lightning leaves the model on the CPU.
+        network.to(device)  # type: ignore[arg-type]
+        network.eval()
+        for parameter, was_trainable in trainable:
+            parameter.requires_grad_(was_trainable)
     return model
+
+
+class _Steps(pl.Callback):
+    """Report the steps of a training, and end it before a step that would spoil the weights."""
+
+    def __init__(self, advance: Callable[..., object]) -> None:
+        self.advance = advance
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if not norm.isfinite():
+            raise UserError(
+                f"The norm of the gradient is {norm.item()} in epoch {trainer.current_epoch}; the weights are those of the step "
+                "before: take a smaller learning_rate."
+            )
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.advance()
 
 
 def measure(

@@ -1,0 +1,149 @@
+"""What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into pandas."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bertsecrets import grid as grids
+from bertsecrets.ablation.judging import judged_grids
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.data.example import Annotation
+from bertsecrets.errors import UserError, choices
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.saving import html_image
+from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.run import TRAINING
+from bertsecrets.results.sections import highest
+from bertsecrets.results.table import HeadTable
+
+Text = str | tuple[str, str]
+"""A sentence, or a pair of sentences."""
+
+
+class HeadGrid(grids.HeadGrid):
+    """One number per head and column, which prints, plots, shows itself in a notebook and turns into pandas.
+
+    See :class:`bertsecrets.grid.HeadGrid` for the tensors it holds.
+
+    >>> import torch
+    >>> value_LHC = torch.tensor([[[0.1], [0.4]]])
+    >>> grid = HeadGrid("toy", ("weight",), value_LHC, value_LHC * 0, torch.ones_like(value_LHC))
+    >>> grid
+    HeadGrid 'toy': 1 layers x 2 heads
+      weight: mean 0.250, highest layer 0 · head 1 (0.400 ± 0.000)
+    """
+
+    @classmethod
+    def of(cls, grid: grids.HeadGrid) -> "HeadGrid":
+        """The same numbers with methods to look at them."""
+        tensors = (grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
+        return cls(grid.measure, grid.described, *tensors, whole_layers=grid.whole_layers)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} '{self.measure}': {self.num_layers} layers x {self.num_heads} heads"]
+        for place, column in enumerate(self.described):
+            value_LH = self.value_LHC[:, :, place].numpy()
+            if not self.value_LHC[:, :, place].isfinite().any():
+                lines.append(f"  {column.label}: no value")
+                continue
+            top = highest(value_LH)
+            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, place][top]))
+            mean = number(float(self.value_LHC[:, :, place].nanmean()))
+            lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)} ({most})")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_image(self.plot(), f"{self.measure} by layer and head")
+
+    def plot(self, column: str | None = None) -> Figure:
+        """A heatmap by layer and head.
+
+        Args:
+            column: Name of the column; None for the first.
+
+        Raises:
+            UserError: If there is no such column.
+        """
+        name = self.columns[0] if column is None else column
+        if name not in self.columns:
+            raise UserError(f"Grid '{self.measure}' has no column '{name}'; {choices(str(name), self.columns)}.")
+        place = self.columns.index(name)
+        described = self.described[place]
+        return heatmap(
+            self.value_LHC[:, :, place].numpy(),
+            title=f"{self.measure}: {described.label}",
+            unit=described.unit or described.label,
+            count=self.count_LHC[:, :, place].numpy(),
+            stderr_LH=self.stderr_LHC[:, :, place].numpy(),
+            limits=described.limits,
+            whole_layers=self.whole_layers,
+        )
+
+    def to_pandas(self) -> Any:
+        """The cells as a ``pandas.DataFrame``: column, layer, head, value, stderr and count."""
+        identity = {"run": "", "model": "", "task": "", "init": "", "stage": TRAINING, "step": 0}
+        frame = HeadTable.from_grid(self, **identity).to_pandas()  # type: ignore[arg-type]
+        return frame[["measure", "column", "layer", "head", "value", "stderr", "count"]]
+
+
+class DisabledHeads:
+    """The effect of disabling heads or layers, judged: one row for each variant and metric.
+
+    Args:
+        outcomes: Logits of every variant for every example.
+        rows: A row of the ablation table for each metric and variant.
+    """
+
+    def __init__(self, outcomes: Outcomes, rows: Sequence[dict[str, Any]]) -> None:
+        self.outcomes = outcomes
+        self.rows = list(rows)
+        """Score, change, interval, p-values and verdict of every variant."""
+        self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
+        """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
+
+    def __repr__(self) -> str:
+        section = ablation_sections(AblationTable.from_rows(self.rows), {})[0]
+        return "\n".join(section.findings)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{line}</p>" for line in repr(self).splitlines())
+        return lines + "".join(html_image(figure, "change of score by layer and head") for figure in self.plots()[:1])
+
+    def plots(self) -> list[Figure]:
+        """The figures of a report: the heatmap first, where single heads were disabled."""
+        sections = ablation_sections(AblationTable.from_rows(self.rows), {})
+        return [block.figure for section in sections for block in section.figures]
+
+    def plot(self) -> Figure:
+        """The first of :meth:`plots`."""
+        return self.plots()[0]
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``."""
+        columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
+        columns += ["p_value", "p_bh", "p_familywise", "flips", "significant", "verdict", "count"]
+        return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
+
+
+@dataclass(frozen=True)
+class DemoTexts:
+    """Examples of a task that the project generates.
+
+    Args:
+        texts: Sentences, or pairs.
+        labels: Classes as numbers from 0, or scores.
+        classes: Names of the classes; empty for scores.
+        annotations: For each text the annotation of each of its sentences, for :func:`measure`.
+    """
+
+    texts: list[Text]
+    labels: list[Any]
+    classes: tuple[str, ...]
+    annotations: list[tuple[Annotation, ...]]
+
+    def __len__(self) -> int:
+        return len(self.texts)
