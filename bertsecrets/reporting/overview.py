@@ -218,6 +218,10 @@ def overview(
     if not colourings:
         return None
     first = [column for column in heads.main if column.value_LH.dtype.kind == "f" and not (column.effects and disabled)]
+    # The first number of each experiment; the others are among the colourings.
+    first = [
+        column for at, column in enumerate(first) if column.experiment not in {other.experiment for other in first[:at]}
+    ]
     about = {
         head: [
             *([] if disabled is None else disabled.about(head)),
