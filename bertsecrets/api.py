@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments import LightningEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from omegaconf import OmegaConf
 from torch import nn, random
 from torch.optim import Optimizer
