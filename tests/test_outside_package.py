@@ -100,6 +100,7 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
     assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  scores +output_weight \(my_heads\)$", text, re.MULTILINE)
+    assert re.search(r"^  override modes +peak \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
 
@@ -128,6 +129,7 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_heads_are_disabled_in_the_mode_of_the_package(trained: Path, tmp_path: Path) -> None:
     settings = ["ablation.mode=peak", "ablation.resamples=100", "ablation.permutations=100", "ablation.layer=0"]
     done = door("analyze", f"checkpoint={trained}", "analysis=disable_heads", *settings, f"hydra.run.dir={tmp_path}")
