@@ -85,7 +85,7 @@ def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
     try:
         config = invocation.compose(overrides)
         own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        OmegaConf.to_container(own, resolve=True, throw_on_missing=not isinstance(own.resume, str))
+        OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
         job = f" (In the job {_job(overrides)}.)" if invocation.multirun else ""
         raise UserError(_explain(error, overrides, invocation) + job) from error

@@ -102,7 +102,7 @@ def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> Non
     ("command", "arguments", "message"),
     [
         ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run'; that is a setting of .* report"),
-        ("compare", [], "Config key 'runs' has no value"),
+        ("compare", [], "runs is null; expected a folder, or a list of folders"),
         ("compare", ["runs=[]"], r"runs is \[\]; expected a folder, or a list of folders"),
         ("compare", ["runs=a", "heads=3"], "heads is 3; expected true or false"),
         ("compare", ["runs=a", "statements=[x]"], "add paper=statements"),
