@@ -1,5 +1,10 @@
-"""Configuration of the documentation site: sphinx-build -W docs <folder>."""
+"""Configuration of the documentation site.
 
+sphinx-build -W docs <folder>
+NOTEBOOKS=force sphinx-build -W docs <folder>      # tutorials with their outputs; minutes
+"""
+
+import os
 import shutil
 from pathlib import Path
 
@@ -8,21 +13,25 @@ from sphinx.application import Sphinx
 import bertsecrets
 
 _DOCS = Path(__file__).resolve().parent
-# Sphinx reads nothing outside its folder, so notebooks and the READMEs of the tools are copied into it; their links to the docs
-# are one folder shorter there.
+# Sphinx reads nothing outside its folder, so notebooks, the READMEs of the tools and CONTRIBUTING.md are copied into it; their links
+# to the docs are one folder shorter there.
 _COPIES = {"notebooks": "tutorials", "tools": "tools"}
 for _folder, _name in _COPIES.items():
     _other = shutil.ignore_patterns("*.py", "*.safetensors", "*.csv", "*.json", "__pycache__", "tests")
     shutil.copytree(_DOCS.parent / _folder, _DOCS / _name, ignore=_other, dirs_exist_ok=True)
     for _page in (*(_DOCS / _name).rglob("*.ipynb"), *(_DOCS / _name).rglob("*.md")):
         _page.write_text(_page.read_text("utf-8").replace("../docs/", "../"), "utf-8")
+_CONTRIBUTING = (_DOCS.parent / "CONTRIBUTING.md").read_text("utf-8")
+(_DOCS / "contributing.md").write_text(
+    _CONTRIBUTING.replace("](bertsecrets/", "](../bertsecrets/").replace("](docs/", "]("), "utf-8"
+)
 
 
 def setup(app: Sphinx) -> None:
-    """Turn the links of the docs to tools, which lead out of the folder, into links to their copies."""
+    """Turn the links of the docs that lead out of their folder into links to the copies."""
 
     def link_copies(app: Sphinx, name: str, source: list[str]) -> None:
-        source[0] = source[0].replace("](../tools/", "](tools/")
+        source[0] = source[0].replace("](../tools/", "](tools/").replace("](../CONTRIBUTING.md", "](contributing.md")
 
     app.connect("source-read", link_copies)
 
@@ -47,8 +56,10 @@ html_show_copyright = False
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 4
-# The notebooks hold their outputs; a test runs them.
-nb_execution_mode = "off"
+# A test runs the notebooks, so that an ordinary build need not.
+nb_execution_mode = os.environ.get("NOTEBOOKS", "off")
+nb_execution_timeout = 900
+nb_execution_raise_on_error = True
 
 napoleon_custom_sections = [("Modes", "params_style")]
 autodoc_typehints = "description"
