@@ -32,8 +32,10 @@ from bertsecrets.measures.linguistic.columns import above_zero, pair_label
 from bertsecrets.measures.linguistic.features import UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, BEYOND_WORD, CLS_TO, MEAN, RANDOM
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.papers.chapter import by_layer
-from bertsecrets.papers.kovaleva2019 import published
+from bertsecrets.papers.kovaleva2019 import HEADS, LAYERS, SCORES, SHARES
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.page import read_page
+from bertsecrets.papers.shows import by_layer
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.reporting.runs import FinishedRun, read_run
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
@@ -307,6 +309,12 @@ def points(values: Sequence[float], digits: int = 1) -> list[str]:
     return [number(100 * value, digits, signed=True) for value in values]
 
 
+def published_layers(column: str) -> Mapping[str, Sequence[float]]:
+    """Task -> the paper's means by layer of a column, as its page has them."""
+    shows = [show for section in read_page(page_files()["kovaleva2019"]).settings.sections for show in section.show]
+    return next(show["columns"][column]["published"] for show in shows if column in show.get("columns", {}))
+
+
 def by_layers(seeds: Sequence[Sequence[Numbers]]) -> list[str]:
     """The mean over seeds of each layer, and half the widest interval of a layer: over examples, or the range over seeds."""
     value_SLN = np.array(seeds, float)
@@ -378,7 +386,7 @@ def score_table(tasks: Sequence[Group]) -> Rows:
             both = {seed: one["metrics"][metric]["score"] for seed, one in group.random.items() if seed in seeds}
             deltas = [difference(seeds[seed]["score"], one) for seed, one in both.items()]
             some = f" [{len(both)} of {len(seeds)} seeds]" if len(both) < len(seeds) else ""
-            known = published.SCORES.get(group.task, {}).get(metric)
+            known = SCORES.get(group.task, {}).get(metric)
             rows.append(
                 [
                     group.label,
@@ -399,7 +407,7 @@ def pattern_table(tasks: Sequence[Group], *, change: bool) -> Rows:
     for group in tasks:
         shares = [[run[name]["change" if change else "after"] for run in group["patterns"]] for name in PATTERNS]
         rows.append([group.label, *(numbers(share, 1, 100, signed=change) for share in shares)])
-        paper = dict(zip(PAPER_PATTERNS, published.PATTERNS.get(group.task, ()), strict=False))
+        paper = dict(zip(PAPER_PATTERNS, SHARES.get(group.task, ()), strict=False))
         if paper and not change and group is [one for one in tasks if one.task == group.task][-1]:
             rows.append([f"{TASKS[group.task]}, paper", *(str(paper.get(name, MISSING)) for name in PATTERNS)])
     return rows
@@ -437,14 +445,21 @@ def drift_table(tasks: Sequence[Group]) -> Rows:
     for group in tasks:
         most = [f"{head_label(*head)}: {number(value, 2)}" for head, value in (run["most"] for run in group["drift"])]
         layers = by_layers([run["layers"] for run in group["drift"]])
-        rows.append([group.label, *layers, by_seed(most), by_layer(published.DRIFT.get(group.task, ())) or MISSING])
+        rows.append(
+            [
+                group.label,
+                *layers,
+                by_seed(most),
+                by_layer(published_layers("drift/cosine").get(group.task, ())) or MISSING,
+            ]
+        )
     return rows
 
 
 def special_table(tasks: Sequence[Group]) -> Rows:
     rows = [["token", "task", "mean by layer", "±, at most", "all layers, before → after", "uniform", "heads up, down"]]
     rows[0].append("paper")
-    for token, theirs in (("cls", published.FIRST), ("sep", published.SEPARATOR)):
+    for token, theirs in (("cls", published_layers("features/cls")), ("sep", published_layers("features/sep"))):
         for group in tasks:
             seeds = [run[token] for run in group["features"]]
             rows.append(
@@ -540,7 +555,7 @@ def head_table(tasks: Sequence[Group]) -> Rows:
         runs = group["head"]
         delta_V = np.mean([run["delta"] for run in runs], 0)
         whole = mean([run["score"] for run in runs])
-        theirs = published.HEADS.get(group.task)
+        theirs = HEADS.get(group.task)
         rows.append(
             [
                 group.label,
@@ -569,7 +584,7 @@ def layer_table(tasks: Sequence[Group]) -> Rows:
         else:
             needed = set.intersection(*({layer for layer, _ in run["needed"]} for run in runs))
         ours = [change + "*" * (layer in needed) for layer, change in enumerate(points(change_L))]
-        theirs, whole = published.LAYERS.get(group.task, ()), published.HEADS.get(group.task, (0,))[0]
+        theirs, whole = LAYERS.get(group.task, ()), HEADS.get(group.task, (0,))[0]
         paper = " ".join(points([score - whole for score in theirs])) or MISSING
         rows.append([group.label, " ".join(ours), *verdict_cells(group, "layer"), paper])
     return rows

@@ -9,7 +9,7 @@ A package opens a door with an entry point in one of these groups:
 ``bertsecrets.scores``           a :data:`~bertsecrets.pruning.situation.Score`
 ``bertsecrets.override_modes``   a mode of :func:`~bertsecrets.attention.override.override`
 ``bertsecrets.statements``       a folder of statements, as ``package.folder``
-``bertsecrets.pages``            a page of statements, figures and tables
+``bertsecrets.pages``            a folder of pages of statements, figures and tables, as ``package.folder``
 ``bertsecrets.conf``             a folder laid out like ``conf/``, as ``package.folder``
 ===============================  ==========================================================================
 

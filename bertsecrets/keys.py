@@ -29,8 +29,8 @@ _PRECISIONS = (
 )  # fmt: skip
 
 
-Paper = bool | Literal["kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "statements"]
-_PAPER = "true (kovaleva2019), false, kovaleva2019, clark2019, michel2019, voita2019, questions or statements"
+Paper = bool | _PATH
+_PAPER = "true, false, the name of a page, or the path of its file"
 
 
 def _check_devices(devices: int | str | list[int]) -> int | str | list[int]:

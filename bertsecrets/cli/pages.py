@@ -11,8 +11,8 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
 from bertsecrets.keys import CompareKeys, ReportKeys
-from bertsecrets.papers.pages import PAPERS, Page
-from bertsecrets.papers.statements.page import StatementsPage
+from bertsecrets.papers.names import LEDGER, page_files, page_name
+from bertsecrets.papers.pages import Page, find_page
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
@@ -110,15 +110,8 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
 
 def _page(keys: CompareKeys) -> Page | None:
     """The page that the settings ask for besides the comparison; None for none."""
-    name = paper_name(keys.paper)
-    if name == "statements":
-        return StatementsPage(tuple(keys.statements), keys.statements_folder)
-    return PAPERS[name] if name else None
-
-
-def paper_name(paper: bool | str) -> str:
-    """Name of the paper that a setting asks for; empty for none."""
-    return ("kovaleva2019" if paper else "") if isinstance(paper, bool) else paper
+    name = page_name(keys.paper)
+    return find_page(name, keys.statements, keys.statements_folder) if name else None
 
 
 def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
@@ -135,8 +128,10 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
     if len(runs) > 1:
         same_size = len({run.size for run in runs if run.size is not None}) < 2
         pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
-    for name, page in PAPERS.items():
-        if name == paper_name(paper) or (target / page.file).is_file():
+    asked = page_name(paper)
+    for name in dict.fromkeys((*page_files(), LEDGER, *([asked] if asked else []))):
+        page = find_page(name)
+        if name == asked or (target / page.file).is_file():
             if not page.sizes_may_differ:
                 check_sizes(runs)
             pages.append(page.write(runs, target, unfinished))

@@ -33,6 +33,7 @@ from bertsecrets.keys import (
 )
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
+from bertsecrets.papers.names import LEDGER, page_name
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import Run, check_name
 from bertsecrets.settings import Section, check_numbers, configurations, shown
@@ -154,7 +155,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         "report": ReportSettings.read("report", keys.report),
         "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),
         "checkpoint": CheckpointSettings.read("checkpoint", keys.checkpoint),
-        "sweep": SweepSettings.read("sweep", keys.sweep),
+        "sweep": _read_sweep(keys.sweep),
     }
     return TrainSettings(
         **common,
@@ -164,6 +165,12 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
             "callbacks", keys.callbacks, common["task"], ablation=common["ablation"], prune=common["prune"]
         ),
     )
+
+
+def _read_sweep(section: Any) -> SweepSettings:
+    sweep = SweepSettings.read("sweep", section)
+    page_name(sweep.paper, "sweep.paper")
+    return sweep
 
 
 def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
@@ -201,16 +208,20 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
         UserError: If a key is unknown, a value does not fit, or statements are named without their page.
     """
     keys = CompareKeys.read("", config)
+    paper = page_name(keys.paper)
     for name in ("statements", "statements_folder"):
-        if getattr(keys, name) and keys.paper != "statements":
+        if getattr(keys, name) and paper != LEDGER:
             raise UserError(
                 f"{name} is {shown(getattr(keys, name))}, but no page of statements is asked for; add paper=statements."
             )
-    if keys.statements:
-        # A slow import.
+    if paper:
+        # Slow imports.
+        from bertsecrets.papers.pages import find_page
         from bertsecrets.papers.statements.statement import read_statements
 
-        read_statements(keys.statements)
+        if keys.statements:
+            read_statements(keys.statements)
+        find_page(paper)
     return keys
 
 

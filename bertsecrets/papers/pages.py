@@ -1,15 +1,12 @@
-"""The pages made from runs besides reports and comparisons, by name: one for each paper, the questions, and the statements."""
+"""The pages made from runs besides reports and comparisons."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bertsecrets.papers.clark2019.page import PAPER as CLARK
-from bertsecrets.papers.kovaleva2019.page import PAPER as KOVALEVA
-from bertsecrets.papers.michel2019.page import PAPER as MICHEL
-from bertsecrets.papers.questions.page import PAGE as QUESTIONS
-from bertsecrets.papers.statements.page import PAGE as STATEMENTS
-from bertsecrets.papers.voita2019.page import PAPER as VOITA
+from bertsecrets.papers.ledger import Ledger
+from bertsecrets.papers.names import FOLDER, LEDGER, page_files
+from bertsecrets.papers.page import read_page
 from bertsecrets.reporting.runs import FinishedRun
 
 
@@ -28,11 +25,20 @@ class Page(Protocol):
         """Write the page and its figures into a folder; returns the page."""
 
 
-PAPERS: dict[str, Page] = {
-    "kovaleva2019": KOVALEVA,
-    "clark2019": CLARK,
-    "michel2019": MICHEL,
-    "voita2019": VOITA,
-    "questions": QUESTIONS,
-    "statements": STATEMENTS,
-}
+def find_page(name: str, statements: Sequence[str] = (), kept: str | None = None) -> Page:
+    """A page by its name, or by the path of its file.
+
+    Args:
+        name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
+        statements: For the ledger, the statements to show; empty for all.
+        kept: For the ledger, the folder of readings; None for one beside the page.
+
+    Raises:
+        UserError: If the page's file is wrong.
+    """
+    if name == LEDGER:
+        return Ledger(tuple(statements), kept)
+    path = page_files().get(name)
+    if path is None:
+        return read_page(Path(name))
+    return read_page(path, functions=path.parent != FOLDER)

@@ -27,7 +27,7 @@ from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers.clark2019 import published
+from bertsecrets.papers import clark2019 as published
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,19 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers.pages import PAPERS
+from bertsecrets.papers.models import Studied, studied
+from bertsecrets.papers.page import StatementsPage
+from bertsecrets.papers.pages import find_page
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Told
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
 from bertsecrets.papers.questions.knowledge import (
     before_and_after,
     linked_words,
     meaningful_or_vertical,
-    shares_as_published,
+    shares_of_patterns,
     side_by_side,
 )
-from bertsecrets.papers.questions.models import QuestionRuns, question_runs
-from bertsecrets.papers.questions.page import QUESTIONS
+from bertsecrets.papers.questions.questions import answered
 from bertsecrets.papers.questions.separators import what_sep_is_for, where_special_tokens_are_attended
 from bertsecrets.papers.questions.structure import diagonal_entropy_and_likeness, what_heads_do
 from bertsecrets.papers.questions.training import gradients, reasons
@@ -48,8 +50,14 @@ RISING = np.arange(24.0).reshape(SIZE) / 100
 PAIRS = {"texts": 2}
 
 
-def runs_in(folder: Path) -> QuestionRuns:
-    return question_runs(find_runs([str(folder)])[0])
+def runs_in(folder: Path) -> Studied:
+    return studied(find_runs([str(folder)])[0])
+
+
+def questions_page() -> StatementsPage:
+    page = find_page("questions")
+    assert isinstance(page, StatementsPage)
+    return page
 
 
 def told(answer: Answer) -> Told:
@@ -78,20 +86,16 @@ def with_gradients(folder: Path, norm_LH: ArrayLike) -> None:
 
 def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", task_settings=PAIRS, p_constant=0.001)
-    page = PAPERS["questions"].write(find_runs([str(tmp_path)])[0], tmp_path / "page")
-    text = page.read_text("utf-8")
-    places = [text.index(f">{question.title.replace(chr(39), '&#39;')}</h2>") for question in QUESTIONS]
+    page = questions_page()
+    text = unescape(page.write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8"))
+    places = [text.index(f">{section.title}</h2>") for section in page.settings.sections]
     assert len(places) == 14
     assert places == sorted(places)
-    sections = [question.section(runs_in(tmp_path)) for question in QUESTIONS]
-    assert {section.summary for section in sections} == {UNTOLD}
-    assert all(section.commands for section in sections)
-    commands = "\n".join(command for section in sections for command in section.commands)
     for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
-        assert f"python analyze.py checkpoint={folder} {settings}" in commands
+        assert f"python analyze.py checkpoint={folder} {settings}" in text
     retrained = "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1"
-    assert f"{retrained} -m control=first_sentence,second_sentence" in commands
-    assert "annotation.pipeline=" in commands
+    assert f"{retrained} -m control=first_sentence,second_sentence" in text
+    assert "annotation.pipeline=" in text
     assert not re.search(r"\bQ\d", text)
 
 
@@ -99,10 +103,11 @@ def test_the_overview_links_to_answers_and_figures(tmp_path: Path) -> None:
     columns = {"cls": np.full(SIZE, 0.1), "sep_total": RISING + 0.1, "sep_total_uniform": np.full(SIZE, 0.1)}
     folder = make_run(tmp_path / "run", measured=[("checkpoint", "surface", columns)])
     Run.open(folder).declare(Surface(1, 1).declaration())
-    text = PAPERS["questions"].write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
+    text = questions_page().write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
     assert '<a href="#figure-special_mrpc">figure</a>' in text
     assert '<figure id="figure-special_mrpc">' in text
-    assert "<strong>[CLS] early: not shown; [SEP] late: yes</strong>" in text
+    title = "Is [CLS] attended to in early layers and [SEP] in late ones"
+    assert re.search(rf"{re.escape(title)}[^<]*</a>", text)
 
 
 def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path: Path) -> None:
@@ -115,11 +120,11 @@ def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path:
     make_run(tmp_path / "shuffled", data={"permute_labels": True})
     runs = runs_in(tmp_path)
     (group,) = runs.tuned
-    assert [[run.name for run in model.runs] for model in group.models] == [
+    assert [[run.name for run in model.parts] for model in group.models] == [
         ["run1", "analysis1"],
         ["run2", "analysis2"],
     ]
-    assert group.models[0].folder == str(tmp_path / "run1")
+    assert group.models[0].checkpoint == str(tmp_path / "run1")
     assert [control.name for control in runs.controls] == ["mrpc · training labels shuffled"]
     assert len(group.views("drift", "cosine")) == 2
 
@@ -138,7 +143,7 @@ def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, s
     answer = gradients(runs_in(tmp_path))
     assert told(answer).short == short
     # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
-    assert "by +0.120 (95 % interval +0.116 to +0.124)" in told(answer).sentence
+    assert "is +0.120 (95 % interval +0.116 to +0.124) in 1 − cosine" in told(answer).sentence
     assert "-m control=inverted_rates,permuted_labels" in answer.missing[0].command
 
 
@@ -282,19 +287,11 @@ def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], 
         assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
 
 
-@pytest.mark.parametrize(
-    ("after", "error", "short"),
-    [
-        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01, "heterogeneous below a half, vertical above a third"),
-        ((0.1, 0.0, 0.1, 0.1, 0.6, 0.1), 0.01, "heterogeneous above a half, vertical below a third"),
-        ((0.34, 0.0, 0.1, 0.0, 0.46, 0.1), 0.1, UNTOLD),
-    ],
-)
-def test_shares_are_held_against_a_half_and_a_third(
-    tmp_path: Path, after: Sequence[float], error: float, short: str
-) -> None:
-    with_patterns(tmp_path, "run", BEFORE, after, error)
-    assert told(shares_as_published(runs_in(tmp_path))).short == short
+def test_shares_of_patterns_have_intervals(tmp_path: Path) -> None:
+    with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
+    sentence = told(shares_of_patterns(runs_in(tmp_path))).sentence
+    assert "heterogeneous 10.0 % (95 % interval 8.0 to 12.0)" in sentence
+    assert "vertical 50.0 % (95 % interval 48.0 to 52.0)" in sentence
 
 
 def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
@@ -465,7 +462,8 @@ def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
     declared(make_run(tmp_path / "run", measured=measured), Offsets(1, 1), Entropy(1, 1), Surface(1, 1))
     runs = runs_in(tmp_path)
     answer = diagonal_entropy_and_likeness(runs)
-    assert told(answer).short == "diagonals are neighbours; entropy lower inside than at both ends"
+    assert "one offset: 1 to the previous token, 0 to the token itself, 0 to the next token." in told(answer).sentence
+    assert "Entropy is lowest in layer 2 (1.00 bits; first layer 4.00 bits, last 4.00)." in told(answer).sentence
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=clusters"]
     doing = told(what_heads_do(runs)).sentence
     assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in doing
@@ -473,7 +471,7 @@ def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
     # Layers 3 to 5 are above 0.5 by more than their errors; of layer 2, the last head's 0.51 is not.
     assert "12 of 24 heads give [SEP] significantly more than half" in told(what_heads_do(runs)).sentence
     place = told(where_special_tokens_are_attended(runs))
-    assert place.short == "[CLS] early: yes; [SEP] late: yes"
+    assert "[CLS] gets most in layer 0 (0.215), [SEP] in layer 5 (0.615)." in place.sentence
     # A mean of 0.515 over uniform attention's 0.1.
     assert "5.15 (95 % interval 4.95 to 5.35) times as much as their share of the tokens" in place.sentence
 
@@ -513,9 +511,9 @@ def test_linked_words_beyond_position(tmp_path: Path) -> None:
 def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, p_constant=0.4)
     with_gradients(folder, 1 + RISING)
-    first = QUESTIONS[0].section(runs_in(tmp_path))
-    assert first.summary == UNTOLD
-    assert first.paragraphs[1] == "Not judged, as the model is not shown to beat a constant answer: mrpc."
+    section = answered(runs_in(tmp_path), "gradients", of_task=True)
+    assert section.summary == UNTOLD
+    assert section.paragraphs == ["Not judged, as the model is not shown to beat a constant answer: mrpc."]
 
 
 def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_path: Path) -> None:
@@ -528,15 +526,13 @@ def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_p
         with_gradients(folder, 1 + RISING)
     make_run(tmp_path / "sst2", task="sst2", optimizer={"learning_rate": 1e-4})
     names = [one.name for one in runs_in(tmp_path).tuned]
-    learned = [
-        "mrpc · learning rate 2e-05 · training examples 100",
-        "mrpc · learning rate 2e-05 · training examples all",
-    ]
-    unlearned = "mrpc · learning rate 5e-05 · training examples all"
-    assert names == [*learned, unlearned, "sst2"]
-    section = QUESTIONS[0].section(runs_in(tmp_path))
-    assert [each.partition(": ")[0] for each in section.paragraphs[1:3]] == learned
-    assert section.paragraphs[3].endswith(f"beat a constant answer: {unlearned}.")
+    rate, limit = "optimizer.learning_rate", "data.limit_train"
+    learned = [f"mrpc · {limit}=100 · {rate}=2e-05", f"mrpc · {limit}=None · {rate}=2e-05"]
+    unlearned = f"mrpc · {limit}=None · {rate}=5e-05"
+    assert names == [*learned, unlearned, f"sst2 · {limit}=unset · {rate}=0.0001"]
+    section = answered(runs_in(tmp_path), "gradients", of_task=True)
+    assert [each.partition(": ")[0] for each in section.paragraphs[:2]] == learned
+    assert section.paragraphs[2].endswith(f"beat a constant answer: {unlearned}.")
     assert [block.name for block in section.figures] == [f"gradients_{name}" for name in learned]
 
 
@@ -549,9 +545,9 @@ def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Pat
     make_run(tmp_path / "analyses" / "analysis9", checkpoint=str(tmp_path / "gone"), trained=gone)
     groups = {one.name: len(one.models) for one in runs_in(tmp_path / "analyses").tuned}
     assert groups == {
-        "mrpc · learning rate 2e-05": 2,
-        "mrpc · learning rate 5e-05": 1,
-        "mrpc · learning rate not recorded": 1,
+        "mrpc · optimizer.learning_rate=2e-05": 2,
+        "mrpc · optimizer.learning_rate=5e-05": 1,
+        "mrpc · optimizer.learning_rate=unset": 1,
     }
 
 
@@ -609,8 +605,7 @@ def test_training_again_names_all_of_the_data(
 def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
     make_run(tmp_path / "other", task="rte")
-    question = next(each for each in QUESTIONS if each.answer is meaningful_or_vertical)
-    section = question.section(runs_in(tmp_path))
+    section = answered(runs_in(tmp_path), "meaningful_or_vertical")
     assert section.summary == "vertical"
     assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [

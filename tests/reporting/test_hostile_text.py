@@ -16,7 +16,7 @@ from rich.console import Console
 from bertsecrets.cli.loggers import TRACKED, lineage
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.papers.kovaleva2019.page import PAPER
+from bertsecrets.papers.pages import find_page
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
@@ -83,7 +83,7 @@ def pages(sweep: Path) -> Iterator[Path]:
     yield sweep / "report.html"
     runs, _ = find_runs([str(sweep)])
     yield write_comparison(runs, [HOSTILE], sweep / "comparison", heads=True)
-    yield PAPER.write(runs, sweep / "paper")
+    yield find_page("kovaleva2019").write(runs, sweep / "paper")
 
 
 def test_no_text_becomes_an_element_a_script_or_a_template(stranger: Path) -> None:

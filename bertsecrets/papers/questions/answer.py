@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned
+from bertsecrets.papers.models import Group, Studied
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, difference_stage
@@ -25,7 +25,8 @@ class Told:
 
     Args:
         name: The group.
-        short: The answer in a few words, for the overview; :data:`UNTOLD` where the data leave it open.
+        short: The answer in a few words, for the overview; :data:`UNTOLD` where the data leave it open, empty where statements
+            answer.
         sentence: The answer with its numbers.
         tables, figures: What shows it.
     """
@@ -60,50 +61,35 @@ class Answer:
     missing: Sequence[Missing] = ()
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question with the claim that it doubts.
+def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
+    """An answer as a section of a page; its summary is the answer in a few words.
 
     Args:
-        title: The question.
-        doubt: Which claim of which paper it is about.
-        answer: Answers it for some runs.
-        of_task: Whether it is about what fine-tuning did: models that learned nothing do not answer it.
+        models: All models, those included that were left out of the answer.
+        answer: The answer.
+        of_task: Whether models that learned nothing were left out.
     """
-
-    title: str
-    doubt: str
-    answer: Callable[[QuestionRuns], Answer]
-    of_task: bool = True
-
-    def section(self, runs: QuestionRuns) -> Section:
-        """The question as a section of the page; its summary is the answer in a few words."""
-        unlearned = [one.name for one in runs.tuned if one.learned is False] if self.of_task else []
-        learned = tuple(one for one in runs.tuned if not self.of_task or one.learned is not False)
-        judged = QuestionRuns(learned, runs.controls, runs.runs)
-        answer = self.answer(judged)
-        several = len({part.name for part in answer.told}) > 1
-        sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.told]
-        if unlearned:
-            sentences.append(
-                f"Not judged, as the model is not shown to beat a constant answer: {', '.join(unlearned)}."
-            )
-        elif not runs.tuned and not sentences and not answer.missing:
-            sentences.append("Cannot be told: no run is of a model that was fine-tuned from pre-trained weights.")
-        reasons: dict[str, list[str]] = {}
-        for lack in answer.missing:
-            reasons.setdefault(lack.why, []).append(lack.name)
-        for why, names in reasons.items():
-            which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(runs.tuned) > 1) else ""
-            sentences.append(f"{'Cannot be told' if not answer.told else 'Incomplete'}{which}: {why}")
-        return Section(
-            self.title,
-            paragraphs=[self.doubt, *sentences],
-            tables=[table for part in answer.told for table in part.tables],
-            figures=[block for part in answer.told for block in part.figures],
-            commands=list(dict.fromkeys(lack.command for lack in answer.missing)),
-            summary=_summary(answer.told),
-        )
+    unlearned = [group.name for group in models.tuned if group.learned is False] if of_task else []
+    several = len({part.name for part in answer.told}) > 1
+    sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.told]
+    if unlearned:
+        sentences.append(f"Not judged, as the model is not shown to beat a constant answer: {', '.join(unlearned)}.")
+    elif not models.tuned and not sentences and not answer.missing:
+        sentences.append("Cannot be told: no run is of a model that was fine-tuned from pre-trained weights.")
+    reasons: dict[str, list[str]] = {}
+    for lack in answer.missing:
+        reasons.setdefault(lack.why, []).append(lack.name)
+    for why, names in reasons.items():
+        which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(models.tuned) > 1) else ""
+        sentences.append(f"{'Cannot be told' if not answer.told else 'Incomplete'}{which}: {why}")
+    return Section(
+        "",
+        paragraphs=sentences,
+        tables=[table for part in answer.told for table in part.tables],
+        figures=[block for part in answer.told for block in part.figures],
+        commands=list(dict.fromkeys(lack.command for lack in answer.missing)),
+        summary=_summary(answer.told),
+    )
 
 
 def _summary(told: Sequence[Told]) -> str:
@@ -171,9 +157,7 @@ def changes_since(view: MeasureView, column: str) -> tuple[Array, Array] | None:
     return None
 
 
-def lacking(
-    runs: QuestionRuns, told: Sequence[Told], why: str, settings: Callable[[Tuned], str] | str
-) -> list[Missing]:
+def lacking(runs: Studied, told: Sequence[Told], why: str, settings: Callable[[Group], str] | str) -> list[Missing]:
     """What the groups of models without an answer lack: a reason, and the settings of the analysis to run."""
     names = {part.name for part in told}
     return [

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.ablation.comparison import Effects
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
+from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
@@ -16,7 +16,7 @@ from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
-from bertsecrets.results.views import MeasureView, Replicates
+from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 
 _MOST_GROUPS = 16
@@ -24,19 +24,7 @@ _MOST_GROUPS = 16
 Row = Mapping[str, Any]
 
 
-def head_effects(one: Tuned) -> Effects | None:
-    """Effects of every single head, over the seeds; None if no run disabled every head."""
-    views = one.views("ablation", ready=_disabled_every_head)
-    return effects(Replicates(views), "head") if views else None
-
-
-def _disabled_every_head(view: MeasureView) -> bool:
-    size = view.run.size()
-    rows = [row for row in view.run.ablation_table().rows() if row["kind"] == "head"]
-    return size is not None and len({(row["layer"], row["head"]) for row in rows}) == size[0] * size[1]
-
-
-def redundant_or_unnecessary(runs: QuestionRuns) -> Answer:
+def redundant_or_unnecessary(runs: Studied) -> Answer:
     """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
     told = []
     for one in runs.tuned:
@@ -119,14 +107,14 @@ def _group_table(rows: Sequence[Row]) -> Table:
     return Table(header, cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
 
 
-def relation_heads(runs: QuestionRuns) -> Answer:
+def relation_heads(runs: Studied) -> Answer:
     """Whether heads that follow frame relations before fine-tuning matter for the fine-tuned model."""
     relations = runs.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
     told = []
     missing = []
     for one in runs.tuned:
         own = [view for name, view in relations if name.startswith(f"{one.config['model']['name']} on ")]
-        effect = head_effects(one)
+        effect = one.effects("head")
         if not own:
             settings = "analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
             why = "no run measured attention along frame relations in the model before fine-tuning."
@@ -172,12 +160,12 @@ def relation_heads(runs: QuestionRuns) -> Answer:
 _NO_EFFECTS = "no run disabled every head in turn."
 
 
-def more_than_needed(runs: QuestionRuns) -> Answer:
+def more_than_needed(runs: Studied) -> Answer:
     """How many heads are dispensable one at a time, and how many can go together with a guarantee."""
     told = []
     missing = []
     for one in runs.tuned:
-        effect = head_effects(one)
+        effect = one.effects("head")
         pruned = one.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
         if effect is None:
             missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
@@ -226,7 +214,7 @@ def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
     return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")
 
 
-def _size_table(one: Tuned, effect: Effects | None) -> Table:
+def _size_table(one: Group, effect: Effects | None) -> Table:
     if effect is None:
         return Table(["models", "heads"], [[one.name, MISSING]], "Verdicts on single heads")
     counts = Counter(

@@ -1,12 +1,14 @@
 """Questions about patterns and linguistic knowledge, before and after fine-tuning."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bertsecrets.measures.linguistic.columns import SPECIAL, above_zero, feature_label, pair_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN
+from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import (
     UNTOLD,
     Answer,
@@ -18,8 +20,6 @@ from bertsecrets.papers.questions.answer import (
     lacking,
     widest_error,
 )
-from bertsecrets.papers.questions.importance import head_effects
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned
 from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -38,7 +38,7 @@ _NAMED_WRONGLY = "The classifier names about one map in five wrongly (docs/patte
 _NO_PATTERNS = "no run named the patterns of maps, before and after fine-tuning."
 
 
-def before_and_after(runs: QuestionRuns) -> Answer:
+def before_and_after(runs: Studied) -> Answer:
     """How many heads attend more, or less, to each kind of token than before fine-tuning."""
     told = []
     for one in runs.tuned:
@@ -120,14 +120,14 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
     return Table(header, rows, "Mean over heads, and heads that changed significantly (first seed)")
 
 
-def side_by_side(runs: QuestionRuns) -> Answer:
+def side_by_side(runs: Studied) -> Answer:
     """Patterns, linguistic knowledge and importance in one place."""
     told = []
     missing = []
     for one in runs.tuned:
         views = one.views("patterns", *_NAMES)
         words = one.views("features", ready=lambda view: bool(_over_random(view)))
-        effect = head_effects(one)
+        effect = one.effects("head")
         parts = []
         shorts = []
         if views:
@@ -180,8 +180,8 @@ def side_by_side(runs: QuestionRuns) -> Answer:
     return Answer(told, missing)
 
 
-def _only(runs: QuestionRuns, one: Tuned) -> QuestionRuns:
-    return QuestionRuns((one,), runs.controls, runs.runs)
+def _only(runs: Studied, one: Group) -> Studied:
+    return replace(runs, groups=(one,))
 
 
 def _over_random(view: MeasureView) -> list[str]:
@@ -208,7 +208,7 @@ def _size(view: MeasureView) -> int:
     return view.value(_over_random(view)[0]).size
 
 
-def meaningful_or_vertical(runs: QuestionRuns) -> Answer:
+def meaningful_or_vertical(runs: Studied) -> Answer:
     """Whether the share of vertical maps, or of maps that could be informative, grew in fine-tuning."""
     told = []
     for one in runs.tuned:
@@ -259,8 +259,8 @@ def _sum_of_changes(views: Sequence[MeasureView], columns: Sequence[str]) -> Est
     return estimate(sums, sum(widest_error(part[1]) for part in parts[0] if part is not None))
 
 
-def shares_as_published(runs: QuestionRuns) -> Answer:
-    """Whether fewer than half of the maps are heterogeneous, and a third or more vertical."""
+def shares_of_patterns(runs: Studied) -> Answer:
+    """The share of each pattern."""
     told = []
     for one in runs.tuned:
         views = one.views("patterns", *_NAMES)
@@ -272,18 +272,8 @@ def shares_as_published(runs: QuestionRuns) -> Answer:
             name: Estimate(float(share), max(0.0, float(share - reach)), min(1.0, float(share + reach)), over)
             for name, share, reach in zip(_NAMES, share_C, reach_C, strict=True)
         }
-        heterogeneous, vertical = shares["heterogeneous"], shares["vertical"]
-        half = _side(heterogeneous, 0.5)
-        third = _side(vertical, 1 / 3)
-        words = {1: "above", -1: "below", 0: "not shown to be above or below"}
-        short = (
-            UNTOLD
-            if half == 0 and third == 0
-            else f"heterogeneous {words[half]} a half, vertical {words[third]} a third"
-        )
-        sentence = (
-            f"Heterogeneous: {heterogeneous.text(1, 100, signed=False, unit=' %')} of the maps, {words[half]} a half. Vertical: "
-            f"{vertical.text(1, 100, signed=False, unit=' %')}, {words[third]} a third. {_NAMED_WRONGLY}"
+        sentence = "; ".join(
+            f"{_label(name)} {share.text(1, 100, signed=False, unit=' %')}" for name, share in shares.items()
         )
         figure = interval_rows(
             [
@@ -298,20 +288,16 @@ def shares_as_published(runs: QuestionRuns) -> Answer:
         block = FigureBlock(
             f"shares_{one.name}", figure, f"Shares of the patterns, {one.name}.", "Dots with intervals."
         )
-        told.append(Told(one.name, short, sentence, [], [block]))
+        told.append(Told(one.name, "", f"Shares of the maps: {sentence}. {_NAMED_WRONGLY}", [], [block]))
     missing = lacking(runs, told, "no run named the patterns of maps.", f"analysis=patterns{_COMPARED}")
     return Answer(told, missing)
-
-
-def _side(share: Estimate, limit: float) -> int:
-    return 1 if share.low >= limit else -1 if share.high < limit else 0
 
 
 def _label(pattern: str) -> str:
     return pattern.replace("_", " + ")
 
 
-def linked_words(runs: QuestionRuns) -> Answer:
+def linked_words(runs: Studied) -> Answer:
     """Whether heads attend to linked words beyond what the distance between them explains."""
     told = []
     for one in runs.tuned:

@@ -8,7 +8,7 @@ from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, block
 from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.measures.surface import UNIFORM
-from bertsecrets.papers.chapter import highest_in_half
+from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import (
     UNTOLD,
     Answer,
@@ -19,19 +19,18 @@ from bertsecrets.papers.questions.answer import (
     lacking,
     widest_error,
 )
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned
 from bertsecrets.results.figures.layer_scatter import layer_scatter
 from bertsecrets.results.figures.panels import LayerLine
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
-from bertsecrets.results.views import MeasureView, Replicates
+from bertsecrets.results.views import MeasureView
 
 _SEP = "sep"
 
 
-def what_sep_is_for(runs: QuestionRuns) -> Answer:
+def what_sep_is_for(runs: Studied) -> Answer:
     """Whether the model needs attention to [SEP], and what [SEP] gathered from the text."""
     told = []
     missing = []
@@ -102,7 +101,7 @@ def _most(verdicts: list[str]) -> str:
     return verdict if count > len(verdicts) / 2 else ""
 
 
-def _norms(one: Tuned) -> str | None:
+def _norms(one: Group) -> str | None:
     """A sentence on the norms of what [SEP] adds; None where they were not measured."""
     views = one.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: "limits" in view.extras)
     if not views:
@@ -118,34 +117,25 @@ def _norms(one: Tuned) -> str | None:
     )
 
 
-def where_special_tokens_are_attended(runs: QuestionRuns) -> Answer:
+def where_special_tokens_are_attended(runs: Studied) -> Answer:
     """In which layers [CLS] and [SEP] get most attention, and attention to [SEP] over its share of the tokens."""
     told = []
     for one in runs.tuned:
         views = one.views("surface", "cls", "sep_total", "sep_total" + UNIFORM)
         if not views:
             continue
-        replicates = Replicates(views)
-        halves = {}
-        layers = {}
-        for column, late in (("cls", False), ("sep_total", True)):
-            grids = replicates.grids(column)
-            assert grids is not None
-            mean_L = np.nanmean(grids.value_RLH, axis=(0, 2))
-            halves[column] = highest_in_half(grids, mean_L, late=late)
-            layers[column] = (int(np.nanargmax(mean_L)), float(np.nanmax(mean_L)))
+        highest = {}
+        for column in ("cls", "sep_total"):
+            mean_L = one.layer_means("surface", column)
+            assert mean_L is not None
+            highest[column] = f"layer {int(np.nanargmax(mean_L))} ({number(float(np.nanmax(mean_L)))})"
         share = float(np.nanmean(views[0].value("sep_total" + UNIFORM)))
         total = estimate(
             [float(np.nanmean(view.value("sep_total"))) for view in views], widest_error(views[0].stderr("sep_total"))
         )
         times = _over_uniform(views)
-        words = {True: "yes", False: "no", None: "not shown"}
-        shown = {True: "shown", False: "refuted", None: "not shown"}
-        short = f"[CLS] early: {words[halves['cls']]}; [SEP] late: {words[halves['sep_total']]}"
         sentence = (
-            f"[CLS] gets most in layer {layers['cls'][0]} ({number(layers['cls'][1])}); that it is attended to most in the lower half "
-            f"is {shown[halves['cls']]}. [SEP] gets most in layer {layers['sep_total'][0]} ({number(layers['sep_total'][1])}); that it "
-            f"is attended to most in the upper half is {shown[halves['sep_total']]}. All [SEP] together get "
+            f"[CLS] gets most in {highest['cls']}, [SEP] in {highest['sep_total']}. All [SEP] together get "
             f"{total.text(3, signed=False)} of the attention, and {times.text(2, signed=False)} times as much as their share of the "
             f"tokens ({number(share)}), a number that does not grow with the number of [SEP]s."
         )
@@ -157,7 +147,7 @@ def where_special_tokens_are_attended(runs: QuestionRuns) -> Answer:
             top=1.0,
         )
         block = FigureBlock(f"special_{one.name}", figure, f"Attention to special tokens, {one.name}.", "Scatter.")
-        told.append(Told(one.name, short, sentence, [_by_layer(views[0])], [block]))
+        told.append(Told(one.name, "", sentence, [_by_layer(views[0])], [block]))
     missing = lacking(runs, told, "no run measured attention to special tokens.", "analysis=surface")
     return Answer(told, missing)
 

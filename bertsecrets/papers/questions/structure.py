@@ -6,9 +6,8 @@ import numpy as np
 
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
-from bertsecrets.papers.chapter import layer_difference
-from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, estimate
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.questions.answer import Answer, Missing, Told, estimate
 from bertsecrets.probes.record import ATTENTION, RIGHT_BRANCHING, ProbesRecord
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.layer_scatter import layer_scatter
@@ -28,7 +27,7 @@ _MOST_RELATIONS = 16
 _HALF = 0.5
 
 
-def what_heads_do(runs: QuestionRuns) -> Answer:
+def what_heads_do(runs: Studied) -> Answer:
     """Heads of relative positions, of [SEP] and of dependency relations, the possessive among them."""
     told = []
     missing = []
@@ -82,7 +81,7 @@ def what_heads_do(runs: QuestionRuns) -> Answer:
     return Answer(told, missing)
 
 
-def _lack(one: Tuned, what: str, settings: str) -> Missing:
+def _lack(one: Group, what: str, settings: str) -> Missing:
     return Missing(one.name, f"no run measured {what}", one.models[0].command(settings))
 
 
@@ -100,7 +99,7 @@ def _highest_in_words(view: MeasureView, column: str, what: str) -> str:
     return f"{head_label(*place).capitalize()} attends most to {what}: {number(most.value)} (95 % interval {ends})."
 
 
-def _dependency(runs: QuestionRuns, one: Tuned) -> tuple[str, list[RelationScore]] | None:
+def _dependency(runs: Studied, one: Group) -> tuple[str, list[RelationScore]] | None:
     """The relations of the fine-tuned model, else of a model before fine-tuning; with what they were measured on."""
     views = one.views("dependency", ready=lambda view: _relations(view) is not None)
     if views:
@@ -175,38 +174,32 @@ def _relation_figure(name: str, scores: Sequence[RelationScore]) -> FigureBlock:
     return FigureBlock(f"syntax_{name}", figure, f"Dependency relations, {name}.", "Dots with intervals.")
 
 
-def diagonal_entropy_and_likeness(runs: QuestionRuns) -> Answer:
+def diagonal_entropy_and_likeness(runs: Studied) -> Answer:
     """What diagonals are, where entropy is low, whether heads of a layer attend alike, and what probes find."""
     told = []
     missing = []
     for one in runs.tuned:
         parts = []
-        shorts = []
         figures = []
         offsets = one.views("offsets", *_OFFSETS)
         if offsets:
-            sentence, short = _diagonal(offsets[0])
-            parts.append(sentence)
-            shorts.append(short)
+            parts.append(_diagonal(offsets[0]))
         else:
             missing.append(_lack(one, "attention to the previous, the same and the next token.", "measure=[offsets]"))
         entropy = one.views("entropy", "bits")
         if entropy:
-            sentence, short = _entropy(entropy)
-            parts.append(sentence)
-            shorts.append(short)
+            parts.append(_entropy(entropy))
             figures.append(_entropy_figure(one.name, entropy[0]))
         else:
             missing.append(_lack(one, "entropy.", "measure=[entropy]"))
         clusters = one.views("clusters", ready=lambda view: ClusterRecord.read(view.extras) is not None)
         record = ClusterRecord.read(clusters[0].extras) if clusters else None
         if record is not None:
-            close = record.p <= LEVEL and record.within < record.between
+            p = p_value(record.p)
             parts.append(
-                f"Heads of one layer are {'' if close else 'not shown to be '}closer to each other ({number(record.within)} nats) "
-                f"than to those of other layers ({number(record.between)}; permutation test, p {text if (text := p_value(record.p)).startswith('<') else f'= {text}'})."
+                f"The mean distance of heads of one layer is {number(record.within)} nats, that of heads of different layers "
+                f"{number(record.between)} (p of shuffled layers {p if p.startswith('<') else f'= {p}'})."
             )
-            shorts.append("heads of a layer alike" if close else "likeness of a layer's heads not shown")
         else:
             missing.append(_lack(one, "distances between heads.", "analysis=clusters"))
         probes = [
@@ -217,37 +210,25 @@ def diagonal_entropy_and_likeness(runs: QuestionRuns) -> Answer:
         if probes:
             parts.append(_probes(*probes[0]))
         if parts:
-            told.append(Told(one.name, "; ".join(shorts) or UNTOLD, " ".join(parts), [], figures))
+            told.append(Told(one.name, "", " ".join(parts), [], figures))
     return Answer(told, missing)
 
 
-def _diagonal(view: MeasureView) -> tuple[str, str]:
+def _diagonal(view: MeasureView) -> str:
     counts = {column: int(_above(view, column, _HALF).sum()) for column in _OFFSETS}
     text = ", ".join(f"{counts[column]} to {what}" for column, what in _OFFSETS.items())
-    neighbours = counts["previous"] + counts["next"]
-    sentence = f"Heads that give significantly more than half of their attention to one offset: {text}."
-    if not neighbours and not counts["same"]:
-        return sentence, "no head has a clear diagonal"
-    if neighbours and not counts["same"]:
-        return sentence, "diagonals are neighbours"
-    return sentence, "diagonals are the token itself" if not neighbours else "diagonals of both kinds"
+    return f"Heads that give significantly more than half of their attention to one offset: {text}."
 
 
-def _entropy(views: Sequence[MeasureView]) -> tuple[str, str]:
-    """Whether the layer of lowest entropy lies between a first and a last layer that are significantly above it."""
+def _entropy(views: Sequence[MeasureView]) -> str:
     grids = Replicates(views).grids("bits")
     assert grids is not None
     mean_L = np.nanmean(grids.value_RLH, axis=(0, 2))
-    last = len(mean_L) - 1
     lowest = int(np.nanargmin(mean_L))
-    ends = f"first layer {number(float(mean_L[0]), 2)} bits, last {number(float(mean_L[-1]), 2)}"
-    sentence = f"Entropy is lowest in layer {lowest} ({number(float(mean_L[lowest]), 2)} bits; {ends})"
-    if lowest in (0, last):
-        return f"{sentence}, at the edge of the model.", "entropy lowest at an edge"
-    tests = [layer_difference(grids, edge, lowest) for edge in (0, last)]
-    if all(certain and delta > 0 for delta, certain in tests):
-        return f"{sentence}; both are significantly higher.", "entropy lower inside than at both ends"
-    return f"{sentence}; that both are higher is not shown.", "place of the lowest entropy not shown"
+    return (
+        f"Entropy is lowest in layer {lowest} ({number(float(mean_L[lowest]), 2)} bits; first layer {number(float(mean_L[0]), 2)} "
+        f"bits, last {number(float(mean_L[-1]), 2)})."
+    )
 
 
 def _entropy_figure(name: str, view: MeasureView) -> FigureBlock:

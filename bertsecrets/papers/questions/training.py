@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import stats
 
+from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.questions.answer import (
     UNTOLD,
     Answer,
@@ -20,7 +21,6 @@ from bertsecrets.papers.questions.answer import (
     estimate,
     widest_error,
 )
-from bertsecrets.papers.questions.models import QuestionRuns, Tuned, TunedModel
 from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
@@ -33,7 +33,7 @@ from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 
 
-def gradients(runs: QuestionRuns) -> Answer:
+def gradients(runs: Studied) -> Answer:
     """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
     told = []
     missing = []
@@ -62,8 +62,8 @@ def gradients(runs: QuestionRuns) -> Answer:
         sentence = (
             f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
             f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
-            f"the {len(norm_LH)} layers {number(by_layer, 2)}). The upper half of the layers changes "
-            f"{_more(own)} than the lower, by {own.text(3)} in 1 − cosine."
+            f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
+            f"lower is {own.text(3)} in 1 − cosine."
         )
         sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
         sentence += _not_compared(runs, one)
@@ -87,7 +87,7 @@ _NO_GRADIENTS = (
 _CONTROLS = {"inverted_rates": "inverted learning rates", "permuted_labels": "shuffled labels"}
 
 
-def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
+def _missing_controls(runs: Studied, one: Group) -> list[Missing]:
     present = [controls(control.config) for control in runs.controls_of(one)]
     inverted = any(float(values[LAYER_DECAY]) > 1 for values in present)
     permuted = any(values[PERMUTED] == "True" for values in present)
@@ -103,7 +103,7 @@ def _missing_controls(runs: QuestionRuns, one: Tuned) -> list[Missing]:
     return [Missing(one.name, why, command)]
 
 
-def _norms_and_drift(model: TunedModel) -> tuple[Array, Array] | None:
+def _norms_and_drift(model: Model) -> tuple[Array, Array] | None:
     """Mean gradient norm over training of each head, and its change of attention; None unless the same run has both."""
     flow = model.view("gradient_flow", lambda view: bool(view.rows.steps(view.name, "gradient_norm", TRAINING)))
     drift = model.view("drift", lambda view: view.has("cosine"))
@@ -140,15 +140,11 @@ def _tilt(views: Sequence[MeasureView]) -> Estimate:
     return estimate(differences, 2 * widest_error(views[0].stderr("cosine")))
 
 
-def _more(tilt: Estimate) -> str:
-    return {1: "more", -1: "less", 0: "neither significantly more nor less"}[tilt.sign]
-
-
 def _control(name: str) -> str:
     return name.partition(" · ")[2] or name
 
 
-def _not_compared(runs: QuestionRuns, one: Tuned) -> str:
+def _not_compared(runs: Studied, one: Group) -> str:
     """Sentences on the controls that differ from the models in more than the control."""
     return "".join(
         f" Not comparable: {control.name}, which differs in {' and '.join(different)} too."
@@ -200,7 +196,7 @@ def _gradient_figures(
     return blocks
 
 
-def reasons(runs: QuestionRuns) -> Answer:
+def reasons(runs: Studied) -> Answer:
     """Whether the model is better than a constant answer, and than a model that reads one sentence of each pair."""
     told = []
     missing = []
@@ -281,18 +277,18 @@ def _reads_one(values: Mapping[str, str]) -> bool:
     return values[ONLY] != "None" and values[PERMUTED] == "False" and values[LAYER_DECAY] == "1.0"
 
 
-def _sets(model: TunedModel) -> tuple[str, dict[str, float | None], int, dict[str, float | None]]:
-    name, scores = next(iter(model.runs[0].scores["sets"].items()))
+def _sets(model: Model) -> tuple[str, dict[str, float | None], int, dict[str, float | None]]:
+    name, scores = next(iter(model.parts[0].scores["sets"].items()))
     return name, scores["model"], int(scores["count"]), scores["constant"]
 
 
-def _accuracies(one: Tuned) -> tuple[list[float], int] | None:
+def _accuracies(one: Group) -> tuple[list[float], int] | None:
     """Each seed's accuracy on the first set, and the number of examples; None without accuracies."""
     values = [value for model in one.models if (value := _sets(model)[1].get("accuracy")) is not None]
     return (values, _sets(one.models[0])[2]) if values else None
 
 
-def _constant(one: Tuned) -> float:
+def _constant(one: Group) -> float:
     value = _sets(one.models[0])[3].get("accuracy")
     return math.nan if value is None else float(value)
 
@@ -306,12 +302,12 @@ def _interval(name: str, scored: tuple[list[float], int]) -> IntervalRow:
     return IntervalRow(name, values[0], float(limits.low), float(limits.high))
 
 
-def _gain(full: Tuned, alone: Tuned) -> Estimate | None:
+def _gain(full: Group, alone: Group) -> Estimate | None:
     """What both sentences gain over one, paired over examples for one seed; None if the examples are not the same."""
     differences = []
     pairs = []
     for model in full.models:
-        other = next((each for each in alone.models if each.runs[0].seed == model.runs[0].seed), None)
+        other = next((each for each in alone.models if each.seed == model.seed), None)
         if other is None:
             continue
         right = [_right(each) for each in (other, model)]
@@ -329,9 +325,9 @@ def _gain(full: Tuned, alone: Tuned) -> Estimate | None:
     return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
 
 
-def _right(model: TunedModel) -> dict[int, bool] | None:
+def _right(model: Model) -> dict[int, bool] | None:
     """Which examples of the first set the model answers right, by their index; None without predictions."""
-    path: Path = model.runs[0].folder / "predictions" / f"{_sets(model)[0]}.parquet"
+    path: Path = model.parts[0].folder / "predictions" / f"{_sets(model)[0]}.parquet"
     if not path.is_file():
         return None
     table = pq.read_table(path)

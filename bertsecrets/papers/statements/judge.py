@@ -1,4 +1,4 @@
-"""The ledger: every statement tested on every model that the runs hold, with what was read kept for the next time."""
+"""The judge: every statement tested on every model that the runs hold, with what was read kept for the next time."""
 
 import hashlib
 import inspect
@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.papers.questions.models import TunedModel, question_runs
+from bertsecrets.papers.models import Group, Studied, studied
 from bertsecrets.papers.statements import sheet as sheet_module
 from bertsecrets.papers.statements import test as test_module
 from bertsecrets.papers.statements.sheet import ANY_MODEL, About, LackingError, Sheet
-from bertsecrets.papers.statements.statement import Statement
+from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
 from bertsecrets.papers.statements.test import Finding, Reading, Test
-from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import p_value
@@ -30,9 +28,14 @@ from bertsecrets.results.scores import LEVEL
 from bertsecrets.statistics.corrections import corrected
 
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
+HOLDS_HERE, FAILS_HERE = f"{HOLDS} of this model", f"{FAILS} of this model"
+"""Verdicts from a single seed, or on the one model before fine-tuning: they say nothing of models or tasks."""
+
+DEPENDS, DIFFERS = "depends", "differs between these models"
+VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)
 
 READINGS = "statements"
-"""Folder of what was read, one file for each statement, beside the page."""
+"""Folder of what was read, one file for each statement, beside a page."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,12 @@ class Cell:
         subject: The subject's name.
         model, task: Its model and task; several tasks for a statement about all of them.
         finding: The numbers; None if they are lacking or not read.
-        p_value: Of the number being equal to the threshold, corrected over the ledger; NaN where unknown.
-        verdict: :data:`HOLDS`, :data:`FAILS` or :data:`UNTOLD`.
+        p_value: Of the number being equal to the threshold, corrected; NaN where unknown.
+        verdict: :data:`HOLDS`, :data:`FAILS`, :data:`HOLDS_HERE`, :data:`FAILS_HERE` or :data:`UNTOLD`.
         reason: A sentence on why it cannot be told; empty if it can.
         command: The command that takes a lacking analysis; empty if none is lacking.
         left_out: A sentence that names the seeds or tasks without an analysis that others have; empty if none.
+        seeds: Number of seeds behind the numbers, of several tasks the fewest.
     """
 
     subject: str
@@ -79,6 +83,7 @@ class Cell:
     reason: str = ""
     command: str = ""
     left_out: str = ""
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -88,18 +93,20 @@ class Entry:
     statement: Statement
     cells: tuple[Cell, ...]
 
-    def where(self, verdict: str) -> list[Cell]:
-        """The cells with a verdict."""
-        return [cell for cell in self.cells if cell.verdict == verdict]
+    def where(self, *verdicts: str) -> list[Cell]:
+        """The cells with one of some verdicts."""
+        return [cell for cell in self.cells if cell.verdict in verdicts]
 
     @property
     def verdict(self) -> str:
-        """The verdict where all subjects that can be told agree, or ``depends``."""
-        told = {cell.verdict for cell in self.cells} - {UNTOLD}
-        return UNTOLD if not told else told.pop() if len(told) == 1 else DEPENDS
+        """The verdict where all subjects that can be told agree, else ``depends``, or ``differs`` where that rests on single seeds.
 
-
-DEPENDS = "depends"
+        It is of this model only where no subject has several seeds.
+        """
+        verdicts = {cell.verdict for cell in self.cells}
+        if verdicts & {HOLDS, HOLDS_HERE} and verdicts & {FAILS, FAILS_HERE}:
+            return DEPENDS if {HOLDS, FAILS} <= verdicts else DIFFERS
+        return next((verdict for verdict in (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE) if verdict in verdicts), UNTOLD)
 
 
 class Readings:
@@ -153,71 +160,106 @@ class Readings:
         return content if isinstance(content, dict) else {}
 
 
-def run_ledger(statements: Sequence[Statement], runs: Sequence[FinishedRun], folder: Path) -> list[Entry]:
-    """Test statements on runs; readings are kept in a folder.
+def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ()) -> tuple[Studied, dict[str, Entry]]:
+    """The models behind runs, and every statement judged on them, by name.
+
+    Args:
+        runs: Trainings and analyses.
+        folder: Folder of the readings.
+        paths: Files of statements besides those of the package and of installed packages.
+
+    Raises:
+        UserError: If a statement is wrong, or names a column that does not exist.
+    """
+    statements = read_statements([*files(), *(path for path in paths if path not in files())])
+    check_columns(statements, runs)
+    models = studied(runs)
+    return models, {entry.statement.name: entry for entry in judge(statements, models, folder)}
+
+
+def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> list[Entry]:
+    """Judge statements on models; readings are kept in a folder.
+
+    P-values are corrected over all statements of the package and of installed packages, whichever of them are asked for, so that
+    a statement has one verdict on every page; statements of other files are corrected together with those.
 
     Args:
         statements: The statements.
-        runs: Trainings and analyses.
+        models: The models.
         folder: Folder of the readings.
     """
     readings = Readings(folder)
-    by_state = {about: subjects(runs, about) for about in ("tuned", "before", "change")}
-    entries = [
-        Entry(statement, tuple(_cells(statement, by_state[statement.about], readings))) for statement in statements
-    ]
-    p_values = corrected(
-        [math.nan if cell.finding is None else cell.finding.p_value for entry in entries for cell in entry.cells]
-    )
-    rest = iter(p_values)
+    by_state: dict[About, list[Subject]] = {about: subjects(models, about) for about in get_args(About)}
+    entries = [Entry(one, tuple(_cells(one, by_state[one.about], readings))) for one in statements]
+    names = files()
+    shipped = [entry for entry in entries if entry.statement.name in names]
+    p_shipped, p_all = (_corrected(some) for some in (shipped, entries))
     return [
-        replace(entry, cells=tuple(_judged(entry.statement, cell, float(next(rest))) for cell in entry.cells))
+        replace(
+            entry,
+            cells=tuple(
+                _judged(entry.statement, cell, (p_shipped if entry in shipped else p_all)[entry.statement.name][place])
+                for place, cell in enumerate(entry.cells)
+            ),
+        )
         for entry in entries
     ]
 
 
-def subjects(runs: Sequence[FinishedRun], about: About) -> list[Subject]:
+def _corrected(entries: Sequence[Entry]) -> dict[str, list[float]]:
+    """The p-values of each statement's cells, corrected over all; NaN where unknown."""
+    p_values = [math.nan if cell.finding is None else cell.finding.p_value for entry in entries for cell in entry.cells]
+    rest = iter(corrected(p_values))
+    return {entry.statement.name: [float(next(rest)) for _ in entry.cells] for entry in entries}
+
+
+def subjects(models: Studied, about: About) -> list[Subject]:
     """The subjects of statements about one state of the models, without models fine-tuned under a control."""
     if about == "before":
-        return _before(runs)
-    found = []
-    for tuned in question_runs(runs).tuned:
-        name = str(tuned.config["model"]["name"])
-        # Analyses of the model before fine-tuning, for columns of it.
-        initial = tuple(
-            run
-            for run in runs
-            if run.source == BEFORE_TRAINING
-            and run.init != RANDOM_INIT
-            and (run.config["model"]["name"], run.config["task"]["name"]) == (name, tuned.task)
-        )
-        sheets = tuple(
-            Sheet(f"seed {model.runs[0].seed}", str(model.folder), (*model.runs, *initial), about)
-            for model in tuned.models
-            if model.learned
-        )
-        unlearned = tuple(f"seed {model.runs[0].seed}" for model in tuned.models if not model.learned)
-        found.append(Subject(tuned.name, name, tuned.task, sheets, unlearned, tuned.models[0].folder))
-    return found
+        return _before(models)
+    return [_subject(models, group, about) for group in (models.random if about == "random" else models.tuned)]
 
 
-def _before(runs: Sequence[FinishedRun]) -> list[Subject]:
-    groups: dict[tuple[str, str], list[FinishedRun]] = {}
-    for run in runs:
-        if run.init != RANDOM_INIT and not controls_in_words(run.config):
-            groups.setdefault((str(run.config["model"]["name"]), str(run.config["task"]["name"])), []).append(run)
+def _subject(models: Studied, group: Group, about: About) -> Subject:
+    # Analyses of the model before fine-tuning, for columns of it.
+    initial = tuple(
+        part
+        for model in models.initial
+        if about != "random"
+        and (model.config["model"]["name"], model.config["task"]["name"]) == (group.model, group.task)
+        for part in model.parts
+    )
+    random = models.of_random(group)
+    others = () if random is None else random.models
+    # Random weights may well learn nothing: that is what is said of them.
+    counted = [model for model in group.models if model.learned or about == "random"]
+    sheets = tuple(
+        Sheet(f"seed {model.seed}", str(model.folder), (*model.parts, *initial), about, others) for model in counted
+    )
+    unlearned = tuple(f"seed {model.seed}" for model in group.models if model not in counted)
+    return Subject(group.name, group.model, group.task, sheets, unlearned, group.models[0].checkpoint)
+
+
+def _before(models: Studied) -> list[Subject]:
+    parts = models.parts_before()
+    several = len({model for model, _ in parts}) > 1
     found = []
-    for (model, task), group in groups.items():
-        folder = str(group[0].folder)
-        sheet = Sheet("before fine-tuning", folder, tuple(group), "before")
-        trained = [run for run in group if run.source != BEFORE_TRAINING]
-        checkpoint = TunedModel(tuple(trained)).folder if trained else BEFORE_TRAINING
-        several = len({name for name, _ in groups}) > 1
-        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), (), checkpoint))
+    for (model, task), runs in parts.items():
+        sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
+        trained = next(
+            (one.checkpoint for group in models.tuned for one in group.models if any(run in one.parts for run in runs)),
+            BEFORE_TRAINING,
+        )
+        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), (), trained))
     return sorted(found, key=lambda subject: subject.name)
 
 
 def _cells(statement: Statement, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+    found = [
+        subject
+        for subject in found
+        if subject.task not in statement.except_tasks and (not statement.tasks or subject.task in statement.tasks)
+    ]
     if statement.test.joins == "tasks":
         return _joint_cells(statement, found, readings)
     cells = [_cell(statement, subject, readings) for subject in found]
@@ -255,14 +297,16 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
         sheet, reason = lacking[0]
         checkpoint = subject.checkpoint if statement.about == "before" else sheet.folder
         named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
-        bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
+        if reason.settings:
+            bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
         if not present:
             return replace(bare, reason=f"No run has {reason.what}.")
         names = ", ".join(sheet.name for sheet, _ in lacking)
         bare = replace(
             bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
         )
-    return replace(bare, finding=statement.test.judge(numbers))
+    seeds = len(present) if statement.test.joins else sum(math.isfinite(reading.value) for reading in numbers)
+    return replace(bare, finding=statement.test.judge(numbers), seeds=seeds)
 
 
 def _check_columns(statement: Statement, sheet: Sheet) -> None:
@@ -297,7 +341,8 @@ def _joint_cells(statement: Statement, found: Sequence[Subject], readings: Readi
             without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
             command = commands[0] if commands else ""
             finding = statement.test.judge([readings.of(statement, groups)])
-            cells.append(replace(bare, finding=finding, left_out=without, command=command))
+            seeds = min(map(len, groups))
+            cells.append(replace(bare, finding=finding, left_out=without, command=command, seeds=seeds))
     return cells
 
 
@@ -305,7 +350,7 @@ NOT_LEARNED = "The model is not shown to have learned its task, so its heads are
 
 
 def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
-    """A cell with its p-value corrected over the ledger, and its verdict."""
+    """A cell with its corrected p-value and its verdict."""
     if cell.finding is None:
         return cell
     finding = cell.finding
@@ -325,6 +370,8 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
             else "Not significant after correction"
         )
         reason = f"{why} (corrected p {p_value(p)})."
+    if cell.seeds < 2:
+        verdict = {HOLDS: HOLDS_HERE, FAILS: FAILS_HERE}.get(verdict, verdict)
     return replace(cell, verdict=verdict, reason=reason)
 
 
@@ -349,6 +396,9 @@ def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
 def depends_on(entry: Entry) -> list[str]:
     """Sentences on what a statement depends on: the model, the task or the seed; only where both verdicts are shown."""
     sentences = []
+    if entry.verdict == DIFFERS:
+        here = _contrast(entry.where(HOLDS, HOLDS_HERE), entry.where(FAILS, FAILS_HERE), "subject")
+        sentences.append(f"These models differ, and single seeds do not show on what that depends: {here}.")
     yes, no = entry.where(HOLDS), entry.where(FAILS)
     for name, of in (("task", "model"), ("model", "task")):
         for common in sorted({getattr(cell, of) for cell in yes} & {getattr(cell, of) for cell in no}):

@@ -2,18 +2,19 @@
 
 import hashlib
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.linguistic.features import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
@@ -23,20 +24,19 @@ from bertsecrets.settings import CONF
 
 Array = NDArray[np.float64]
 
-About = Literal["tuned", "before", "change"]
-"""Whether a statement is about the fine-tuned model, the model before fine-tuning, or the difference that fine-tuning made."""
+About = Literal["tuned", "before", "change", "random"]
+"""Whether a statement is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned random weights."""
 
 DISABLE, PLACE = "disable", "place"
-DISABLED = tuple(
-    f"{mode}/{kind}"
-    for mode in get_args(AblationSettings.model_fields["mode"].annotation)
-    for kind in ("head", "layer", "all_but_one")
-)
+DISABLED = tuple(f"{mode}/{kind}" for mode in mode_names(sweeps=True) for kind in ("head", "layer", "all_but_one"))
 """Columns ``disable/<mode>/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
 LAYER = f"{PLACE}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
+
+OR = " or "
+"""Between a column and one that stands in for it where it was not measured."""
 
 ANY_MODEL = "checkpoint=initial"
 """The setting of an analysis that needs no run of the task."""
@@ -44,10 +44,22 @@ ANY_MODEL = "checkpoint=initial"
 _NOT_COMPARED = frozenset({Clusters.name})
 """Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
 
+_ANNOTATED = {
+    "dependency": "analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>",
+    "probes": "analysis=probes task=ud_ewt data.root=<folder of UD_English-EWT>",
+    "coreference": "analysis=coreference task=coreference data.root=<folder>",
+}
+"""Settings of analyses of the model before fine-tuning that take annotated texts, which most tasks are not."""
+
 _ANALYSES = {
     Pruning.name: "analysis=prune",
     "sinks": "analysis=sinks",
     "direct_effect": "analysis=direct_effect",
+    "causal_gates": "analysis=gates",
+    "blocking": "analysis=block_attention",
+    "coreference": "analysis=coreference",
+    "probes": "analysis=probes",
+    "frame_relations": "analysis=frame_relations framenet.root=<FrameNet folder>",
 }
 """Settings of the analyses that are not measures."""
 
@@ -90,21 +102,29 @@ class Sheet:
         folder: Folder of the training, or of the first analysis.
         runs: The runs.
         about: Which of the model's states the numbers are of.
+        random: The same model fine-tuned from random weights, one for each seed.
     """
 
     name: str
     folder: str
     runs: tuple[FinishedRun, ...]
     about: About = "tuned"
+    random: tuple[FinishedRun, ...] = ()
 
     def grid(self, column: str) -> Grid:
-        """A column ``measure/column`` of the state that the sheet is about.
+        """A column ``measure/column`` of the state that the sheet is about; of ``<column> or <column>`` the first that was measured.
 
         Raises:
             LackingError: If no run has it.
         """
+        first, _, other = column.partition(OR)
         if column not in self._grids:
-            self._grids[column] = self._read(column)
+            try:
+                self._grids[column] = self._read(first)
+            except LackingError:
+                if not other:
+                    raise
+                self._grids[column] = self.grid(other)
         return self._grids[column]
 
     @cached_property
@@ -123,10 +143,7 @@ class Sheet:
         for run in self.runs:
             if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
                 return grid
-        settings = settings_for(column, about)
-        if about == "before" and measure in _NOT_COMPARED:
-            task = self.runs[0].config["task"]["name"]
-            settings = f"{model_settings(self)} task={task} {settings_for(column, 'tuned')}"
+        settings = self.settings_of(measure) if about == "before" else settings_for(column, about)
         raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
 
     def records(self, experiment: str) -> list[dict[str, Any]]:
@@ -135,25 +152,53 @@ class Sheet:
         Raises:
             LackingError: If no run has it.
         """
-        found = []
+        records = [view.extras for view in self._views(experiment) if view.extras]
+        if records:
+            return records
+        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
+
+    def view(self, experiment: str) -> MeasureView:
+        """An experiment in the state that the sheet is about.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        for view in self._views(experiment):
+            return view
+        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
+
+    def columns(self, prefix: str) -> list[str]:
+        """The columns ``measure/column`` whose names begin with a prefix, without those of random words."""
+        measure, _, beginning = prefix.partition("/")
+        names = {column.name for view in self._views(measure) for column in view.columns}
+        return sorted(f"{measure}/{n}" for n in names if n.startswith(beginning) and not n.endswith(RANDOM))
+
+    def settings_of(self, experiment: str) -> str:
+        """The settings of ``analyze.py`` that take an experiment."""
+        if self.about == "before" and experiment in _ANNOTATED:
+            return f"{model_settings(self)} {_ANNOTATED[experiment]}"
+        if self.about == "before" and experiment in _NOT_COMPARED:
+            task = self.runs[0].config["task"]["name"]
+            return f"{model_settings(self)} task={task} {settings_for(experiment, 'tuned')}"
+        return settings_for(experiment, self.about)
+
+    def _views(self, experiment: str) -> Iterator[MeasureView]:
         for run in self.runs:
-            if experiment in run.experiments and (self.about == "before" or run.source != BEFORE_TRAINING):
-                view: MeasureView | None = run.experiments[experiment][1]
-                if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
-                    view = view.at(INITIAL)
-                if view is not None and view.extras:
-                    found.append(view.extras)
-        if found:
-            return found
-        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", settings_for(experiment, self.about))
+            if experiment not in run.experiments or (self.about != "before" and run.source == BEFORE_TRAINING):
+                continue
+            view: MeasureView | None = run.experiments[experiment][1]
+            if self.about == "before" and run.source != BEFORE_TRAINING and view is not None:
+                view = view.at(INITIAL)
+            if view is not None:
+                yield view
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the files of numbers of all runs."""
         digest = hashlib.sha256(self.about.encode())
-        for run in self.runs:
+        for run in (*self.runs, *self.random):
             opened = Run.open(run.folder)
-            paths = [opened.heads_path, opened.ablation_path]
+            paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
             paths += [opened.extras_path(name) for name in run.experiments]
             for path in paths:
                 if path.is_file():
@@ -209,7 +254,7 @@ def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
     return f"{rows[0]['metric']} on {name}, {numbers}{whole} examples{stopped}"
 
 
-_STATES = {"tuned": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}
+_STATES = {"tuned": "", "random": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}
 
 
 def settings_for(column: str, about: About) -> str:
@@ -220,7 +265,7 @@ def settings_for(column: str, about: About) -> str:
         mode, _, kind = name.partition("/")
         return f"analysis={'disable_all_but_one' if kind == 'all_but_one' else 'disable'} ablation.mode={mode}"
     settings = _ANALYSES.get(measure) or f"'measure=[{measure}]'"
-    return settings if about == "tuned" else f"{settings} 'compare_with=[initial]'"
+    return settings if about in ("tuned", "random") else f"{settings} 'compare_with=[initial]'"
 
 
 def model_settings(sheet: Sheet) -> str:
@@ -238,7 +283,7 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
     view = run.experiments[measure][1]
     if about != "before" and run.source == BEFORE_TRAINING:
         return None
-    if about == "tuned":
+    if about in ("tuned", "random"):
         stages = [CHECKPOINT, TRAINING]
     elif about == "change":
         stages = [difference_stage(stage, INITIAL) for stage in (CHECKPOINT, TRAINING)]
@@ -288,6 +333,9 @@ PLACES: dict[str, Place] = {
     "lower_half": Place("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
     "upper_half": Place("the upper half of the layers", lambda layers: range(layers // 2, layers)),
     "lower_third": Place("the lower third of the layers", lambda layers: range(_third(layers))),
+    "after_lower_third": Place(
+        "the layers from a third of the depth on", lambda layers: range(min(_third(layers), layers - 1), layers)
+    ),
     "middle": Place(
         "the middle third of the layers",
         lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),

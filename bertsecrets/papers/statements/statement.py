@@ -1,6 +1,7 @@
 """Statements: one file each, read and checked before anything is tested."""
 
 import inspect
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,19 +11,26 @@ import yaml
 from pydantic import Field
 
 from bertsecrets.ablation.direct import DirectEffects
+from bertsecrets.doors import offered_folders
 from bertsecrets.errors import UserError, choices
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
+from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.kinds import kinds
-from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, About
+from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, OR, About
 from bertsecrets.papers.statements.test import Test
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.settings import CONF, Settings, shown
 
+_log = logging.getLogger(__name__)
+
 FOLDER = CONF / "statement"
-"""The statements that are tested unless others are named, one file each."""
+"""The statements of the package, one file each."""
+
+_FORMER = "claim"
+"""The key of the sentence in files of an earlier version."""
 
 
 class Statement(Settings):
@@ -31,37 +39,79 @@ class Statement(Settings):
     Args:
         name: Its id: the name of its file.
         source: Paper, and section, table or figure.
-        statement: The statement, in a sentence.
+        statement: The statement, in a sentence of ours.
+        quote: The source's own words, where they are short and known.
         published: What the paper reports, with its number.
-        scope: What it was said of.
-        about: Whether it is about the fine-tuned model, the model before fine-tuning, or the difference between them.
+        scope: What it was said of: models, tasks.
+        language: Language of the texts.
+        about: Whether it is about the fine-tuned model, the model before fine-tuning, the difference between them, or
+            fine-tuned random weights.
+        tasks: The tasks that it is about; empty for all.
+        except_tasks: The tasks that the source excludes.
         one_sided: Why a number on the other side of the threshold does not refute it; empty where it does.
+        why: Why it is tested in this way, where other ways are at hand.
         test: How it is tested.
     """
 
     name: str
     source: str = Field(min_length=1, description="a text: paper, and section, table or figure")
     statement: str = Field(min_length=1, description="a sentence")
+    quote: str = Field(default="", description="a text, or an empty one")
     published: str = Field(min_length=1, description="a sentence")
-    scope: str = Field(min_length=1, description="a text: what the statement was said of")
-    about: About = Field(description="tuned, before or change")
+    scope: str = Field(min_length=1, description="a text: what the statement was made about")
+    language: str = Field(default="English", min_length=1, description="a language")
+    about: About = Field(description="tuned, before, change or random")
+    tasks: list[str] = Field(default=[], description="a list of names of tasks")
+    except_tasks: list[str] = Field(default=[], description="a list of names of tasks")
     one_sided: str = Field(default="", description="a sentence, or an empty text")
+    why: str = Field(default="", description="a text, or an empty one")
     test: Test
 
 
+def files() -> dict[str, Path]:
+    """The statements of the package and of installed packages, by name; of two with one name ours is taken, after a warning."""
+    paths = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    for package, folder in offered_folders("statements").items():
+        for path in sorted(folder.glob("*.yaml")):
+            if paths.setdefault(path.stem, path) != path:
+                _log.warning(
+                    f"The statement '{path.stem}' of {package} is left out: '{paths[path.stem]}' has this name."
+                )
+    return paths
+
+
 def read_statements(names: Sequence[str] = ()) -> list[Statement]:
-    """Statements by their ids, or by the paths of their files; all of :data:`FOLDER` if none is named.
+    """Statements by their ids, or by the paths of their files; all of :func:`files` if none is named.
+
+    A file of an installed package that cannot be read is left out, after a warning.
 
     Raises:
-        UserError: If an id is unknown, or a file cannot be read or is not a statement.
+        UserError: If an id is unknown, a path has a taken name, or a named file cannot be read or is not a statement.
     """
-    shipped = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
-    paths = []
+    check_names(names)
+    shipped = files()
+    statements = []
     for name in dict.fromkeys(names or shipped):
-        if name not in shipped and not name.endswith((".yaml", ".yml")):
+        path = shipped.get(name, Path(name))
+        try:
+            statements.append(read_statement(path))
+        except UserError as error:
+            if path.parent == FOLDER or name not in shipped:
+                raise
+            _log.warning(f"'{path}' is left out: {error}")
+    return statements
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise UserError if a name is not that of a statement, or a path ends in the name of another statement."""
+    shipped = files()
+    for name in names:
+        if is_path(name):
+            taken = shipped.get(Path(name).stem)
+            if taken is not None and taken.resolve() != Path(name).resolve():
+                raise UserError(f"'{name}' has the name of '{taken}'; rename the file.")
+        elif name not in shipped:
             raise UserError(f"Unknown statement '{name}'; {choices(name, shipped)}.")
-        paths.append(shipped.get(name, Path(name)))
-    return [read_statement(path) for path in paths]
 
 
 def read_statement(path: Path) -> Statement:
@@ -78,6 +128,9 @@ def read_statement(path: Path) -> Statement:
     if not isinstance(content, Mapping):
         raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a statement.")
     values = {str(key): value for key, value in content.items()}
+    if _FORMER in values:
+        _log.warning(f"'{path}': the key '{_FORMER}' is now 'statement'; the old name still works.")
+        values.setdefault("statement", values.pop(_FORMER))
     test = values.get("test")
     kind = test.get("kind") if isinstance(test, Mapping) else None
     if not isinstance(kind, str) or kind not in kinds():
@@ -104,7 +157,7 @@ def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) 
         for name, (_, view) in run.experiments.items():
             known.setdefault(name, set()).update(column.name for column in view.columns)
     for statement in statements:
-        for column in statement.test.columns:
+        for column in (part for columns in statement.test.columns for part in columns.split(OR)):
             measure, _, name = column.removeprefix(BEFORE).partition("/")
             if measure not in known:
                 raise UserError(f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, known)}.")

@@ -35,6 +35,8 @@ class Reading:
         count: Number of examples behind it.
         detail: A detail of the number, e.g. which head it is; empty for none.
         reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
+        p_value: Two-sided p-value of the number being equal to the threshold, for a test that has one of its own; None
+            for that of the standard error.
     """
 
     value: float
@@ -42,6 +44,7 @@ class Reading:
     count: int
     detail: str = ""
     reliability: float = 1.0
+    p_value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Test(Settings, ABC):
         """The mean over models with its interval and p-value: over seeds and examples where there are several."""
         finding = self._over_models(readings)
         delta = finding.value - self.threshold
-        if self.tolerance and math.isfinite(finding.p_value):
+        if self.tolerance and math.isfinite(finding.low):
             toward = -math.copysign(min(self.tolerance, abs(delta)), delta)
             nearer = self._over_models([replace(reading, value=reading.value + toward) for reading in readings])
             p = 1.0 if abs(delta) <= self.tolerance else nearer.p_value
@@ -162,6 +165,10 @@ class Test(Settings, ABC):
         known = [reading for reading in readings if math.isfinite(reading.value)]
         if not known:
             return Finding(math.nan, math.nan, math.nan, math.nan, tuple(readings))
+        if all(reading.p_value is not None for reading in known):
+            # Shown only if it is shown in every seed.
+            p = max(reading.p_value for reading in known if reading.p_value is not None)
+            return Finding(float(np.mean([r.value for r in known])), math.nan, math.nan, p, tuple(readings))
         value_S = np.array([reading.value for reading in known]) - self.threshold
         error_S = np.array([reading.stderr for reading in known])
         if len(known) == 1:

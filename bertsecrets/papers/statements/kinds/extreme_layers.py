@@ -37,10 +37,10 @@ class ExtremeLayers(Test):
         sign = 1.0 if self.extreme == "highest" else -1.0
         by_layer = [mean_of(value_H, stderr_H) for value_H, stderr_H in zip(value_LH, stderr_LH, strict=True)]
         mean_L, error_L = sign * np.array([mean for mean, _ in by_layer]), [stderr for _, stderr in by_layer]
-        if np.isnan(mean_L).any():
-            return Reading(np.nan, np.nan, count)
         own = list(PLACES[self.layers].rows(len(mean_L)))
         rest = [layer for layer in range(len(mean_L)) if layer not in own]
+        if np.isnan(mean_L).any() or not rest:
+            return Reading(np.nan, np.nan, count)
         inner, outer = min(own, key=lambda layer: mean_L[layer]), max(rest, key=lambda layer: mean_L[layer])
         detail = f"{self.extreme} layer: {int(np.argmax(mean_L))}"
         return Reading(float(mean_L[inner] - mean_L[outer]), float(error_L[inner] + error_L[outer]), count, detail)

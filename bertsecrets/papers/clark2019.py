@@ -1,0 +1,691 @@
+"""Clark et al. 2019, *What Does BERT Look At?*: figures and tables of its page.
+
+Layers and heads count from 0 here and from 1 in the paper. Numbers of figures were read off the pictures of the paper and of its
+authors' notebook; their last digit may be wrong. Tables 1 to 3 are of the Wall Street Journal and of CoNLL-2012; other texts may
+give other numbers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
+from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
+from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
+from bertsecrets.measures.offsets import column_name
+from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.papers.models import Model, Studied
+from bertsecrets.papers.shows import BERT_BASE, by_layer
+from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
+from bertsecrets.results.figures.gallery import MapPanel, gallery
+from bertsecrets.results.figures.head_space import head_space
+from bertsecrets.results.figures.layer_scatter import layer_scatter
+from bertsecrets.results.figures.panels import LayerLine
+from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import INITIAL
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import MeasureView
+
+BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
+"""The states of a model, the ends of its name."""
+
+Array = NDArray[np.float64]
+
+PREVIOUS = ((1, 4), (3, 5), (6, 11), (7, 4))
+NEXT = ((0, 10), (1, 1), (2, 0), (2, 9), (5, 9))
+"""Section 3.1: heads that give about half or more of their attention to the previous and to the next token."""
+
+CLS = (0.04, 0.25, 0.24, 0.14, 0.02, 0.01, 0.01, 0.01, 0.01, 0.015, 0.02, 0.005)
+SEPARATOR = (0.02, 0.05, 0.07, 0.20, 0.48, 0.545, 0.53, 0.565, 0.57, 0.48, 0.065, 0.07)
+PUNCTUATION = (0.07, 0.11, 0.08, 0.08, 0.05, 0.045, 0.045, 0.05, 0.05, 0.07, 0.50, 0.57)
+SEP_TO_SEP = (0.15, 0.14, 0.10, 0.48, 0.89, 0.91, 0.89, 0.91, 0.88, 0.37, 0.07, 0.10)
+OTHER_TO_SEP = (0.03, 0.05, 0.08, 0.20, 0.47, 0.54, 0.53, 0.56, 0.565, 0.48, 0.07, 0.07)
+"""Figure 2: attention by layer, mean over heads."""
+
+SEPARATOR_GRADIENT = (1.11, 0.93, 0.76, 0.29, 0.06, 0.06, 0.07, 0.06, 0.06, 0.10, 0.34, 0.30)
+"""Figure 3: gradient with respect to attention to [SEP], divided by that to any token, by layer."""
+
+ENTROPY = (3.6, 2.9, 2.55, 2.75, 2.4, 1.9, 1.95, 1.75, 2.2, 2.5, 2.8, 2.85)
+CLS_ENTROPY = (3.65, 3.6, 2.1, 2.75, 2.45, 2.35, 2.6, 2.05, 2.25, 2.8, 3.5, 3.89)
+"""Figure 4, in nats: mean over heads by layer, of all rows and of the row of [CLS]."""
+
+_RELATIONS = {
+    "all": (34.5, 26.3, None),
+    "prep": (66.7, 61.8, (6, 3)),
+    "pobj": (76.3, 34.6, (8, 5)),
+    "det": (94.3, 51.7, (7, 10)),
+    "nn": (70.4, 70.2, (3, 9)),
+    "nsubj": (58.5, 45.5, (7, 1)),
+    "amod": (75.6, 68.3, (3, 9)),
+    "dobj": (86.8, 40.0, (7, 9)),
+    "advmod": (48.8, 40.2, (6, 5)),
+    "aux": (81.1, 71.5, (3, 9)),
+    "poss": (80.5, 47.7, (6, 5)),
+    "auxpass": (94.1, 82.5, (3, 9)),
+    "ccomp": (48.8, 12.4, (7, 0)),
+    "mark": (50.7, 14.5, (7, 1)),
+    "prt": (99.1, 91.4, (5, 6)),
+}
+"""Table 1 in percent: the best head, the best fixed offset, and that head; ``auxpass`` as the notebook prints it, where the
+table has the row slipped."""
+
+_UNIVERSAL = {
+    "obj": "dobj",
+    "compound": "nn",
+    "nmod:poss": "poss",
+    "aux:pass": "auxpass",
+    "compound:prt": "prt",
+}
+"""Labels of Universal Dependencies -> those of the paper for the same relation, where they differ."""
+
+_COREFERENCE = {
+    "nearest": (27, 29, 29, 19),
+    "head_match": (52, 47, 67, 40),
+    "rule_based": (69, 70, 77, 60),
+    "head": (65, 64, 73, 58),
+}
+"""Table 2 in percent: all mentions, pronouns, proper names, nominal mentions."""
+
+_PUBLISHED_PROBES = {
+    "right_branching": 26,
+    "distances_words": 58,
+    "random_attention_words": 30,
+    "attention": 61,
+    "attention_words": 77,
+}
+"""Table 3: words with the right head, in percent."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One experiment in one state of a model.
+
+    Args:
+        name: The model and its state, as named on the page.
+        view: The numbers.
+        pretrained: Whether it is the model before fine-tuning, of which the paper speaks.
+        published: Whether the paper's numbers are of this model.
+    """
+
+    name: str
+    view: MeasureView
+    pretrained: bool
+    published: bool
+
+    def layer_means(self, column: str) -> Array:
+        """Mean over heads, ``[layers]``."""
+        return np.asarray(np.nanmean(self.view.value(column), axis=1))
+
+    def theirs(self, values: Sequence[float]) -> str:
+        """The paper's numbers by layer for a table cell; a dash for another model."""
+        return by_layer(values) if self.published else MISSING
+
+
+def states(models: Studied, experiment: str) -> list[State]:
+    """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first seed."""
+    by_task = {(group.model, group.task): group for group in reversed(models.tuned)}
+    alone = [model for model in models.initial if _key(model) not in by_task]
+    analyses = {id(by_task[_key(model)]): model for model in models.initial if _key(model) in by_task}
+    measured: list[State] = []
+    for group in models.tuned:
+        parts = [*group.models, *([analyses[id(group)]] if id(group) in analyses else [])]
+        measured += _states(group.name, group.model, parts, experiment)
+    for model in alone:
+        measured += _states(str(model.config["task"]["name"]), str(model.config["model"]["name"]), [model], experiment)
+    return measured
+
+
+def _key(model: Model) -> tuple[str, str]:
+    return str(model.config["model"]["name"]), str(model.config["task"]["name"])
+
+
+def _states(name: str, model: str, models: Sequence[Model], experiment: str) -> Iterator[State]:
+    parts = [part for one in models for part in one.parts if experiment in part.experiments]
+    measured = [(part, part.experiments[experiment][1]) for part in parts]
+    own = [view for part, view in measured if part.source == BEFORE_TRAINING]
+    # Before fine-tuning, the models of all seeds are the same.
+    first = [initial for _, view in measured if (initial := view.at(INITIAL)) is not None]
+    for view in (own or first)[:1]:
+        yield State(f"{name}, {BEFORE}", view, True, model == BERT_BASE)
+    for view in [view for part, view in measured if part.source != BEFORE_TRAINING and view.step is not None][:1]:
+        yield State(f"{name}, {FINE_TUNED}", view, False, False)
+
+
+def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False) -> list[Table]:
+    """Rows of several models as a table, without the columns that are empty.
+
+    Args:
+        header: The columns, one of which is ``model``.
+        rows: The rows.
+        caption: What the table shows; the name of a table's only model is added.
+        apart: Whether each model gets a table of its own.
+    """
+    place = list(header).index("model")
+    names = list(dict.fromkeys(row[place] for row in rows))
+    if apart or len(names) == 1:
+        parts = [(f"{caption} ({name})", [row for row in rows if row[place] == name], {place}) for name in names]
+    else:
+        parts = [(caption, list(rows), set[int]())]
+    tables = []
+    for title, part, left_out in parts:
+        kept = [
+            column
+            for column in range(len(header))
+            if column not in left_out and any(row[column] != MISSING for row in part)
+        ]
+        tables.append(
+            Table([header[column] for column in kept], [[row[column] for column in kept] for row in part], title)
+        )
+    return tables
+
+
+_READABLE = 30
+"""Most tokens of a sentence whose tokens can all be labelled."""
+
+_MOST_PANELS = 4
+_PATTERNS = {
+    "attends broadly": ("entropy", "relative", "of uniform entropy"),
+    "next token": ("offsets", column_name(1), "of its attention"),
+    "[SEP]": ("surface", "sep_total", "of its attention"),
+    "periods and commas": ("surface", "punctuation", "of its attention"),
+}
+"""Panels of figure 1 -> measure, column and what its number is a share of."""
+
+
+def typical_heads(models: Studied) -> Section | None:
+    """Figure 1: a sentence in the head that shows each pattern of section 3 most."""
+    for model in states(models, "surface"):
+        views = {
+            other.view.name: other.view
+            for measure in ("surface", "entropy", "offsets")
+            for other in states(models, measure)
+            if (other.name, other.view.run.folder) == (model.name, model.view.run.folder)
+        }
+        kept = _kept(model)
+        if kept is None or len(views) < 3:
+            continue
+        example, map_LHQK = kept
+        panels, rows = [], []
+        for label, (measure, column, unit) in _PATTERNS.items():
+            value_LH = views[measure].value(column)
+            place = highest(value_LH)
+            share = number(100 * float(value_LH[place]), 0)
+            rows.append(f"{label}, {head_label(*place)}: {share} % {unit}")
+            panels.append(MapPanel("", f"{label}\n{head_label(*place)}", map_LHQK[place], example.tokens))
+        figure = gallery(panels, title="The head that shows each pattern most")
+        caption = (
+            f"Figure 1 ({model.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means over all "
+            f"texts: {'; '.join(rows)}."
+        )
+        return Section("", figures=[FigureBlock("paper_figure1", figure, caption, "Attention maps of four heads.")])
+    return None
+
+
+def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]]) -> list[FigureBlock]:
+    """Figure 5: a sentence in the best heads of its relations, with the syntactic heads framed; none without kept maps."""
+    for model, relations in records:
+        kept = _kept(model, {score.relation for score in relations})
+        if kept is None:
+            continue
+        example, map_LHQK = kept
+        panels: list[MapPanel] = []
+        for score in sorted(relations, key=lambda score: -score.gain):
+            pairs = [(word, head) for word, head, relation in example.relations if relation == score.relation]
+            if not pairs or score.gain_low <= 0 or len(panels) == _MOST_PANELS:
+                continue
+            marked = [(head, word) if score.from_head else (word, head) for word, head in pairs]
+            place = (score.layer, score.head)
+            panels.append(
+                MapPanel("", f"{score.relation}\n{head_label(*place)}", map_LHQK[place], example.tokens, marked=marked)
+            )
+        if not panels:
+            continue
+        figure = gallery(panels, title="One sentence in the best heads of some of its relations")
+        caption = (
+            f"Figure 5 ({model.name}), on one text: “{' / '.join(example.texts)}” A frame marks the first tokens of a word and "
+            "of its syntactic head. Heads are scored by the attention between words alone, without that to [CLS] and [SEP]."
+        )
+        return [FigureBlock("paper_figure5", figure, caption, "Attention maps of heads that follow relations.")]
+    return []
+
+
+def _kept(model: State, relations: frozenset[str] | set[str] = frozenset()) -> tuple[CapturedExample, Array] | None:
+    """A readable example with its maps ``[L, H, Q, K]``: that with the most of some relations, then the longest."""
+    folder = model.view.run.captures
+    steps = read_steps(folder)
+    examples = [example for example in read_examples(folder) if len(example.tokens) <= _READABLE]
+    if not steps or not examples or (model.pretrained and 0 not in steps):
+        return None
+    example = max(
+        examples,
+        key=lambda one: (len(relations & {relation for _, _, relation in one.relations}), len(one.tokens)),
+    )
+    return example, read_maps(steps[0 if model.pretrained else max(steps)])[example.index].numpy()
+
+
+_HALF = 0.5
+_SEP_GRADIENT, _OTHER_GRADIENT, _ALL_GRADIENTS = "gradient_sep_total", "gradient_other", "gradient_all"
+
+
+def positions(models: Studied) -> Section | None:
+    """Section 3.1: attention to the previous, the same and the next token."""
+    measured = states(models, "offsets")
+    if not measured:
+        return None
+    previous, same, following = (column_name(offset) for offset in (-1, 0, 1))
+    names = {
+        previous: ("previous", PREVIOUS),
+        following: ("next", NEXT),
+    }
+    rows = [
+        [
+            f"{name} token",
+            model.name,
+            f"{head_label(*(place := highest(model.view.value(column))))}: {number(model.view.value(column)[place])}",
+            _heads(np.argwhere(model.view.value(column) > _HALF)),
+            _heads(theirs) if model.published else MISSING,
+        ]
+        for column, (name, theirs) in {**names, same: ("current", ())}.items()
+        for model in measured
+        if model.view.has(column)
+    ]
+    header = ["attention to the", "model", "highest head", "heads above one half", "paper"]
+    tables = _tables(header, rows, "Heads that attend to neighbours")
+    lines = {
+        label: [LayerLine(label, model.view.value(column))]
+        for column, label in ((previous, "previous token"), (same, "current token"), (following, "next token"))
+        for model in measured[:1]
+        if model.view.has(column)
+    }
+    figures = _figure("paper_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer")
+    return Section("", tables=tables, figures=figures)
+
+
+def special_tokens(models: Studied) -> Section | None:
+    """Section 3.2, figure 2: attention to [CLS], [SEP] and punctuation."""
+    measured = states(models, "surface")
+    if not measured:
+        return None
+    shown = {
+        "cls": ("[CLS]", CLS),
+        "sep_total": ("[SEP]", SEPARATOR),
+        "punctuation": (". and ,", PUNCTUATION),
+        "sep_to_sep": ("[SEP] → [SEP]", SEP_TO_SEP),
+        "other_to_sep": ("other → [SEP]", OTHER_TO_SEP),
+    }
+    rows = [
+        [label, model.name, by_layer(model.layer_means(column)), model.theirs(theirs)]
+        for column, (label, theirs) in shown.items()
+        for model in measured
+        if model.view.has(column)
+    ]
+    tables = _tables(["attention", "model", "mean by layer", "paper (figure)"], rows, "Mean over heads, from layer 0")
+    first = measured[0]
+    lines = {
+        "attention to": [
+            LayerLine(shown[name][0], first.view.value(name)) for name in ("cls", "sep_total", "punctuation")
+        ],
+        "attention to [SEP] from": [
+            LayerLine(label, first.view.value(name))
+            for name, label in (("sep_to_sep", "[SEP]"), ("other_to_sep", "other tokens"))
+        ],
+    }
+    figures = _figure("paper_figure2", lines, first, "cls", "Figure 2: special tokens and punctuation")
+    return Section("", tables=tables, figures=figures)
+
+
+def gradients(models: Studied) -> Section | None:
+    """Section 3.2, figure 3: how much the loss depends on attention to [SEP]."""
+    measured = [model for model in states(models, "gradient_importance") if model.view.has(_SEP_GRADIENT)]
+    if not measured:
+        return None
+    rows = [
+        [
+            model.name,
+            by_layer(model.layer_means(_SEP_GRADIENT) / model.layer_means(_ALL_GRADIENTS)),
+            model.theirs(SEPARATOR_GRADIENT),
+        ]
+        for model in measured
+    ]
+    header = ["model", "gradient of [SEP] / of any token, by layer", "paper (figure, masked language modelling)"]
+    tables = _tables(header, rows, "How much the loss depends on attention to [SEP], from layer 0")
+    first = measured[0]
+    lines = {
+        label: [LayerLine(label, first.view.value(column))]
+        for column, label in ((_SEP_GRADIENT, "[SEP]"), (_OTHER_GRADIENT, "other tokens"))
+    }
+    figures = _figure("paper_figure3", lines, first, _SEP_GRADIENT, "Figure 3: gradient of the loss", "gradient", None)
+    return Section("", tables=tables, figures=figures)
+
+
+def entropy(models: Studied) -> Section | None:
+    """Section 3.3, figure 4: focused and broad heads."""
+    measured = states(models, "entropy")
+    if not measured:
+        return None
+    nats = {"bits": ("all tokens", ENTROPY), "cls_bits": ("from [CLS]", CLS_ENTROPY)}
+    rows = [
+        [
+            label,
+            model.name,
+            by_layer(model.layer_means(column)),
+            number(float(np.nanmean(model.view.value("uniform"))), 2),
+            model.theirs([value / np.log(2) for value in theirs]),
+        ]
+        for column, (label, theirs) in nats.items()
+        for model in measured
+    ]
+    header = ["rows", "model", "bits, mean by layer", "uniform", "paper (figure)"]
+    tables = _tables(
+        header, rows, "Entropy of attention, from layer 0; texts of the paper are longer than most sentences"
+    )
+    first = measured[0]
+    lines = {label: [LayerLine(label, first.view.value(column))] for column, (label, _) in nats.items()}
+    figures = _figure("paper_figure4", lines, first, "bits", "Figure 4: entropy of attention", "bits", None)
+    return Section("", tables=tables, figures=figures)
+
+
+def _figure(
+    name: str,
+    lines: dict[str, list[LayerLine]],
+    model: State,
+    column: str,
+    title: str,
+    unit: str = "attention",
+    top: float | None = 1.0,
+) -> list[FigureBlock]:
+    note = f"{model.name}; {sample_size(model.view.count(column))}"
+    figure = layer_scatter(lines, title=title, unit=unit, note=note, top=top)
+    return [FigureBlock(name, figure, f"{title} ({model.name}): a dot for each head.", "Scatter of heads by layer.")]
+
+
+def _heads(places: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    return heads_label((int(layer), int(head)) for layer, head in places) or MISSING
+
+
+def sinks(models: Studied) -> Section | None:
+    """Section 3.2: whether the answers stay the same when attention to [SEP] goes elsewhere, or is cut."""
+    measured = [model for model in states(models, "sinks") if "limits" in model.view.extras]
+    if not measured:
+        return None
+    rows = [
+        _sink_row(model, name, token, limits)
+        for model in measured
+        for limits in [Limits(**model.view.extras["limits"])]
+        for name, token in sinks_of(model.view, limits).items()
+    ]
+    header = [
+        "token",
+        "model",
+        "heads",
+        "nop by norms",
+        "answers move: cut",
+        "redirected",
+        "loss rises",
+        "largest change",
+    ]
+    caption = "Sink heads of each token: how many change the answers when cut or redirected, and raise the loss when redirected"
+    return Section(
+        "",
+        paragraphs=[
+            "The paper infers the no-op from small gradients. Here the attention of each sink head to its token is cut, or "
+            "redirected to the other tokens in proportion, one head at a time. The change of the answers is the mean total "
+            "variation distance of the predicted probabilities, or the mean change of the score over its range. The "
+            "paper's statement is about [SEP]; in some models the sink is [CLS]."
+        ],
+        tables=_tables(header, rows, caption),
+    )
+
+
+def _sink_row(model: State, name: str, token: TokenSinks, limits: Limits) -> list[str]:
+    heads = token.heads
+    largest = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
+    return [
+        SPECIAL_TOKENS[name],
+        model.name,
+        str(len(heads)),
+        str(sum(head.by_norms == NOP for head in heads)),
+        str(sum(head.cut >= limits.change for head in heads)),
+        str(sum(head.redirect >= limits.change for head in heads)),
+        str(sum(head.loss_changes and head.redirect_loss > 0 for head in heads)),
+        MISSING
+        if largest is None
+        else f"{head_label(largest.layer, largest.head)}: {number(max(largest.redirect, largest.cut), 3)}",
+    ]
+
+
+def roles(models: Studied) -> Section | None:
+    """The kinds of heads of section 3 by the sieve bias test of Pande et al. 2021."""
+    measured = [model for model in states(models, "roles") if model.view.has(LOCAL)]
+    if not measured:
+        return None
+    rows = []
+    for model in measured:
+        tests = role_tests(model.view)
+        for role in ROLES:
+            if role not in tests or not np.isfinite(model.view.value(role)).any():
+                continue
+            value_LH = model.view.value(role)
+            place = highest(value_LH)
+            heads_L = " ".join(str(int(heads)) for heads in tests[role].sum(1))
+            best = f"{head_label(*place)}: {number(float(value_LH[place]), 2)}"
+            threshold = f"{model.view.extras['thresholds'][role]:g}"
+            rows.append([role, model.name, threshold, str(int(tests[role].sum())), heads_L, best])
+    header = ["role", "model", "threshold", "heads", "heads by layer", "highest score"]
+    return Section(
+        "",
+        paragraphs=[
+            "The paper names the kinds of heads by eye. Pande et al. 2021 score a head by its attention to the tokens that a "
+            "role names, over its attention to an average token (1 under uniform attention), and test the score over "
+            "examples; here with a false discovery rate of 5 % over heads and roles. A head may have several roles."
+        ],
+        tables=_tables(header, rows, "Heads with each role"),
+    )
+
+
+_KINDS = {"all": 0, "pronoun": 1, "proper": 2, "nominal": 3}
+_BASELINES = {
+    "nearest": "nearest mention",
+    "head_match": "same head word",
+    "rule_based": "rules",
+    "random": "random mention",
+}
+
+_PROBES = {
+    "right_branching": "right-branching",
+    "distances_words": "distances and words",
+    "random_attention": "attention, random encoder",
+    "random_attention_words": "attention and words, random encoder",
+    "attention": "attention",
+    "attention_words": "attention and words",
+}
+
+
+def dependency(models: Studied) -> Section | None:
+    """Section 4.2, table 1: the best head of each relation."""
+    records = [
+        (model, record)
+        for model in states(models, "dependency")
+        if (record := DependencyRecord.read(model.view.extras)) is not None and record.relations
+    ]
+    if not records:
+        return None
+    rows = [_relation_row(model, score) for model, record in records for score in record.relations]
+    header = ["model", "relation", "words", "head", "accuracy, % [95 %]", "offset: baseline, %", "difference [95 %]"]
+    header += ["paper, %", "paper's head"]
+    model, record = records[0]
+    scores = [
+        ScoreRow(
+            f"{score.relation} ({head_label(score.layer, score.head)})",
+            score.accuracy,
+            score.low,
+            score.high,
+            score.baseline,
+        )
+        for score in record.relations[:40]
+    ]
+    figure = relation_scores(
+        scores,
+        title="The best head of each relation, on sentences that it was not chosen on",
+        unit="share of words whose head is found",
+        baseline="best fixed offset",
+        note=f"{model.name}; bars: 95 % intervals over sentences; {record.sentences:,} sentences",
+    )
+    caption = f"Table 1 as a figure ({model.name})."
+    figures = [FigureBlock("paper_table1", figure, caption, "Dots with intervals, one row a relation.")]
+    figures += heads_of_relations([(model, record.relations) for model, record in records])
+    return Section(
+        "",
+        paragraphs=[
+            "Heads and offsets are chosen on one half of the sentences and scored on the other; the paper's were chosen "
+            "and scored on the same sentences of the Wall Street Journal, with Stanford labels. Where a treebank of "
+            "Universal Dependencies has the same relation under another name, the paper's number stands beside it. "
+            "Intervals are not corrected for the number of relations."
+        ],
+        tables=_tables(
+            header, rows, "Table 1: the best head of each relation; paper: its best head and best offset", apart=True
+        ),
+        figures=figures,
+    )
+
+
+def coreference(models: Studied) -> Section | None:
+    """Section 4.3, table 2: the best head for antecedents."""
+    measured = [model for model in states(models, "coreference") if model.view.extras.get("kinds")]
+    if not measured:
+        return None
+    rows = [row for model in measured for kind in model.view.extras["kinds"] for row in _mention_rows(model, kind)]
+    header = ["model", "mentions", "number", "finder", "accuracy, % [95 %]", "paper (CoNLL-2012)"]
+    return Section(
+        "",
+        paragraphs=[
+            "The head is chosen on one half of the documents and scored on the other; the paper does not say how its "
+            "head 4-3 (from 0) was chosen."
+        ],
+        tables=_tables(header, rows, "Table 2: antecedents found", apart=True),
+    )
+
+
+def probes(models: Studied) -> Section | None:
+    """Section 5, table 3: dependency parsing from the attention of all heads."""
+    measured = [model for model in states(models, "probes") if model.view.extras.get("scores")]
+    if not measured:
+        return None
+    rows = [
+        [
+            model.name,
+            _PROBES.get(score["name"], score["name"]),
+            _interval(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
+            _interval(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
+            _percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
+            str(_PUBLISHED_PROBES.get(score["name"], MISSING)),
+        ]
+        for model in measured
+        for score in model.view.extras["scores"]
+    ]
+    header = ["model", "probe", "heads right, % [95 %]", "with relation, % [95 %]", "selectivity", "paper (WSJ)"]
+    return Section("", tables=_tables(header, rows, "Table 3: words with the right head", apart=True))
+
+
+def _theirs(relation: str) -> str:
+    return _UNIVERSAL.get(relation, relation)
+
+
+def _relation_row(model: State, score: RelationScore) -> list[str]:
+    theirs = _RELATIONS.get(_theirs(score.relation))
+    place = None if theirs is None else theirs[2]
+    return [
+        model.name,
+        score.relation,
+        f"{score.count:,}",
+        f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
+        _interval(score.accuracy, score.low, score.high),
+        f"{number(score.offset, 0, signed=True)}: {_percent(score.baseline)}",
+        _interval(score.gain, score.gain_low, score.gain_high, signed=True),
+        MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
+        MISSING if place is None or not model.published else head_label(*place),
+    ]
+
+
+def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
+    place = _KINDS.get(kind["kind"])
+    head = head_label(kind["layer"], kind["head"])
+    finders = [
+        (head, "head", kind),
+        *((_BASELINES.get(entry["name"], entry["name"]), entry["name"], entry) for entry in kind["baselines"]),
+    ]
+    return [
+        [
+            model.name,
+            kind["kind"],
+            f"{kind['count']:,}",
+            label,
+            _interval(entry["accuracy"], entry["low"], entry["high"]),
+            MISSING if place is None or name not in _COREFERENCE else str(_COREFERENCE[name][place]),
+        ]
+        for label, name, entry in finders
+    ]
+
+
+def _percent(share: float, *, signed: bool = False) -> str:
+    return number(100 * share, 1, signed=signed)
+
+
+def _interval(value: float, low: float, high: float, *, signed: bool = False) -> str:
+    return f"{_percent(value, signed=signed)} [{_percent(low, signed=signed)}, {_percent(high, signed=signed)}]"
+
+
+_STABLE = 0.75
+
+
+def groups(models: Studied) -> Section | None:
+    """Distances between heads within layers and between them, and the groups that heads form."""
+    measured = [pair for model in states(models, "clusters") for pair in _records(model)]
+    if not measured:
+        return None
+    rows = [
+        [
+            model.name,
+            number(record.within),
+            number(record.between),
+            p_value(record.p),
+            str(max(record.groups) + 1),
+            str(sum(value >= _STABLE for value in record.stability)) if record.replicates else MISSING,
+            number(record.stress, 2),
+        ]
+        for model, record in measured
+    ]
+    header = ["model", "within layers, nats", "between layers", "p", "groups", "of these stable", "stress"]
+    model, record = measured[0]
+    figure = head_space(
+        record.points,
+        model.view.value("within_layer").shape[1],
+        record.groups,
+        title="Heads near each other attend alike",
+        note=f"{model.name}; stress {number(record.stress, 2)}",
+    )
+    caption = f"Figure 6 ({model.name}): heads by layer and by group."
+    return Section(
+        "",
+        tables=_tables(header, rows, "Distances between heads and their groups"),
+        figures=[FigureBlock("paper_figure6", figure, caption, "Heads as points in the plane.")],
+    )
+
+
+def _records(model: State) -> list[tuple[State, ClusterRecord]]:
+    """A model's record; before it, that of the model before fine-tuning, which the measure takes along."""
+    record = ClusterRecord.read(model.view.extras)
+    if record is None:
+        return []
+    if record.before is None or model.pretrained:
+        return [(model, record)]
+    name = model.name.removesuffix(FINE_TUNED) + BEFORE
+    return [(replace(model, name=name, pretrained=True), record.before), (model, record)]

@@ -1,1 +1,0 @@
-"""Clark et al. 2019, *What Does BERT Look At?*, as a page."""

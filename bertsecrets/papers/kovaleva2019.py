@@ -1,0 +1,731 @@
+"""Kovaleva et al. 2019, *Revealing the Dark Secrets of BERT*: figures and tables of its sections that its page's file cannot describe.
+
+Published numbers are by our task names; layers count from 0 here and from 1 in the paper. Those of table 1 are the paper's own.
+Those of its figures, and of the figures in its authors' notebook, were read off the pictures; their last digit may be wrong.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from bertsecrets.measures.frame_relations.record import (
+    RELATION,
+    RelationExample,
+    RelationGrids,
+    RelationRecord,
+    linked,
+    relation_grids,
+    relation_maps,
+)
+from bertsecrets.measures.linguistic.columns import feature_label, pair_label
+from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
+from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.shows import BERT_BASE, beside_the_paper, published_for
+from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
+from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
+from bertsecrets.reporting.comparison import CORRELATIONS, within_range
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.captures import read_maps, read_steps
+from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
+from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
+from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
+from bertsecrets.results.figures.scores import ScoreRow, score_rows
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
+from bertsecrets.results.formatting import MISSING, head_label, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import CAPTURES, INITIAL
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import Change, MeasureView, Replicates
+from bertsecrets.statistics.replicates import Interval, mean_interval
+
+SCORES = {
+    "mrpc": {"accuracy": (31.6, 68.3, 82.3), "f1": (0.0, 81.2, 87.9)},
+    "stsb": {"pearson": (33.1, 2.9, 82.7)},
+    "sst2": {"accuracy": (49.1, 80.5, 92.0)},
+    "qqp": {"accuracy": (60.9, 63.2, 78.6), "f1": (0.0, 0.0, 65.2)},
+    "rte": {"accuracy": (52.7, 52.7, 64.6)},
+    "qnli": {"accuracy": (52.8, 49.5, 84.4)},
+    "mnli": {"accuracy": (31.7, 61.0, 78.6)},
+}
+"""Table 1, in percent: pre-trained without fine-tuning, random weights fine-tuned, pre-trained and fine-tuned."""
+SHARES = {
+    "mrpc": (27.6, 4.2, 18.8, 7.5, 41.8),
+    "stsb": (53.4, 5.9, 7.6, 4.2, 29.0),
+    "sst2": (41.2, 4.2, 13.0, 5.5, 36.1),
+    "qqp": (58.4, 2.9, 6.7, 7.1, 24.8),
+    "rte": (35.4, 3.4, 13.9, 6.3, 40.9),
+    "qnli": (35.3, 2.5, 23.5, 4.6, 34.0),
+    "mnli": (58.4, 2.9, 12.2, 4.6, 21.8),
+}
+"""Figure 2, in percent: heterogeneous, block, vertical and diagonal, diagonal, vertical."""
+_RELATION_HEADS = {(0, 1): 0.201, (6, 5): 0.209}
+"""Figure 3: the two heads with the largest weights on FrameNet relations, ``(layer, head)``."""
+_FEATURES = {
+    "qqp": {
+        "nouns": (0.031, 0.052),
+        "verbs": (0.038, 0.048),
+        "pronouns": (0.012, 0.012),
+        "subjects": (0.025, 0.031),
+        "objects": (0.022, 0.028),
+        "negation": (0.021, 0.018),
+        "sep": (0.270, 0.237),
+        "cls": (0.099, 0.076),
+    },
+}
+"""The authors' notebook: attention to features, mean over all heads, before and after fine-tuning."""
+_FROM_FIRST = {
+    "qqp": {
+        "sep": 0.25,
+        "verbs": 0.101,
+        "nouns": 0.064,
+        "subjects": 0.040,
+        "objects": 0.037,
+        "negation": 0.031,
+        "pronouns": 0.028,
+        "cls": 0.002,
+    },
+}
+"""The authors' notebook: attention from [CLS] to features in the last layer after fine-tuning, mean over its heads."""
+_PAIRS = {
+    "qqp": {
+        "subject_to_verb": ((2, 0, 0.606), (2, 9, 0.606), (5, 9, 0.528)),
+        "verb_to_subject": ((3, 5, 0.543), (6, 11, 0.420), (1, 4, 0.401)),
+    },
+}
+"""The authors' notebook: the heads that attend most between linked words after fine-tuning: layer, head, attention."""
+HEADS = {
+    "mrpc": (0.8826, 0.876, 0.894),
+    "stsb": (0.8897, 0.887, 0.891),
+    "sst2": (0.9197, 0.914, 0.922),
+    "qqp": (0.881, 0.875, 0.883),
+    "rte": (0.585, 0.560, 0.596),
+    "qnli": (0.914, 0.904, 0.916),
+    "mnli": (0.8385, 0.827, 0.841),
+}
+"""Figure 8: score of the whole model, and the lowest and the highest with one head disabled."""
+LAYERS = {
+    "mrpc": (0.883, 0.867, 0.869, 0.862, 0.878, 0.865, 0.862, 0.854, 0.861, 0.882, 0.887, 0.884),
+    "stsb": (0.887, 0.888, 0.888, 0.885, 0.889, 0.889, 0.890, 0.887, 0.888, 0.884, 0.886, 0.878),
+    "sst2": (0.921, 0.922, 0.913, 0.919, 0.911, 0.906, 0.907, 0.908, 0.915, 0.912, 0.914, 0.914),
+    "qqp": (0.858, 0.871, 0.873, 0.861, 0.857, 0.859, 0.873, 0.877, 0.879, 0.878, 0.876, 0.882),
+    "rte": (0.617, 0.578, 0.588, 0.585, 0.574, 0.603, 0.596, 0.585, 0.596, 0.596, 0.581, 0.578),
+    "qnli": (0.912, 0.909, 0.910, 0.907, 0.908, 0.907, 0.905, 0.903, 0.901, 0.828, 0.872, 0.892),
+    "mnli": (0.836, 0.837, 0.834, 0.833, 0.828, 0.830, 0.824, 0.831, 0.829, 0.807, 0.829, 0.834),
+}
+"""Figure 9: score with all heads of a layer disabled."""
+
+_PERFECT = 1 - 1e-9
+_PAPERS_COLUMN = (
+    "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
+    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals."
+)
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """One metric of a task's first evaluation set, by initialisation.
+
+    Args:
+        task: Name of the group.
+        metric: Name of the metric.
+        pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty if there is no such run.
+        constant: A constant answer's score; NaN where undefined.
+        published: The paper's scores, for a table cell.
+        count: Number of examples.
+    """
+
+    task: str
+    metric: str
+    pretrained: list[float]
+    random: list[float]
+    constant: float
+    published: str
+    count: int
+
+
+def initialisation(models: Studied) -> Section | None:
+    """Table 1, per task, next to the published one; None without labelled runs."""
+    tasks = [metrics for group in models.tuned if (metrics := _scores(models, group))]
+    if not tasks:
+        return None
+    rows = [
+        [
+            scores.task,
+            scores.metric,
+            _percent(scores, scores.pretrained),
+            _percent(scores, scores.random) if scores.random else MISSING,
+            number(100 * scores.constant, 1),
+            scores.published,
+        ]
+        for metrics in tasks
+        for scores in metrics
+    ]
+    drawn = []
+    for scores in (metrics[0] for metrics in tasks):
+        drawn.append(_drawn("pre-trained", scores, scores.pretrained))
+        if scores.random:
+            drawn.append(_drawn("random weights", scores, scores.random))
+    figure = score_rows(
+        drawn,
+        title="Scores by initialisation",
+        note="intervals: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
+    )
+    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "constant answer", "paper"]
+    caption = "Every seed's score, by task and initialisation."
+    return Section(
+        "",
+        paragraphs=[
+            "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
+            "the interval is over examples.",
+            *([_PAPERS_COLUMN] if any(row[-1] != MISSING for row in rows) else []),
+        ],
+        tables=[beside_the_paper(header, rows, "Table 1")],
+        figures=[FigureBlock("paper_table1", figure, caption, "Dot chart of scores.")],
+    )
+
+
+def _scores(models: Studied, group: Group) -> list[_Scores]:
+    """The metrics of models that started from pre-trained weights, the task's first one first."""
+    random = models.of_random(group)
+    first = next(iter(group.models[0].scores["sets"].values()))
+    return [
+        _Scores(
+            group.name,
+            metric,
+            _by_seed(group, metric),
+            [] if random is None else _by_seed(random, metric),
+            math.nan if constant is None else float(constant),
+            _published_scores(group, metric),
+            int(first["count"]),
+        )
+        for metric, constant in first["constant"].items()
+    ]
+
+
+def _by_seed(group: Group, metric: str) -> list[float]:
+    values = [next(iter(model.scores["sets"].values()))["model"][metric] for model in group.models]
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _published_scores(group: Group, metric: str) -> str:
+    theirs = (published_for(group, SCORES) or {}).get(metric)
+    return MISSING if theirs is None else " / ".join(number(value, 1) for value in reversed(theirs))
+
+
+def _fisher(correlation: float) -> float:
+    """Fisher's transformation, finite for perfect correlations."""
+    return math.atanh(max(-_PERFECT, min(_PERFECT, correlation)))
+
+
+def _interval(metric: str, values: list[float], count: int) -> Interval:
+    """The mean with limits inside the metric's range: over seeds, or with one seed over examples.
+
+    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none.
+    """
+    interval = mean_interval(values)
+    if interval.count == 1 and metric == "accuracy":
+        low, high = stats.binomtest(round(interval.mean * count), count).proportion_ci(method="wilson")
+        interval = replace(interval, low=float(low), high=float(high))
+    elif interval.count == 1 and metric in CORRELATIONS and count > 3:
+        low, high = (math.tanh(_fisher(interval.mean) + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
+        interval = replace(interval, low=low, high=high)
+    return within_range(interval, metric)
+
+
+def _drawn(init: str, scores: _Scores, values: list[float]) -> ScoreRow:
+    interval = _interval(scores.metric, values, scores.count)
+    return ScoreRow(f"{scores.task} · {init}", values, interval.low, interval.high, scores.constant)
+
+
+def _percent(scores: _Scores, values: list[float]) -> str:
+    """The mean with its interval, in percent."""
+    interval = _interval(scores.metric, values, scores.count)
+    mean = number(100 * interval.mean, 1)
+    if not math.isfinite(interval.low):
+        return mean
+    return f"{mean} ({number(100 * interval.low, 1)} to {number(100 * interval.high, 1)})"
+
+
+_NAMES = tuple(column.name for column in Patterns.columns)
+_PAPER_ORDER = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
+
+
+def patterns(models: Studied) -> Section | None:
+    """Shares of the patterns of fine-tuned models, per task, and a map of each pattern; None if no run measured them."""
+    bars, drawn, rows, counts = [], [], [], []
+    for group in models.tuned:
+        grids = [grid for name in _NAMES if (grid := group.grids(Patterns.name, name)) is not None]
+        if len(grids) < len(_NAMES):
+            continue
+        share_RLHC = np.stack([grid.value_RLH for grid in grids], axis=-1)
+        error_RLHC = np.stack([grid.stderr_RLH for grid in grids], axis=-1)
+        bar = ShareBar(group.name, *over_seeds(share_RLHC, error_RLHC))
+        bars.append(bar)
+        drawn.append(replace(bar, name=group.title))
+        counts.append(grids[0].count)
+        rows.append([bar.name, *_with_published(bar, published_for(group, SHARES))])
+    if not bars:
+        return None
+    typical = typical_maps(models)
+    blocks = (
+        [FigureBlock("paper_figure1", typical, "Figure 1: a map of each pattern.", "Five attention maps.")]
+        if typical is not None
+        else []
+    )
+    figure = pattern_bars(
+        drawn,
+        _NAMES,
+        title="Share of each attention pattern",
+        note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples "
+        "where there is one seed",
+        unit="share of attention maps",
+    )
+    blocks.append(FigureBlock("paper_figure2", figure, "Figure 2, by task.", "Stacked bars of the shares of patterns."))
+    header = ["task", *(name.replace("_", " + ") for name in _NAMES)]
+    caption = "Share of attention maps in percent, these runs / paper (figure)"
+    return Section("", paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
+
+
+def _with_published(bar: ShareBar, theirs: Sequence[float] | None) -> list[str]:
+    published = {} if theirs is None else dict(zip(_PAPER_ORDER, theirs, strict=True))
+    return [
+        number(100 * share, 1) + (f" / {number(published[name], 1)}" if name in published else "")
+        for name, share in zip(_NAMES, np.asarray(bar.share_C).tolist(), strict=True)
+    ]
+
+
+def typical_maps(models: Studied) -> Figure | None:
+    """The fine-tuned models' map of each pattern that the classifier is most certain of; None if no run kept maps."""
+    classifier = load_classifier()
+    best: dict[int, tuple[float, str, Tensor]] = {}
+    kept = 0
+    for group in models.tuned:
+        for map_LHQK in _last_maps(group.models[0]):
+            length = map_LHQK.shape[-1]
+            if length < MIN_LENGTH:
+                continue
+            kept += map_LHQK[..., 0, 0].numel()
+            judgement = classifier(map_LHQK, torch.ones(map_LHQK.shape[0], length, dtype=torch.bool))
+            for place in range(len(PATTERNS)):
+                probability_LH = judgement.probability_P[..., place].masked_fill(judgement.pattern != place, -1.0)
+                layer, head = divmod(int(probability_LH.argmax()), probability_LH.shape[1])
+                probability = float(probability_LH[layer, head])
+                if probability > best.get(place, (0.0,))[0]:
+                    source = f"{group.name}, {head_label(layer, head)}"
+                    best[place] = (probability, source, map_LHQK[layer, head])
+    if not best:
+        return None
+    titled = [
+        TitledMap(
+            f"{PATTERNS[place].replace('_', ' + ')} ({number(probability, 2)})\n{source}\n{map_QK.shape[-1]} tokens",
+            map_QK,
+        )
+        for place, (probability, source, map_QK) in sorted(best.items())
+    ]
+    return map_sheet(
+        titled,
+        title="A map of each pattern, after fine-tuning",
+        note=f"of {kept:,} maps that the runs kept, those that the classifier is most certain of (its probability in "
+        "brackets); attending tokens downward, attended tokens to the right; from dark violet (0) to yellow (the "
+        "largest weight of the map); layers and heads count from 0",
+    )
+
+
+def _last_maps(run: FinishedRun) -> Iterator[Tensor]:
+    steps = read_steps(run.folder / CAPTURES)
+    if steps:
+        yield from read_maps(steps[max(steps)]).values()
+
+
+_LISTED = 3
+
+
+@dataclass(frozen=True)
+class _Sentences:
+    """The numbers of a set of sentences in a model before fine-tuning.
+
+    Args:
+        name: Name of the set.
+        grids: The measure's columns.
+        example: The sentence that is drawn, if the run kept one.
+        published: The paper's highest heads; a dash for another model.
+    """
+
+    name: str
+    grids: RelationGrids
+    example: RelationExample | None
+    published: str
+
+
+def relations(models: Studied) -> Section | None:
+    """The heads' weights on annotated relations before fine-tuning, one panel for each set of sentences."""
+    sets: list[_Sentences] = []
+    for group in models.tuned:
+        view = _before_fine_tuning(group)
+        if view is None:
+            continue
+        sentences = _sentences(models, group, view)
+        # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
+        if not any(_equal(sentences, other) for other in sets):
+            sets.append(sentences)
+    if not sets:
+        return None
+    counts = [int(sentences.grids.count.max()) for sentences in sets]
+    figure = head_panels(
+        [HeadPanel(sentences.name, sentences.grids.value["weight"]) for sentences in sets],
+        title="Attention along frame relations, before fine-tuning",
+        unit="largest weight among linked tokens",
+        note=sample_size(counts),
+    )
+    blocks = [FigureBlock("paper_figure3", figure, "Figure 3.", "Heatmaps of relation weights by layer and head.")]
+    example = next((sentences.example for sentences in sets if sentences.example is not None), None)
+    if example is not None:
+        caption = f"Figure 3, one sentence: {example.text.strip()} Linked: {linked(example)} (attending → attended to)."
+        maps = relation_maps(example)
+        blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
+    rows = [_relation_row(sentences, count) for sentences, count in zip(sets, counts, strict=True)]
+    header = ["source", "sentences", "highest heads", "highest beyond position"]
+    header += ["heads that follow the relation", "mean", "paper (figure)"]
+    return Section(
+        "",
+        tables=[beside_the_paper(header, rows, "Heads by their weight on annotated relations, and what explains it")],
+        figures=blocks,
+    )
+
+
+def _before_fine_tuning(group: Group) -> MeasureView | None:
+    """The numbers of any model of a group that has them: before fine-tuning all seeds are the same."""
+    replicates = group.replicates("frame_relations")
+    views = [] if replicates is None else [view.at(INITIAL) for view in replicates.views]
+    return next((view for view in views if view is not None and view.has("weight")), None)
+
+
+def _sentences(models: Studied, group: Group, view: MeasureView) -> _Sentences:
+    record = RelationRecord.read(view.extras)
+    name = group.name if record is None else record.source
+    known = "; ".join(f"{head_label(*head)}: {number(value)}" for head, value in _RELATION_HEADS.items())
+    return _Sentences(
+        f"{group.model} · {name}" if len({one.model for one in models.tuned}) > 1 else name,
+        relation_grids(view),
+        None if record is None else record.example,
+        known if group.model == BERT_BASE else MISSING,
+    )
+
+
+def _equal(first: _Sentences, second: _Sentences) -> bool:
+    return first.name == second.name and np.allclose(
+        first.grids.value["weight"], second.grids.value["weight"], equal_nan=True
+    )
+
+
+def _relation_row(sentences: _Sentences, count: int) -> list[str]:
+    grids = sentences.grids
+    highest = grids.heads[:_LISTED]
+    return [
+        sentences.name,
+        f"{count:,}",
+        "; ".join(_weight(grids, head) for head in highest),
+        number(grids.value["over_position"][highest[0]], signed=True),
+        f"{sum(grids.verdict(head) == RELATION for head in grids.heads)} of {len(grids.heads)}"
+        if grids.tested
+        else MISSING,
+        number(float(np.nanmean(grids.value["weight"]))),
+        sentences.published,
+    ]
+
+
+def _weight(grids: RelationGrids, head: tuple[int, int]) -> str:
+    verdict = f" ({grids.verdict(head)})" if grids.tested else ""
+    return f"{head_label(*head)}: {number(grids.value['weight'][head])}{verdict}"
+
+
+def _before_and_after(group: Group) -> dict[str, list[Change]]:
+    """Changes since before fine-tuning, by column, one for each seed in which both models were measured.
+
+    Columns of random words are left out.
+    """
+    replicates = group.replicates("features")
+    by_column: dict[str, list[Change]] = {}
+    for view in () if replicates is None else replicates.views:
+        for column, change in view.compared.get(INITIAL, {}).items():
+            if not column.endswith((RANDOM, OVER_RANDOM)):
+                by_column.setdefault(column, []).append(change)
+    return by_column
+
+
+def features_before_and_after(models: Studied) -> Section | None:
+    """Attention to words and special tokens before and after fine-tuning; None if no run measured both."""
+    rows, seeds = [], []
+    for group in models.tuned:
+        theirs = published_for(group, _FEATURES) or {}
+        for column, changes in _before_and_after(group).items():
+            uniform = group.grids("features", column + UNIFORM)
+            seeds.append(len(changes))
+            up, down = (
+                np.mean([(change.differs_LH & (sign * change.delta_LH > 0)).sum() for change in changes])
+                for sign in (1, -1)
+            )
+            rows.append(
+                [
+                    group.name,
+                    feature_label(column),
+                    number(float(np.nanmean([change.other_LH for change in changes]))),
+                    number(float(np.nanmean([change.own_LH for change in changes]))),
+                    MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
+                    number(float(up), 0),
+                    number(float(down), 0),
+                    " → ".join(number(value) for value in theirs[column]) if column in theirs else MISSING,
+                ]
+            )
+    header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
+    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
+    if not rows:
+        return None
+    return Section("", tables=[beside_the_paper(header, rows, f"{caption} ({seeds_in_words(seeds)})")])
+
+
+_SEPARATOR, _FIRST, _ALL_SEPARATORS = _SPECIAL = ("sep", "cls", "sep_total")
+_PAPER_SCALE = 0.5
+"""Upper end of the colour scale in the paper's figure."""
+
+
+@dataclass(frozen=True)
+class _Attended:
+    """Attention from [CLS] in the last layer to one kind of token, mean over seeds.
+
+    Args:
+        layer: The last layer.
+        value_H: Attention by head, in 0..1.
+        count: Examples with such a token.
+        seeds: Number of seeds.
+    """
+
+    layer: int
+    value_H: NDArray[np.float64]
+    count: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class _Linking:
+    """The head that attends most to one kind of linked words.
+
+    Args:
+        head: Its layer and head.
+        weight: Its largest attention to such words, in 0..1.
+        mean: Its mean attention to them, in 0..1.
+        beyond: What remains of the mean without position, -1..1; NaN where undefined.
+    """
+
+    head: tuple[int, int]
+    weight: float
+    mean: float
+    beyond: float
+
+
+def token_to_token(models: Studied) -> Section | None:
+    """What [CLS] attends to in the last layer, and linked words beside position; None if no run measured it."""
+    measured = [(group, replicates) for group in models.tuned if (replicates := group.replicates("token_to_token"))]
+    if not measured:
+        return None
+    attended = {group.name: row for group, replicates in measured if (row := _last_layer(replicates))}
+    linking = {group.name: pairs for group, replicates in measured if (pairs := _pairs(replicates))}
+    groups = {group.name: group for group, _ in measured}
+    return Section(
+        "",
+        tables=[*_attended_table(groups, attended), *_pair_table(groups, linking)],
+        figures=_attended_figure({groups[name].title: row for name, row in attended.items()}),
+    )
+
+
+def _columns(replicates: Replicates) -> list[str]:
+    return sorted(column.name for column in replicates.columns)
+
+
+def _last_layer(replicates: Replicates) -> dict[str, _Attended]:
+    """Attention from [CLS] in the last layer, by the kind of token attended to."""
+    rows = {}
+    for column in _columns(replicates):
+        grids = replicates.grids(column) if column.startswith(CLS_TO) and not column.endswith(RANDOM) else None
+        if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
+            value_RLH = grids.value_RLH
+            rows[column.removeprefix(CLS_TO)] = _Attended(
+                value_RLH.shape[1] - 1, np.nanmean(value_RLH[:, -1], axis=0), grids.count, len(value_RLH)
+            )
+    return rows
+
+
+def _means(rows: Mapping[str, _Attended]) -> dict[str, float]:
+    """Means over heads, highest first, without [CLS] itself and without all separators together."""
+    means = {
+        kind: float(np.nanmean(row.value_H)) for kind, row in rows.items() if kind not in (_FIRST, _ALL_SEPARATORS)
+    }
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
+
+
+def _pairs(replicates: Replicates) -> dict[str, _Linking]:
+    """The highest head for each kind of linked words."""
+    heads = {}
+    for column in _columns(replicates):
+        if not column.endswith(BEYOND):
+            continue
+        pair = column.removesuffix(BEYOND)
+        grids = [replicates.grids(name) for name in (pair, pair + MEAN, column)]
+        values = [each.value_RLH.mean(axis=0) for each in grids if each is not None]
+        if len(values) < len(grids) or not np.isfinite(values[0]).any():
+            continue
+        head = highest(values[0])
+        heads[pair] = _Linking(head, *(float(value_LH[head]) for value_LH in values))
+    return heads
+
+
+def _attended_table(groups: Mapping[str, Group], attended: Mapping[str, Mapping[str, _Attended]]) -> list[Table]:
+    rows = [
+        [name, _in_order(_means(row)), _in_order(published_for(groups[name], _FROM_FIRST) or {})]
+        for name, row in attended.items()
+    ]
+    header = ["task", "[CLS] attends to", "paper (notebook)"]
+    seeds = [cell.seeds for row in attended.values() for cell in row.values()]
+    return [beside_the_paper(header, rows, f"Last layer, mean over heads, {seeds_in_words(seeds)}")] if rows else []
+
+
+def _in_order(means: Mapping[str, float]) -> str:
+    return ", ".join(f"{feature_label(kind)} {number(value)}" for kind, value in means.items()) or MISSING
+
+
+def _pair_table(groups: Mapping[str, Group], linking: Mapping[str, Mapping[str, _Linking]]) -> list[Table]:
+    rows = []
+    for name, pairs in linking.items():
+        theirs = published_for(groups[name], _PAIRS) or {}
+        for pair, head in pairs.items():
+            heads = [f"{head_label(*place)}: {number(weight)}" for *place, weight in theirs.get(pair, ())]
+            rows.append(
+                [
+                    name,
+                    pair_label(pair),
+                    f"{head_label(*head.head)}: {number(head.weight)}",
+                    number(head.mean),
+                    number(head.beyond, signed=True),
+                    "; ".join(heads) or MISSING,
+                ]
+            )
+    header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
+    caption = "The head with the largest attention to each kind of linked words, and its mean attention to all of them"
+    return [beside_the_paper(header, rows, caption)] if rows else []
+
+
+def _attended_figure(attended: Mapping[str, Mapping[str, _Attended]]) -> Sequence[FigureBlock]:
+    """Every head of the last layer, one panel per task; kinds of tokens that no example of a task has are hatched."""
+    if not attended:
+        return []
+    cells = [row for rows in attended.values() for row in rows.values()]
+    present = dict.fromkeys(kind for rows in attended.values() for kind in rows)
+    kinds = [kind for kind in (_SEPARATOR, _FIRST) if kind in present]
+    kinds += [kind for kind in present if kind not in _SPECIAL]
+    missing_H = np.full_like(cells[0].value_H, np.nan)
+    figure = head_panels(
+        [
+            HeadPanel(name, np.stack([rows[kind].value_H if kind in rows else missing_H for kind in kinds]))
+            for name, rows in attended.items()
+        ],
+        title=f"What [CLS] attends to in the last layer ({cells[0].layer})",
+        unit="largest attention from [CLS]",
+        note=f"{seeds_in_words([cell.seeds for cell in cells])}, {sample_size([cell.count for cell in cells])} with such a token; "
+        "hatched: no example has one",
+        limits=(0.0, max(_PAPER_SCALE, *(float(np.nanmax(cell.value_H)) for cell in cells))),
+        rows=[feature_label(kind) for kind in kinds],
+    )
+    caption = "Figure 7: what [CLS] attends to in the last layer, by task."
+    return [FigureBlock("paper_figure7", figure, caption, "Heatmaps of kinds of tokens by head.")]
+
+
+def disabled_heads(models: Studied) -> Section | None:
+    """Scores with one head disabled, per task; None if no run disabled every head."""
+    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "uniform"))]
+    if not measured:
+        return None
+    rows = []
+    for group, effect in measured:
+        delta_LH = effect.delta_RLH.mean(axis=0)
+        score_LH = effect.baseline_R.mean() + delta_LH
+        theirs = published_for(group, HEADS)
+        rows.append(
+            [
+                group.name,
+                effect.what,
+                f"{effect.count:,}",
+                number(effect.baseline_R.mean()),
+                f"{number(np.nanmin(score_LH))} to {number(np.nanmax(score_LH))}",
+                number(100 * float(np.nanmean(delta_LH)), 2, signed=True),
+                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
+            ]
+        )
+    seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in measured])
+    figure = head_panels(
+        [HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0)) for group, effect in measured],
+        title="Change of score when one head is disabled",
+        unit="change of score (points)",
+        note=f"{seeds}; {sample_size([effect.count for _, effect in measured])}; colours show chance as well",
+        effects=True,
+    )
+    header = [
+        "task",
+        "metric (mode)",
+        "examples",
+        "score",
+        "lowest and highest, one head disabled",
+        "mean change, points",
+    ]
+    caption = f"Scores with one head disabled, {seeds}"
+    return Section(
+        "",
+        tables=[beside_the_paper([*header, "paper (figure)"], rows, caption)],
+        figures=[FigureBlock("paper_figure8", figure, "Figure 8, by task.", "Heatmaps of changes by layer and head.")],
+    )
+
+
+def disabled_layers(models: Studied) -> Section | None:
+    """Scores with one layer disabled, per task; None if no run disabled layers."""
+    measured = [(group, effect) for group in models.tuned if (effect := group.effects("layer", "uniform"))]
+    if not measured:
+        return None
+    rows = []
+    for group, effect in measured:
+        theirs_L, whole = published_for(group, LAYERS), published_for(group, HEADS)
+        rows.append(
+            [
+                group.name,
+                f"{effect.count:,}",
+                number(effect.baseline_R.mean()),
+                _points(effect.delta_RLH[:, :, 0].mean(axis=0)),
+                MISSING if theirs_L is None or whole is None else _points(np.array(theirs_L) - whole[0]),
+            ]
+        )
+    figure = layer_panels(
+        [
+            LayerPanel(group.title, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
+            for group, effect in measured
+        ],
+        title="Change of score when a whole layer is disabled",
+        unit="change of score (points)",
+        note="dots: seeds; bars: their mean, pale where significant in at most half of them",
+    )
+    header = ["task", "examples", "score", "change by layer, points", "paper (figure)"]
+    return Section(
+        "",
+        tables=[beside_the_paper(header, rows, "Change of score by disabled layer, from layer 0")],
+        figures=[FigureBlock("paper_figure9", figure, "Figure 9, by task.", "Bar charts of changes by layer.")],
+    )
+
+
+def _points(delta_L: NDArray[np.float64]) -> str:
+    return " ".join(number(100 * float(delta), 1, signed=True) for delta in delta_L)

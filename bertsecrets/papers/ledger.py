@@ -1,0 +1,349 @@
+"""The ledger: a page over all statements, and its tables in Markdown and as data."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsecrets.errors import UserError
+from bertsecrets.papers.models import Studied
+from bertsecrets.papers.names import is_path
+from bertsecrets.papers.statements.judge import (
+    READINGS,
+    VERDICTS,
+    Cell,
+    Entry,
+    depends_on,
+    judged,
+    subjects,
+)
+from bertsecrets.papers.statements.statement import check_names
+from bertsecrets.papers.statements.test import interval_in_words
+from bertsecrets.reporting.runs import FinishedRun, left_out
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import MISSING, p_value
+from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.report.page import write_report
+from bertsecrets.results.run import FINISHED
+
+MARKDOWN = "statements.md"
+"""File of the tables in Markdown, beside the page."""
+STORED = "statements.json"
+"""File of the verdicts with their numbers, beside the page."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The page over all statements.
+
+    Args:
+        names: Ids of the statements to test, or paths of their files; empty for all that the package has.
+        kept: Folder that keeps the readings of each statement and model for the next page; None for one beside the page.
+        file: File name of the page.
+        sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
+    """
+
+    names: tuple[str, ...] = ()
+    kept: str | None = None
+    file: str = "statements.html"
+    sizes_may_differ: bool = True
+
+    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
+        """Write the page and its Markdown into a folder; returns the page.
+
+        A second call reads only what is missing or has changed.
+
+        Args:
+            runs: At least one finished run.
+            folder: Created if missing.
+            unfinished: Names of the unfinished runs, which are left out.
+
+        Raises:
+            UserError: If a statement is unknown or wrong, or names a column that does not exist.
+        """
+        check_names(self.names)
+        kept = folder / READINGS if self.kept is None else Path(self.kept)
+        models, judgement = judged(runs, kept, [name for name in self.names if is_path(name)])
+        shown = [Path(name).stem if is_path(name) else name for name in self.names] or list(judgement)
+        entries = [judgement[name] for name in dict.fromkeys(shown)]
+        tuned = subjects(models, "tuned")
+        notes = [
+            *counts_in_words(entries),
+            *unlearned_in_words(models),
+            *versions_in_words(runs),
+            *left_out(unfinished),
+        ]
+        sections = [_section(entry) for entry in entries]
+        # Sections 1 and 2 are the overview and the table by model.
+        links = [f"#section-{place + 3}" for place in range(len(entries))]
+        report = Report(
+            title="Published statements about heads, tested on your models",
+            subtitle=f"{len(entries)} statements, from {len(runs)} run{'s' * (len(runs) > 1)}",
+            facts=[
+                ("models", ", ".join(sorted({subject.model for subject in tuned})) or MISSING),
+                (
+                    "fine-tuned",
+                    "; ".join(f"{s.name} ({', '.join(sheet.name for sheet in s.sheets)})" for s in tuned if s.sheets)
+                    or MISSING,
+                ),
+            ],
+            notes=notes,
+            sections=[
+                Section(
+                    "All statements",
+                    tables=[overview(entries, "All statements; click one to see how it was tested", links)],
+                ),
+                Section(
+                    "By model and task",
+                    paragraphs=[
+                        *[
+                            f"{entry.statement.statement} {sentence}"
+                            for entry in entries
+                            for sentence in depends_on(entry)
+                        ],
+                    ]
+                    or ["No statement is shown to hold in one model and to be refuted in another."],
+                    tables=[_by_subject(entries, links)],
+                ),
+                *sections,
+                _READING,
+            ],
+            wide=True,
+        )
+        write_report(folder / self.file, report)
+        with atomic_write(folder / MARKDOWN) as temporary:
+            temporary.write_text(markdown(entries, notes), "utf-8")
+        with atomic_write(folder / STORED) as temporary:
+            temporary.write_text(json.dumps(stored(entries, runs), indent=1, ensure_ascii=False), "utf-8")
+        return folder / self.file
+
+
+def counts_in_words(entries: Sequence[Entry]) -> list[str]:
+    """How many statements have each verdict."""
+    counts = [f"{number} {verdict}" for verdict in VERDICTS if (number := sum(e.verdict == verdict for e in entries))]
+    unread = [entry.cells for entry in entries if all(cell.finding is None for cell in entry.cells)]
+    lacking = sum(any(cell.command for cell in cells) for cells in unread)
+    missing = f" (for {lacking} an analysis is missing)" if lacking else ""
+    return [f"Of {len(entries)} published statement{'s' * (len(entries) != 1)}: {'; '.join(counts)}{missing}."]
+
+
+def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:
+    """The verdicts with their numbers as data: the runs, then each statement with its verdict, and that of every subject."""
+    return {
+        "runs": sorted(run.name for run in runs),
+        "code": sorted({_version(run) for run in runs} - {""}),
+        "statements": {
+            entry.statement.name: {
+                "verdict": entry.verdict,
+                "subjects": {
+                    cell.subject: {
+                        "verdict": cell.verdict,
+                        "seeds": cell.seeds,
+                        **{key: _finite(getattr(cell.finding, key)) for key in ("value", "low", "high")},
+                        "p": _finite(cell.p_value),
+                    }
+                    for cell in entry.cells
+                    if cell.finding is not None
+                },
+            }
+            for entry in entries
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
+    """A sentence if the runs were made with several versions of the code."""
+    versions = sorted({_version(run) for run in runs} - {""})
+    if len(versions) < 2:
+        return []
+    return [
+        f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences may come from the "
+        "code; repeat the older runs to rule that out."
+    ]
+
+
+def _version(run: FinishedRun) -> str:
+    """The version of the code that made a run; empty if it is not recorded."""
+    try:
+        content = json.loads((run.folder / FINISHED).read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"'{run.folder / FINISHED}' cannot be read ({error}); repeat the run.") from error
+    return str(content.get("code", "")) if isinstance(content, dict) else ""
+
+
+def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
+    """The notes, the statements with their numbers and verdicts, and what depends on what, in Markdown."""
+    lines = [
+        *(f"{note}\n" for note in notes),
+        "| statement | verdict | here (95 % interval) | published | source |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in entries:
+        statement = entry.statement
+        cells = (
+            f"{statement.statement} (`{statement.name}`)",
+            verdicts(entry),
+            here(entry, "<br>"),
+            statement.published,
+            statement.source,
+        )
+        lines.append(_line(cells))
+    sentences = [f"- {entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
+    lines += [
+        "",
+        "### What depends on the model, the task or the seed",
+        "",
+        *(sentences or ["Nothing, as far as these runs show."]),
+    ]
+    table = _by_subject(entries, [])
+    lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
+    lines += [_line(row) for row in table.rows]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def unlearned_in_words(models: Studied) -> list[str]:
+    """A sentence on the models that are not shown to have learned their task; none if all are."""
+    tuned = subjects(models, "tuned")
+    names = [f"{subject.name} ({', '.join(subject.unlearned)})" for subject in tuned if subject.unlearned]
+    if not names:
+        return []
+    return [
+        f"Not shown to have learned its task, so statements about fine-tuned models are not tested on it: {', '.join(names)}."
+    ]
+
+
+def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) -> Table:
+    """A table of statements with their verdicts and numbers."""
+    rows = [
+        [
+            entry.statement.statement,
+            verdicts(entry),
+            here(entry, "; "),
+            entry.statement.published,
+            entry.statement.source,
+        ]
+        for entry in entries
+    ]
+    header = ["statement", "verdict", "here (95 % interval)", "published", "source"]
+    return Table(header, rows, caption, links=links)
+
+
+def here(entry: Entry, between: str) -> str:
+    """The number of every subject with its interval; a dash for none."""
+    parts = []
+    for cell in entry.cells:
+        if cell.finding is not None and math.isfinite(cell.finding.value):
+            finding = cell.finding
+            parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
+    return between.join(parts) or MISSING
+
+
+def verdicts(entry: Entry) -> str:
+    """The verdict, with the subjects that have it where some with numbers have another."""
+    measured = [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
+    names: dict[str, list[str]] = {}
+    for cell in measured:
+        names.setdefault(cell.verdict, []).append(cell.subject)
+    if len(names) < 2:
+        return entry.verdict
+    return "; ".join(f"{verdict} ({', '.join(names[verdict])})" for verdict in VERDICTS if verdict in names)
+
+
+def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
+    places = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
+    rows = []
+    for entry in entries:
+        row = [entry.statement.statement]
+        for model, task in places:
+            cells = [cell for cell in entry.cells if (cell.model, cell.task) == (model, task)]
+            row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
+        rows.append(row)
+    header = ["statement", *(f"{task} · {model}" for model, task in places)]
+    return Table(header, rows, "Verdicts; a dash: the statement is not about this model and task", links=links)
+
+
+def _section(entry: Entry) -> Section:
+    statement = entry.statement
+    one_sided = f" {statement.one_sided}" if statement.one_sided else ""
+    tolerance = (
+        f" The interval allows for a measurement error of {statement.test.tolerance:g}."
+        if statement.test.tolerance
+        else ""
+    )
+    rows = [_row(cell) for cell in entry.cells]
+    header = [
+        "model and task",
+        "seeds",
+        "examples",
+        "number (95 % interval)",
+        "p, corrected",
+        "verdict",
+        "why, or which head",
+    ]
+    return Section(
+        statement.statement,
+        paragraphs=[
+            f"{statement.source}, on {statement.scope} ({statement.language}): {statement.published}"
+            + (f" In its words: “{statement.quote}”" if statement.quote else ""),
+            f"Here: the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
+            *([f"Why in this way: {statement.why}"] if statement.why else []),
+            *depends_on(entry),
+        ],
+        tables=[Table(header, rows, f"{statement.name}, by model and task")],
+        commands=list(dict.fromkeys(cell.command for cell in entry.cells if cell.command)),
+        summary=entry.verdict,
+    )
+
+
+_STATES = {
+    "random": ", in random weights, fine-tuned",
+    "tuned": ", in the fine-tuned model",
+    "before": ", in the model before fine-tuning",
+    "change": ", fine-tuned model minus the model before fine-tuning",
+}
+
+
+def _row(cell: Cell) -> list[str]:
+    finding = cell.finding
+    if finding is None:
+        return [cell.subject, MISSING, MISSING, MISSING, MISSING, cell.verdict, cell.reason]
+    known = [reading for reading in finding.readings if math.isfinite(reading.value)]
+    details = list(dict.fromkeys(reading.detail for reading in finding.readings if reading.detail))
+    if len(known) < len(finding.readings):
+        details.append(f"{len(finding.readings) - len(known)} of {len(finding.readings)} seeds without a number")
+    return [
+        cell.subject,
+        str(len(known)),
+        f"{max(reading.count for reading in finding.readings):,}",
+        interval_in_words(finding.value, finding.low, finding.high),
+        p_value(cell.p_value),
+        cell.verdict,
+        "; ".join([*details, *filter(None, (cell.reason, cell.left_out))]),
+    ]
+
+
+_READING = Section(
+    "How to read this page",
+    paragraphs=[
+        "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
+        "side the number lies; otherwise it cannot be told. P-values are corrected over all statements, models and tasks (false discovery "
+        "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
+        "(multi-bootstrap, Sellam et al. 2022) and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
+        "this model only. The interval of a rank correlation is over heads (and seeds); that of an agreement between seeds or tasks is over heads alone.",
+        "The joint error of many heads assumes that all of them err in the same direction; the interval of the best head is simultaneous over all "
+        "heads. Noise lowers rank correlations: a statement that a correlation is below a threshold holds only if the numbers are reliable enough "
+        "to have shown a higher one. Statements about the model before fine-tuning are tested on the sentences of a task. A model that is not shown "
+        "to beat the constant answer is not tested. Models fine-tuned under a control are left out. Layers and heads count from 0.",
+    ],
+)

@@ -1,0 +1,308 @@
+"""Michel et al. 2019, *Are Sixteen Heads Really Better than One?*: figures and tables of its page.
+
+Published numbers are of BERT (base, uncased) on MNLI; layers count from 0. Numbers of figures were read off the pictures of the
+paper; their last digit may be wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.shows import BERT_BASE
+from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
+from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.run import CHECKPOINT
+from bertsecrets.statistics.ranks import rank_correlation
+from bertsecrets.statistics.replicates import Interval
+
+_CURVE = {
+    0: 0.836,
+    10: 0.835,
+    20: 0.835,
+    30: 0.832,
+    40: 0.828,
+    50: 0.815,
+    60: 0.79,
+    70: 0.755,
+    80: 0.54,
+    90: 0.39,
+    100: 0.32,
+}
+"""Figure 3b: accuracy on MNLI by percent of heads pruned, in the order of I_h."""
+
+_SINGLE_EFFECTS = {0: 0.836, 20: 0.82, 40: 0.77, 60: 0.69, 80: 0.37}
+"""Figure 3b, dashed: the same in the order of the effects of removing single heads."""
+
+_ONE_HEAD = (-0.01, 0.10, -0.14, -0.53, -0.29, -0.52, 0.05, -0.72, -0.96, 0.07, -0.19, -0.12)
+"""Table 3: change of accuracy in points, on the matched set of MNLI, when a layer keeps its best head alone."""
+
+_SPEED_UP = 17.5
+"""Table 4: percent more examples per second at batch sizes from 16, with half of the heads pruned."""
+
+_PAPERS = f"{HeadGradient.name}/{EXAMPLE}{NORMALISED}"
+"""The paper's score I_h, normalised over the heads of each layer."""
+
+
+def one_head(models: Studied) -> Section | None:
+    """Section 3.2: removing one head; None if no run disabled every head."""
+    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
+    if not measured:
+        return None
+    rows = []
+    for group, effect in measured:
+        share_R = effect.certain_RLH.mean(axis=(1, 2))
+        size = effect.certain_RLH[0].size
+        rows.append(
+            [
+                group.name,
+                effect.what,
+                f"{effect.count:,}",
+                str(len(share_R)),
+                f"{number(size * share_R.mean(), 1)} of {size}",
+                number(size * effect.dispensable_RLH.mean(axis=(1, 2)).mean(), 1),
+                number(size * (effect.certain_RLH & (effect.delta_RLH > 0)).mean(axis=(1, 2)).mean(), 1),
+                f"{number(100 * np.nanmin(effect.delta_RLH), 1)} to {number(100 * np.nanmax(effect.delta_RLH), 1)}",
+            ]
+        )
+    figure = head_panels(
+        [
+            HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
+            for group, effect in measured
+        ],
+        title="Change of score when one head is removed",
+        unit="change of score (points)",
+        note=f"{seeds_in_words([len(effect.delta_RLH) for _, effect in measured], pale=True)}; "
+        f"{sample_size([effect.count for _, effect in measured])}",
+        effects=True,
+    )
+    other = sorted({effect.mode for _, effect in measured} - {"zero"})
+    header = [
+        "task",
+        "metric (mode)",
+        "examples",
+        "seeds",
+        "significant heads",
+        "dispensable",
+        "gains",
+        "changes, points",
+    ]
+    return Section(
+        "",
+        paragraphs=[
+            f"The paper sets a removed head's output to zero (ablation.mode=zero); these runs use mode {', '.join(other)}."
+        ]
+        if other
+        else [],
+        tables=[Table(header, rows, "Single heads; numbers of heads are means over seeds")],
+        figures=[FigureBlock("michel_one_head", figure, "Single heads, by task.", "Heatmaps by layer and head.")],
+    )
+
+
+def all_but_one(models: Studied) -> Section | None:
+    """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
+    rows = []
+    for group in models.tuned:
+        views = group.views("ablation", ready=lambda view: _best(view.run) is not None)
+        best = [best for view in views if (best := _best(view.run)) is not None]
+        theirs = _ONE_HEAD if _is_theirs(group) else None
+        for place, layer in enumerate(sorted(best[0]) if best else ()):
+            heads = [row[layer] for row in best]
+            rows.append(
+                [
+                    group.name,
+                    str(layer),
+                    ", ".join(str(row["head"]) for row in heads),
+                    ", ".join(number(100 * row["delta"], 1, signed=True) for row in heads),
+                    ", ".join(row["verdict"] for row in heads),
+                    MISSING if theirs is None or place >= len(theirs) else number(theirs[place], 2, signed=True),
+                ]
+            )
+    if not rows:
+        return None
+    header = ["task", "layer", "best head, by seed", "change, points, by seed", "verdict, by seed", "paper (MNLI)"]
+    return Section("", tables=[Table(header, rows, "Each layer with its best head alone")])
+
+
+def other_data(models: Studied) -> Section | None:
+    """Section 3.4: whether the same heads matter on other data; None with fewer than two tasks that disabled heads."""
+    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
+    rows = []
+    for (first, one), (second, other) in combinations(measured, 2):
+        if one.delta_RLH.shape[1:] == other.delta_RLH.shape[1:]:
+            correlation = rank_correlation(*(np.nanmean(effect.delta_RLH, axis=0).ravel() for effect in (one, other)))
+            interval = f"{number(correlation.low, 2)} to {number(correlation.high, 2)}"
+            rows.append([first.name, second.name, number(correlation.rho, 2), interval])
+    if not rows:
+        return None
+    header = ["task", "other task", "Spearman's ρ", "95 % interval"]
+    return Section("", tables=[Table(header, rows, "Agreement of the heads' mean effects")])
+
+
+def _best(run: Any) -> dict[int, dict[str, Any]] | None:
+    """Layer -> the row of the head that keeps the most of the score alone; None if not measured."""
+    rows = [row for row in run.ablation_table().rows() if row["kind"] == "all_but_one" and row["stage"] == CHECKPOINT]
+    if not rows:
+        return None
+    first = rows[0]
+    rows = [row for row in rows if all(row[name] == first[name] for name in ("metric", "mode", "evaluation", "step"))]
+    return {
+        layer: max((row for row in rows if row["layer"] == layer), key=lambda row: float(row["delta"]))
+        for layer in {row["layer"] for row in rows}
+    }
+
+
+def _is_theirs(group: Group) -> bool:
+    return group.task == "mnli" and group.model == BERT_BASE
+
+
+def curves(models: Studied) -> Section | None:
+    """Section 4.1, figure 3: the score by heads pruned; None if no run was pruned."""
+    pruned = _pruned(models)
+    if not pruned:
+        return None
+    rows = []
+    blocks: list[FigureBlock] = []
+    for group, contents in pruned:
+        score, intervals = _judged(contents), over_seeds(contents)
+        rows += _rows(group, contents, intervals, score, _CURVE)
+        if score == _PAPERS and EXACT in intervals:
+            rows += _rows(group, contents, intervals, EXACT, _SINGLE_EFFECTS)
+        figure = curves_over_seeds(group.name, contents, intervals)
+        blocks.append(
+            FigureBlock(
+                f"michel_pruning_{len(blocks)}",
+                figure,
+                f"Figure 3 for {group.name}.",
+                "Line chart of scores by heads kept.",
+            )
+        )
+    header = [
+        "task",
+        "heads pruned",
+        "order",
+        "mean change, points",
+        "95 % interval over seeds",
+        "random orders",
+        "paper",
+    ]
+    return Section(
+        "",
+        paragraphs=list(dict.fromkeys(_how(contents) for _, contents in pruned)),
+        tables=[Table(header, rows, "Change of score by heads pruned; the paper's: accuracy on MNLI")],
+        figures=blocks,
+    )
+
+
+def efficiency(models: Studied) -> Section | None:
+    """Section 4.2: latency with half of the heads; None if no run measured it."""
+    rows = []
+    for group, contents in _pruned(models):
+        timed = [row for content in contents if (row := _half_timed(content)) is not None]
+        for batch in timed[0]["latency"] if timed else ():
+            gains = [100 * (row["latency"][batch]["whole"] / row["latency"][batch]["smaller"] - 1) for row in timed]
+            rows.append(
+                [
+                    group.name,
+                    f"{timed[0]['kept']} of {contents[0]['total']}",
+                    batch,
+                    ", ".join(number(gain, 0, signed=True) for gain in gains),
+                    f"+{_SPEED_UP}" if int(batch) >= 16 else MISSING,
+                ]
+            )
+    if not rows:
+        return None
+    header = ["task", "heads kept", "batch size", "more examples per second, %, by seed", "paper, %"]
+    return Section("", tables=[Table(header, rows, "Speed with about half of the heads")])
+
+
+def _pruned(models: Studied) -> list[tuple[Group, list[Mapping[str, Any]]]]:
+    """The groups with pruned models, with what each run wrote."""
+    pruned: list[tuple[Group, list[Mapping[str, Any]]]] = []
+    for group in models.tuned:
+        views = group.views("pruning", ready=lambda view: bool(view.extras))
+        if views:
+            pruned.append((group, [view.extras for view in views]))
+    return pruned
+
+
+def _judged(contents: Sequence[Mapping[str, Any]]) -> str:
+    """The score whose order is shown: the paper's if all runs have it, else what chose the first run's model."""
+    if all(any(row["score"] == _PAPERS for row in content["curves"]) for content in contents):
+        return _PAPERS
+    return str(contents[0]["chosen"]["score"])
+
+
+def _at(content: Mapping[str, Any], share: float, score: str) -> Mapping[str, Any]:
+    """The row of a score's order with about this share of heads gone."""
+    own = [row for row in content["curves"] if row["score"] == score]
+    return min(own, key=lambda row: abs(row["kept"] - (1 - share) * content["total"]))
+
+
+def _rows(
+    group: Group,
+    contents: Sequence[Mapping[str, Any]],
+    intervals: Mapping[str, Mapping[int, Interval]],
+    score: str,
+    published_curve: Mapping[int, float],
+) -> list[list[str]]:
+    total = contents[0]["total"]
+    theirs = published_curve if _is_theirs(group) else None
+    rows = []
+    for kept, interval in intervals.get(score, {}).items():
+        random = [
+            row["change"]
+            for content in contents
+            for row in content["curves"]
+            if row["score"] == RANDOM and row["kept"] == kept and row["change"] is not None
+        ]
+        percent = 100 * (total - kept) / total
+        rows.append(
+            [
+                group.name,
+                f"{total - kept} ({percent:.0f} %)",
+                score,
+                number(100 * interval.mean, 1),
+                f"{number(100 * interval.low, 1)} to {number(100 * interval.high, 1)}"
+                if interval.count > 1
+                else MISSING,
+                f"{number(100 * min(random), 1)} to {number(100 * max(random), 1)}" if random else MISSING,
+                MISSING if theirs is None or percent > max(theirs) else number(100 * _published(theirs, percent), 1),
+            ]
+        )
+    return rows
+
+
+def _published(curve: Mapping[int, float], percent: float) -> float:
+    return float(np.interp(percent, list(curve), list(curve.values()))) - curve[0]
+
+
+def _half_timed(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    row = _at(content, 0.5, content["chosen"]["score"])
+    return row if row["latency"] else None
+
+
+def _how(contents: Sequence[Mapping[str, Any]]) -> str:
+    """Which order is shown, and where its numbers come from."""
+    content, score = contents[0], _judged(contents)
+    when = "anew after each step" if content["iterative"] else "once"
+    source = (
+        "read from a head table"
+        if from_table(content, score)
+        else f"computed {when} on {content['choosing']:,} training examples"
+    )
+    theirs = (
+        "This is I_h of the paper: the mean absolute derivative of the loss with respect to a gate on the head, divided by the norm over "
+        "the layer's heads. The paper computes it once, on all training examples."
+        if score == _PAPERS
+        else "The paper's order is that of I_h, the mean absolute derivative of the loss with respect to a gate on the head: "
+        f"prune.scores=[{_PAPERS},exact]."
+    )
+    return f"Heads are removed in the order of {score}, {source}. {theirs}"

@@ -1,0 +1,360 @@
+"""The models behind some runs: each with its training and its analyses, grouped over seeds."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.reporting.conditions import Condition, find_conditions
+from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.run import INITIAL, Declaration, Run
+from bertsecrets.results.scores import LEVEL
+from bertsecrets.results.views import Grids, MeasureView, Replicates
+from bertsecrets.settings import CONF
+
+_OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
+"""Sections of a configuration that make a model; the others say what was measured of it."""
+_NO_CONTROL = " · no control"
+_RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
+
+Ready = Callable[[MeasureView], bool]
+
+
+@dataclass(frozen=True)
+class Model(FinishedRun):
+    """One model, as a run that holds the experiments of its training and of every analysis of it.
+
+    Args:
+        parts: Its training, if that is among the runs, then the analyses of it; at least one.
+    """
+
+    parts: tuple[FinishedRun, ...] = ()
+
+    @cached_property
+    def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
+        """Each experiment of the first part that has it."""
+        by_name: dict[str, tuple[Declaration, MeasureView]] = {}
+        for part in self.parts:
+            for name, experiment in part.experiments.items():
+                by_name.setdefault(name, experiment)
+        return by_name
+
+    @property
+    def training(self) -> FinishedRun | None:
+        """The run that trained it; None if only analyses of it were given."""
+        return next((part for part in self.parts if part.source is None), None)
+
+    @property
+    def learned(self) -> bool | None:
+        """Whether it is shown to beat the constant answer on the first set; None where that was not tested."""
+        p = next(iter(self.scores["sets"].values())).get("p_constant")
+        return None if p is None else float(p) <= LEVEL
+
+    @property
+    def checkpoint(self) -> str:
+        """What a command names to analyse it."""
+        if self.training is not None:
+            return str(self.training.folder)
+        trained = self.parts[0].config.get("trained") or {}
+        return str(trained.get("folder") or self.parts[0].source)
+
+    def view(self, experiment: str, ready: Ready) -> MeasureView | None:
+        """The first view of an experiment for which ``ready`` is true."""
+        views = (part.experiments[experiment][1] for part in self.parts if experiment in part.experiments)
+        return next((view for view in views if ready(view)), None)
+
+    def command(self, settings: str) -> str:
+        """The command that takes an analysis of it."""
+        return f"python analyze.py checkpoint={shlex.quote(self.checkpoint)} {settings}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Models that differ in their seed alone.
+
+    Args:
+        name: What distinguishes them on a page: their task, and whatever varies between groups.
+        condition: The models, and the factors that distinguish them.
+    """
+
+    name: str
+    condition: Condition
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return tuple(run for run in self.condition.runs if isinstance(run, Model))
+
+    @property
+    def task(self) -> str:
+        return self.condition.task
+
+    @property
+    def model(self) -> str:
+        """Name of the model that was fine-tuned."""
+        return self.condition.factors["model"]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of the first part of the first model."""
+        return self.models[0].parts[0].config
+
+    @property
+    def learned(self) -> bool | None:
+        """Whether most seeds are shown to beat the constant answer; None where that was not tested."""
+        tested = [model.learned for model in self.models if model.learned is not None]
+        return sum(tested) > len(tested) / 2 if tested else None
+
+    @property
+    def title(self) -> str:
+        """The name for a panel, which says so if nothing was learned."""
+        return self.name + " (not learned)" * (self.learned is False)
+
+    def replicates(self, experiment: str) -> Replicates | None:
+        """An experiment in all models that have it; None if none has it."""
+        return self.condition.replicates(experiment)
+
+    def grids(self, measure: str, column: str) -> Grids | None:
+        """A column of a measure at the last step of each model; None if none has it."""
+        return self.condition.grids(measure, column)
+
+    def layer_means(self, measure: str, column: str) -> NDArray[np.float64] | None:
+        """Mean over seeds and heads, ``[layers]``; None if no model has the column."""
+        grids = self.grids(measure, column)
+        return None if grids is None else np.asarray(np.nanmean(grids.value_RLH, axis=(0, 2)))
+
+    def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
+        """An experiment's views that have some columns, one for each seed that has them."""
+
+        def complete(view: MeasureView) -> bool:
+            return all(view.has(column) for column in columns) and ready(view)
+
+        views = (model.view(experiment, complete) for model in self.models)
+        return [view for view in views if view is not None]
+
+    def effects(self, kind: str, mode: str | None = None) -> Effects | None:
+        """Effects of disabling every head, or every layer; None if no model has them.
+
+        Args:
+            kind: ``head`` or ``layer``.
+            mode: The mode of disabling; where no model has it, any.
+        """
+        for wanted in dict.fromkeys((mode, None)):
+
+            def ready(view: MeasureView, wanted: str | None = wanted) -> bool:
+                rows = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
+                size = view.run.size()
+                places = {(row["layer"], row["head"]) for row in rows if wanted in (None, row["mode"])}
+                return size is not None and len(places) == (size[0] if kind == "layer" else size[0] * size[1])
+
+            views = self.views("ablation", ready=ready)
+            if views:
+                return effects(Replicates(views), kind)
+        return None
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example of the task is a pair of sentences."""
+        return bool(self.config["task"].get("texts") == 2)
+
+    @property
+    def annotated(self) -> str:
+        """The settings that annotate the task's words; empty where they are annotated."""
+        section = self.config.get("annotation") or {}
+        if self.config["task"].get("demo") or section.get("pipeline"):
+            return ""
+        return " annotation=spacy annotation.pipeline=en_core_web_md"
+
+    def retrain(self, settings: str) -> str:
+        """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
+        config = self.config
+        model, data = config["model"], config.get("data") or {}
+        chosen = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
+        words = [] if _own_data(config) else [f"task={self.task}"]
+        words.append(f"model={chosen}")
+        words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if chosen == "folder" else []
+        words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
+        words += [
+            f"data.{key}={_argument(data[key])}"
+            for key, field in SourceConfig.model_fields.items()
+            if key != "source"
+            and f"data.{key}" not in (ONLY, PERMUTED)
+            and data.get(key, field.default) != field.default
+        ]
+        if self.models[0].training is not None:
+            values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _RETRAINED)
+            words += [f"{section}.{name}={value}" for (section, name), value in values if value is not None]
+            size = (config["task"].get("training") or {}).get("batch_size")
+            words += [] if size is None else [f"task.training.batch_size={size}"]
+        words.append(f"seed={self.models[0].seed}")
+        return f"python train.py {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
+
+
+def _own_data(config: Mapping[str, Any]) -> bool:
+    """Whether the task was made from the columns of data of the user's own, so that no option of ``conf/task`` names it."""
+    task, data = config["task"], config.get("data") or {}
+    places = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
+    return task.get("csv") is not None or (task.get("hub") or {}).get("path") in places
+
+
+def _argument(value: Any) -> str:
+    """A setting's value in Hydra's grammar."""
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./:@+-]*", value)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Studied:
+    """The models behind some runs.
+
+    Args:
+        groups: Fine-tuned models, grouped over seeds.
+        initial: Models before fine-tuning that were analysed by themselves, by model and task.
+        runs: All runs.
+    """
+
+    groups: tuple[Group, ...]
+    initial: tuple[Model, ...]
+    runs: tuple[FinishedRun, ...]
+
+    @property
+    def tuned(self) -> list[Group]:
+        """Fine-tuned as usual, from pre-trained weights."""
+        return [group for group in self.groups if group not in self.controls and group not in self.random]
+
+    @property
+    def controls(self) -> list[Group]:
+        """Fine-tuned under a control."""
+        return [group for group in self.groups if controls_in_words(group.config)]
+
+    @property
+    def random(self) -> list[Group]:
+        """Fine-tuned from random weights, without a control."""
+        return [g for g in self.groups if g.condition.factors["init"] == RANDOM_INIT and g not in self.controls]
+
+    def of_random(self, group: Group) -> Group | None:
+        """The models that differ from others in nothing but that they started from random weights."""
+        factors = {**group.condition.factors, "init": RANDOM_INIT}
+        return next((other for other in self.random if other.condition.factors == factors), None)
+
+    def controls_of(self, group: Group) -> list[Group]:
+        """The controls that differ from fine-tuned models in nothing but the control."""
+        return [control for control, different in self._controls_by_difference(group) if not different]
+
+    def not_comparable(self, group: Group) -> list[tuple[Group, list[str]]]:
+        """Other controls of the same task and model, with the settings in which they differ."""
+        return [(control, different) for control, different in self._controls_by_difference(group) if different]
+
+    def _controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
+        recipe, by_difference = _recipe(group), []
+        for control in self.controls:
+            other = _recipe(control)
+            different = [name for name, value in recipe.items() if other[name] != value]
+            if not {"task", "model"} & set(different):
+                by_difference.append((control, different))
+        return by_difference
+
+    def parts_before(self) -> dict[tuple[str, str], list[FinishedRun]]:
+        """The runs that may hold numbers of a model before fine-tuning, by model and task."""
+        parts: dict[tuple[str, str], list[FinishedRun]] = {}
+        for run in self.runs:
+            if run.init != RANDOM_INIT and not controls_in_words(run.config):
+                key = str(run.config["model"]["name"]), str(run.config["task"]["name"])
+                parts.setdefault(key, []).append(run)
+        return parts
+
+    def before(self, experiment: str, ready: Ready = lambda view: True) -> list[tuple[str, MeasureView]]:
+        """An experiment in the models before fine-tuning, by model and task; one view of each."""
+        views: dict[str, MeasureView] = {}
+        for (model, task), parts in self.parts_before().items():
+            for run in parts:
+                view = run.experiments[experiment][1] if experiment in run.experiments else None
+                if view is not None and run.source != BEFORE_TRAINING:
+                    view = view.at(INITIAL)
+                if view is not None and ready(view):
+                    views.setdefault(f"{model} on {task}", view)
+        return list(views.items())
+
+
+def _recipe(group: Group) -> dict[str, str]:
+    """What a control has to share with the models that it is compared with.
+
+    The factors of conditions do not tell: they leave out what a control determines.
+    """
+    config = group.models[0].config
+    of_task = config["task"].get("training") or {}
+    optimizer, trainer = config.get("optimizer") or {}, config.get("trainer") or {}
+    return {
+        **{name: group.condition.factors[name] for name in ("task", "model", "init")},
+        "learning rate": str(optimizer.get("learning_rate", of_task.get("learning_rate", ""))),
+        "epochs": str(trainer.get("max_epochs", "")),
+        "training examples": str((config.get("data") or {}).get("limit_train") or "all"),
+    }
+
+
+def studied(runs: Sequence[FinishedRun]) -> Studied:
+    """The models behind runs: a training and its analyses are one model, and models that differ in their seed alone one group."""
+    by_origin: dict[str, list[FinishedRun]] = {}
+    initial: dict[tuple[str, str, str], list[FinishedRun]] = {}
+    for run in runs:
+        if run.source == BEFORE_TRAINING:
+            key = str(run.config["model"]["name"]), str(run.config["task"]["name"]), run.init
+            initial.setdefault(key, []).append(run)
+        else:
+            by_origin.setdefault(_origin(run), []).append(run)
+    models = _joined([_model(parts) for parts in by_origin.values()])
+    conditions, varying = find_conditions(models) if models else ([], [])
+    names = ["task", *(name for name in varying if name not in ("task", "init"))]
+    groups = [Group(condition.label(names).removesuffix(_NO_CONTROL), condition) for condition in conditions]
+    return Studied(
+        tuple(sorted(groups, key=lambda group: group.name)),
+        tuple(_model(parts) for parts in initial.values()),
+        tuple(runs),
+    )
+
+
+def _model(parts: Sequence[FinishedRun]) -> Model:
+    ordered = tuple(sorted(parts, key=lambda run: run.source is not None))
+    first = ordered[0]
+    training = _training_config(first)
+    config = {key: value for key, value in training.items() if key in _OF_TRAINING}
+    return Model(first.folder, config, first.scores, first.heads, parts=ordered)
+
+
+def _joined(models: Sequence[Model]) -> list[Model]:
+    """The models, those as one that differ in nothing but what was measured of them: they are no two replicates."""
+    by_settings: dict[str, list[Model]] = {}
+    for model in sorted(models, key=lambda model: (model.seed, model.training is None)):
+        by_settings.setdefault(json.dumps(model.config, sort_keys=True, default=str), []).append(model)
+    return [
+        replace(alike[0], parts=tuple(part for model in alike for part in model.parts))
+        for alike in by_settings.values()
+    ]
+
+
+def _origin(run: FinishedRun) -> str:
+    """The folder of the run that trained the model, or the model's own."""
+    if run.source is None:
+        return str(run.folder.resolve())
+    trained = run.config.get("trained") or {}
+    return str(Path(str(trained.get("folder") or run.source)).resolve())
+
+
+def _training_config(run: FinishedRun) -> Mapping[str, Any]:
+    """The configuration of the training: of an analysis, that of the analysed run, or its own if that folder is gone."""
+    if run.source is None:
+        return run.config
+    origin = Path(_origin(run))
+    return Run.open(origin).config() if (origin / CONFIG_COPY).is_file() else run.config

@@ -1,0 +1,55 @@
+"""Names of the pages, found without importing what makes them."""
+
+from functools import cache
+from pathlib import Path
+
+from bertsecrets.doors import offered_folders
+from bertsecrets.errors import UserError
+from bertsecrets.settings import CONF
+
+FOLDER = CONF / "page"
+"""The pages of the package, one file each."""
+
+LEDGER = "statements"
+"""Name of the page over all statements."""
+
+DEFAULT = "kovaleva2019"
+"""The page that ``paper=true`` asks for."""
+
+
+@cache
+def page_files() -> dict[str, Path]:
+    """The files of the pages of the package, then of installed packages, by name; the ledger has none."""
+    files = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    for folder in offered_folders("pages").values():
+        for path in sorted(folder.glob("*.yaml")):
+            files.setdefault(path.stem, path)
+    return files
+
+
+def is_path(name: str) -> bool:
+    """Whether a name of a page or a statement is the path of a file."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def page_name(paper: bool | str, key: str = "paper") -> str:
+    """Name or path of the page that a setting asks for; empty for none.
+
+    Args:
+        paper: The setting's value.
+        key: Its name, for messages.
+
+    Raises:
+        UserError: If there is no page of that name, or no file at the path.
+    """
+    if isinstance(paper, bool):
+        return DEFAULT if paper else ""
+    if is_path(paper):
+        if not Path(paper).is_file():
+            raise UserError(f"{key} is '{paper}', which is not a file; give the path of a page's YAML file.")
+    elif paper not in (*page_files(), LEDGER):
+        names = ", ".join((*page_files(), LEDGER))
+        raise UserError(
+            f"{key} is '{paper}'; expected true ({DEFAULT}), false, {names}, or the path of a page's YAML file."
+        )
+    return paper

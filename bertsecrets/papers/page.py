@@ -1,0 +1,253 @@
+"""A page: sections in order that name statements, figures and tables."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from bertsecrets.doors import error_text, resolve
+from bertsecrets.errors import UserError, choices
+from bertsecrets.papers.ledger import counts_in_words, overview, unlearned_in_words
+from bertsecrets.papers.models import Studied
+from bertsecrets.papers.statements.judge import READINGS, UNTOLD, VERDICTS, Entry, judged
+from bertsecrets.papers.statements.statement import files
+from bertsecrets.reporting.runs import FinishedRun, left_out
+from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.settings import Settings, shown
+
+Show = Callable[..., Section | None]
+"""Makes the figures and tables of a section from the models and its settings; None where no run has what it shows."""
+
+_SHOWS = "bertsecrets.papers."
+
+
+class SectionSettings(Settings):
+    """A section of a page.
+
+    Args:
+        title: The title.
+        paragraphs: Text before the statements.
+        statements: Names of the statements, in order.
+        show: Figures and tables: for each the function that makes them (``show``) and its settings.
+        missing: What to run if no run has anything of the section; empty to leave the section out.
+    """
+
+    title: str = Field(min_length=1, description="a text")
+    paragraphs: list[str] = Field(default=[], description="a list of texts")
+    statements: list[str] = Field(default=[], description="a list of names of statements")
+    show: list[dict[str, Any]] = Field(default=[], description="a list of functions with their settings")
+    missing: str = Field(default="", description="a sentence, or an empty text")
+
+
+class PageSettings(Settings):
+    """The file of a page.
+
+    Args:
+        file: File name of the page.
+        title: Title of the page.
+        citation: Authors and year, or what the page is about.
+        model: Our name of the paper's model; empty for a page without published numbers.
+        other_model: A sentence on the published numbers, shown where no run is of that model; ``{models}`` stands for the names
+            of the runs' models.
+        sizes_may_differ: Whether runs of models of several sizes go together.
+        overview: What a section is called in a table of all sections at the top, with what each says; empty for no such table.
+        sections: The sections, in order.
+        reading: How to read the page.
+    """
+
+    file: str = Field(min_length=1, pattern=r"^[\w-]+\.html$", description="the name of an HTML file")
+    title: str = Field(min_length=1, description="a text")
+    citation: str = Field(min_length=1, description="a text")
+    model: str = Field(default="", description="the name of a model, or an empty text")
+    other_model: str = Field(default="", description="a sentence, or an empty text")
+    sizes_may_differ: bool = Field(default=False, description="true or false")
+    overview: str = Field(default="", description="a word, or an empty text")
+    sections: list[SectionSettings] = Field(min_length=1, description="a list of sections")
+    reading: list[str] = Field(default=[], description="a list of texts")
+
+
+@dataclass(frozen=True)
+class StatementsPage:
+    """A page as its file describes it.
+
+    Args:
+        settings: Its content.
+        path: Its file.
+        functions: Whether its sections may call functions outside the package: those of installed packages, not of a file.
+    """
+
+    settings: PageSettings
+    path: Path
+    functions: bool = False
+
+    @property
+    def file(self) -> str:
+        return self.settings.file
+
+    @property
+    def sizes_may_differ(self) -> bool:
+        return self.settings.sizes_may_differ
+
+    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
+        """Write the page and its figures into a folder; returns the page.
+
+        Args:
+            runs: At least one finished run.
+            folder: Created if missing.
+            unfinished: Names of the unfinished runs, which are left out.
+
+        Raises:
+            UserError: If the page names a statement or a function that does not exist, or settings that do not fit.
+        """
+        models, judgement = judged(runs, folder / READINGS)
+        entries = self.entries(judgement)
+        sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
+        names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
+        other = self.settings.model and self.settings.model not in names
+        report = Report(
+            title=self.settings.title,
+            subtitle=f"{self.settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
+            facts=[
+                ("tasks", ", ".join(sorted({str(run.config["task"]["name"]) for run in runs}))),
+                ("models", ", ".join(names)),
+                ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+            ],
+            notes=[
+                *(counts_in_words(entries) if entries else []),
+                *unlearned_in_words(models),
+                *([self.settings.other_model.format(models=", ".join(names))] if other else []),
+                *left_out(unfinished),
+            ],
+            sections=[
+                *([_overview(self.settings.overview, sections)] if self.settings.overview else []),
+                *sections,
+                Section("How to read this page", paragraphs=[*self.settings.reading, _VERDICTS]),
+            ],
+        )
+        save_figures(report.figures, folder / "figures")
+        write_report(folder / self.file, report)
+        return folder / self.file
+
+    def entries(self, judgement: Mapping[str, Entry]) -> list[Entry]:
+        """The statements that the page shows, judged.
+
+        Raises:
+            UserError: If it names a statement that does not exist.
+        """
+        return [
+            judgement[name]
+            for name in dict.fromkeys(name for section in self.settings.sections for name in section.statements)
+        ]
+
+    def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
+        entries = [judgement[name] for name in part.statements]
+        shows = [made for settings in part.show if (made := self._shown(part.title, models, settings)) is not None]
+        commands = list(dict.fromkeys(cell.command for entry in entries for cell in entry.cells if cell.command))
+        if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
+            if not part.missing:
+                return None
+            return Section(part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands)
+        reasons = list(dict.fromkeys(_reasons(entries)))
+        return Section(
+            part.title,
+            paragraphs=[*part.paragraphs, *(text for made in shows for text in made.paragraphs), *reasons],
+            tables=[
+                *([overview(entries, "Statements, judged")] if entries else []),
+                *(table for made in shows for table in made.tables),
+            ],
+            figures=[block for made in shows for block in made.figures],
+            commands=[*commands, *(command for made in shows for command in made.commands)],
+            summary=_summary(entries, shows),
+        )
+
+    def _shown(self, title: str, models: Studied, settings: Mapping[str, Any]) -> Section | None:
+        values = dict(settings)
+        function = self._function(str(values.pop("show", "")))
+        try:
+            return function(models, **values)
+        except TypeError as error:
+            raise UserError(
+                f"Section '{title}' of '{self.path}': {error}; correct the settings of its figures."
+            ) from error
+
+    def _function(self, name: str) -> Show:
+        module, _, attribute = name.rpartition(".")
+        try:
+            if ":" in name and self.functions:
+                function: Show = resolve(name)
+            else:
+                function = getattr(importlib.import_module(f"{_SHOWS}{module or 'shows'}"), attribute)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"'{self.path}' shows '{name}', which does not exist ({error_text(error)}).") from error
+        return function
+
+
+def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
+    """The verdicts, each with the number of statements that have it, then what the figures say."""
+    verdicts = [entry.verdict for entry in entries]
+    counted = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
+    statements = (
+        []
+        if not entries
+        else verdicts[:1]
+        if len(entries) == 1
+        else [f"of {len(entries)} statements {', '.join(counted)}"]
+    )
+    return "; ".join([*statements, *(made.summary for made in shows if made.summary)])
+
+
+def _overview(name: str, sections: Sequence[Section]) -> Section:
+    rows = [[section.title, section.summary or UNTOLD] for section in sections]
+    # This section is the first.
+    links = [f"#section-{place + 2}" for place in range(len(sections))]
+    return Section(
+        f"All {name}s", tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)]
+    )
+
+
+def _reasons(entries: Sequence[Entry]) -> list[str]:
+    """Why statements cannot be told although there is a number, once for each reason that a statement gives itself."""
+    return [
+        f"{entry.statement.statement} cannot be told ({cell.subject}): {cell.reason}"
+        for entry in entries
+        for cell in entry.cells
+        if cell.verdict == UNTOLD and cell.finding is not None and cell.reason == entry.statement.one_sided != ""
+    ]
+
+
+def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
+    """The page of a file.
+
+    Raises:
+        UserError: If it cannot be read, or is not a page, or names a statement that does not exist.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"The page '{path}' cannot be read ({error}); give the path of a YAML file.") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a page.")
+    sections = content.get("sections")
+    if isinstance(sections, list):
+        content = {
+            **content,
+            "sections": [SectionSettings.read(f"page {path.stem}: section", section) for section in sections],
+        }
+    page = StatementsPage(PageSettings.read(f"page {path.stem}", content), path, functions)
+    for section in page.settings.sections:
+        for name in section.statements:
+            if name not in files():
+                raise UserError(f"'{path}' names the unknown statement '{name}'; {choices(name, files())}.")
+    return page
+
+
+_VERDICTS = (
+    "A statement holds, or does not hold, only where a test over seeds says so; with one seed the verdict is of this model. "
+    "The page of all statements (paper=statements) tells how each was tested, with its numbers, p-values and threshold. "
+    "Layers and heads are counted from 0."
+)

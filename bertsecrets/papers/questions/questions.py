@@ -1,0 +1,58 @@
+"""The answers to questions of readers, by name, as a page shows them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from bertsecrets.errors import UserError, choices
+from bertsecrets.papers.models import Studied
+from bertsecrets.papers.questions.answer import Answer, section_of
+from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
+from bertsecrets.papers.questions.knowledge import (
+    before_and_after,
+    linked_words,
+    meaningful_or_vertical,
+    shares_of_patterns,
+    side_by_side,
+)
+from bertsecrets.papers.questions.separators import what_sep_is_for, where_special_tokens_are_attended
+from bertsecrets.papers.questions.structure import diagonal_entropy_and_likeness, what_heads_do
+from bertsecrets.papers.questions.training import gradients, reasons
+from bertsecrets.results.report.content import Section
+
+_ANSWERS: Mapping[str, Callable[[Studied], Answer]] = {
+    answer.__name__: answer
+    for answer in (
+        gradients,
+        before_and_after,
+        side_by_side,
+        what_sep_is_for,
+        redundant_or_unnecessary,
+        meaningful_or_vertical,
+        shares_of_patterns,
+        relation_heads,
+        more_than_needed,
+        reasons,
+        what_heads_do,
+        linked_words,
+        where_special_tokens_are_attended,
+        diagonal_entropy_and_likeness,
+    )
+}
+
+
+def answered(models: Studied, answer: str, of_task: bool = False) -> Section:
+    """An answer from the models.
+
+    Args:
+        models: The models.
+        answer: Name of the answer.
+        of_task: Whether it is about what fine-tuning did: models that learned nothing do not answer it.
+
+    Raises:
+        UserError: If there is no such answer.
+    """
+    if answer not in _ANSWERS:
+        raise UserError(f"Unknown answer '{answer}'; {choices(answer, _ANSWERS)}.")
+    others = [group for group in models.groups if group not in models.tuned]
+    learned = [group for group in models.tuned if not of_task or group.learned is not False]
+    return section_of(models, _ANSWERS[answer](replace(models, groups=(*learned, *others))), of_task=of_task)

@@ -1,0 +1,84 @@
+"""Figures and tables that any page can show, from its settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.style import sample_size, seeds_in_words
+from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+
+_Values = TypeVar("_Values")
+
+BERT_BASE = "bert_base"
+"""Our name of the model that the authors of the papers took."""
+
+
+def heatmaps(
+    models: Studied, column: str, name: str, title: str, unit: str, caption: str, limits: Sequence[float] | None = None
+) -> Section | None:
+    """A heatmap of a column for each group of fine-tuned models, mean over seeds.
+
+    Args:
+        models: The models.
+        column: The column, ``measure/column``.
+        name, title, unit, caption: Of the figure.
+        limits: Ends of the colour scale; None for 0 and the largest number.
+    """
+    measure, _, measured = column.partition("/")
+    grids = {group.title: grid for group in models.tuned if (grid := group.grids(measure, measured)) is not None}
+    if not grids:
+        return None
+    panels = [HeadPanel(title, grid.value_RLH.mean(axis=0)) for title, grid in grids.items()]
+    low, high = limits or (0.0, max(float(np.nanmax(panel.value_LH)) for panel in panels))
+    seeds = seeds_in_words([len(grid.value_RLH) for grid in grids.values()])
+    note = f"{seeds}, {sample_size([grid.count for grid in grids.values()])} for each"
+    figure = head_panels(panels, title=title, unit=unit, note=note, limits=(float(low), float(high)))
+    return Section("", figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
+
+
+def layers(
+    models: Studied, columns: Mapping[str, Mapping[str, Any]], caption: str, name: str = "token"
+) -> Section | None:
+    """A table of means by layer, theirs beside ours.
+
+    Args:
+        models: The models.
+        columns: Column, ``measure/column``, -> its ``label``, and the paper's means by task (``published``).
+        caption: Of the table.
+        name: Heading of the labels; they are left out where there is one column.
+    """
+    rows = []
+    for column, about in columns.items():
+        measure, _, measured = column.partition("/")
+        for group in models.tuned:
+            mean_L = group.layer_means(measure, measured)
+            if mean_L is not None:
+                theirs = published_for(group, about.get("published", {}))
+                row = [group.name, by_layer(mean_L), MISSING if theirs is None else by_layer(theirs)]
+                rows.append(row if len(columns) == 1 else [str(about["label"]), *row])
+    header = ["task", "mean by layer", "paper (figure)"]
+    if not rows:
+        return None
+    return Section("", tables=[beside_the_paper(header if len(columns) == 1 else [name, *header], rows, caption)])
+
+
+def published_for(group: Group, values: Mapping[str, _Values]) -> _Values | None:
+    """The published values of the group's task; None if there are none, or if the model is not the papers'."""
+    return values.get(group.task) if group.model == BERT_BASE else None
+
+
+def by_layer(values: Sequence[float] | NDArray[np.float64]) -> str:
+    """One number per layer for a table cell, without leading zeros: ``.90 .50 1.00``."""
+    return " ".join(number(float(value), 2).removeprefix("0" if value < 1 else "") for value in values)
+
+
+def beside_the_paper(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    """A table whose last column has the paper's numbers; without this column where there are none."""
+    if all(row[-1] == MISSING for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Table(header, rows, caption)

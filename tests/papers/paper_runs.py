@@ -1,0 +1,119 @@
+"""Runs of the papers' analyses with numbers put in by hand."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from reporting.finished_runs import make_run
+
+from bertsecrets.measures.dependency.record import RelationScore
+from bertsecrets.measures.voita_roles import VoitaRoles
+from bertsecrets.papers.models import Studied, studied
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.gates_experiment import CausalGates
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.run import Run
+
+BERT = {"name": "bert_base", "path": "model"}
+PREVIOUS_LH = np.array([[0.99, 0.99, 0.99, 0.91], [0.1] * 4, [0.1] * 4])
+
+
+def models_in(folder: Path) -> Studied:
+    """The models behind the runs of a folder."""
+    return studied(find_runs([str(folder)])[0])
+
+
+def by_layer(*means: float) -> ArrayLike:
+    return np.repeat(np.array(means)[:, None], 2, axis=1)
+
+
+def with_extras(folder: Path, name: str, extras: Mapping[str, Any], columns: Mapping[str, ArrayLike]) -> None:
+    """A run with a record of the model before fine-tuning."""
+    run = Run.open(make_run(folder / "run", model=BERT, measured=[("initial", name, columns)]))
+    run.write_json(run.extras_path(name), {"initial": extras})
+
+
+def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False) -> RelationScore:
+    around = (accuracy - 0.02, accuracy + 0.02, 1, accuracy - gain, gain, gain - 0.02, gain + 0.02)
+    return RelationScore(name, 200, 7, 10, from_head, accuracy, *around, accuracy, accuracy - gain)
+
+
+def pruned_run(folder: Path, seed: int, changes: Mapping[str, float], *, slowest: float = 8.0) -> None:
+    """A pruned run of 12 heads: the changes of some orders, each with an interval of two points, ``random`` twice."""
+    measured = [("checkpoint", "pruning", {"kept": np.ones((3, 4))})]
+    run = Run.open(make_run(folder / f"run{seed}", seed=seed, p_constant=0.001, measured=measured))
+    timed = {"32": {"whole": 10.0, "smaller": slowest - 1, "low": slowest - 2, "high": slowest}}
+    rows = [
+        {
+            "score": score,
+            "seed": order,
+            "kept": kept,
+            "change": change - 0.01 * order,
+            "low": change - 0.01 * order - 0.02,
+            "high": change - 0.01 * order + 0.02,
+            "loss": 0.5,
+            "parameters": 90,
+            "flops": 80,
+            "latency": timed if score == next(iter(changes)) else {},
+        }
+        for score, change in changes.items()
+        for order in ((0, 1) if score == "random" else (0,))
+        for kept in (8, 6, 2)
+    ]
+    content: dict[str, Any] = {
+        "metric": "accuracy",
+        "total": 12,
+        "margin": 0.01,
+        "confidence": 0.95,
+        "examples": 400,
+        "choosing": 64,
+        "iterative": False,
+        "recovery_epochs": 0,
+        "from_tables": [],
+        "curves": rows,
+        "chosen": {"score": next(iter(changes)), "kept": 8, "holds": False, "asked": False, "p_value": 0.01},
+    }
+    run.write_json(run.extras_path("pruning"), {"model": content})
+    run.declare(Pruning().declaration())
+
+
+def roles_measured(**shares: ArrayLike) -> dict[str, ArrayLike]:
+    """Columns of ``voita_roles``: four positional heads in layer 0, one of them not significantly; others low unless given."""
+    low_LH = np.full((3, 4), 0.1)
+    names = ("next", "nsubj", "nsubj_from_head", "obj", "obj_from_head", "rarest", "two_rarest")
+    return {"previous": PREVIOUS_LH, **dict.fromkeys(names, low_LH), **shares}
+
+
+def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float, float]], *, seed: int = 1) -> Path:
+    """A run with positional heads in layer 0, gates, and models on a path: heads kept of 12, ends of the interval in shares."""
+    columns = {"pushed_shut": np.asarray(shut_LH, float), "pushed_open": np.ones((3, 4))}
+    measured = [("checkpoint", "voita_roles", roles_measured()), ("checkpoint", "causal_gates", columns)]
+    made = make_run(folder / f"run{seed}", seed=seed, p_constant=0.001, measured=measured)
+    run = Run.open(made)
+    rows = [
+        {
+            "score": "gates",
+            "seed": 0,
+            "penalty": 0.1 * place,
+            "kept": kept,
+            "change": (low + high) / 2,
+            "low": low,
+            "high": high,
+            "loss": 1.0,
+        }
+        for place, (kept, low, high) in enumerate(path)
+    ]
+    content = {"metric": "accuracy", "level": 0.95, "examples": 400, "curves": rows, "penalty": 0.01, "steps": 1}
+    run.write_json(run.extras_path("causal_gates"), {"model": {**content, "choosing": 8}})
+    run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
+    run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())
+    return made
+
+
+VOITA_EXTRAS = {
+    "thresholds": {"positional": 0.9, "gain": 0.1, "rare": 0.5},
+    "min_count": 100,
+    "baselines": {"nsubj": {"count": 200, "share": 0.3}, "obj": {"count": 99, "share": 0.3}},
+}

@@ -1,0 +1,283 @@
+"""Kinds of tests that read records, scores and several columns, each on numbers worked out by hand."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from papers.paper_runs import (
+    VOITA_EXTRAS,
+    by_layer,
+    gated_run,
+    models_in,
+    pruned_run,
+    relation,
+    roles_measured,
+    with_extras,
+)
+from reporting.finished_runs import make_run
+from scipy import stats
+
+from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
+from bertsecrets.papers.statements.kinds import kinds
+from bertsecrets.papers.statements.statement import Statement
+from bertsecrets.results.run import Run
+
+
+def cell_of(folder: Path, about: str = "tuned", **test: Any) -> Cell:
+    """The one cell of a statement with a test on the runs of a folder."""
+    kind = kinds()[test["kind"]]
+    words = {"name": "made_up", "source": "A paper", "statement": "So.", "published": "Yes.", "scope": "BERT"}
+    statement = Statement.read("statement", {**words, "about": about, "test": kind.read("test", test)})
+    (entry,) = judge([statement], models_in(folder), folder.parent / f"{folder.name}-readings")
+    (cell,) = entry.cells
+    return cell
+
+
+def value_of(cell: Cell) -> float:
+    assert cell.finding is not None
+    return cell.finding.value
+
+
+def treebank(folder: Path, **changes: Mapping[str, Any]) -> None:
+    """Relations found in 90 %, 30 points more often than by an offset, unless changed by name."""
+    scores = [relation("all", 0.35, 0.1)]
+    for name in ("det", "obj", "case", "aux", "mark", "cc"):
+        scores.append(relation(name, **{"accuracy": 0.9, "gain": 0.3, **changes.get(name, {})}))
+    record = DependencyRecord("treebank", 100, 0, 0, 50, {}, scores)
+    with_extras(folder, "dependency", asdict(record), {"all": np.full((2, 2), 0.3)})
+
+
+def test_a_record_is_read_along_its_way(tmp_path: Path) -> None:
+    gains = {"accuracy": 0.5, "low": 0.45, "high": 0.55, "gain": 0.2, "gain_low": 0.15, "gain_high": 0.25}
+    found = {"kind": "all", "count": 9, "layer": 4, "head": 3, **gains, "baselines": [{"name": "nearest", **gains}]}
+    with_extras(tmp_path, "coreference", {"kinds": [found]}, {"all": np.full((2, 2), 0.3)})
+    keys = {"kind": "record", "experiment": "coreference", "value": "gain", "low": "gain_low", "high": "gain_high"}
+    way: list[Any] = ["kinds", {"kind": "all"}, "baselines"]
+    cell = cell_of(tmp_path, "before", **keys, at=[*way, {"name": "nearest"}], above=0.0)
+    assert cell.finding is not None
+    assert (cell.finding.low, cell.finding.high) == pytest.approx((0.15, 0.25))
+    assert (cell.verdict, cell.finding.readings[0].detail) == (HOLDS_HERE, "layer 4 · head 3")
+    missing = cell_of(tmp_path, "before", **keys, at=[*way, {"name": "rules"}], above=0.0)
+    assert (missing.finding, missing.verdict) == (None, UNTOLD)
+    assert missing.command.endswith("analysis=coreference task=coreference data.root=<folder>")
+
+
+def test_relations_are_counted_with_the_interval_of_their_gains(tmp_path: Path) -> None:
+    treebank(tmp_path, det={"gain": -0.3}, obj={"gain": 0.01})
+    cell = cell_of(tmp_path, "before", kind="relations", value="beats_offset", above=0.5)
+    # Five of six gain, one of them uncertainly: the share is 4/6 to 6/6.
+    assert cell.finding is not None
+    assert (cell.finding.value, cell.finding.low, cell.finding.high) == pytest.approx((5 / 6, 4 / 6, 1.0))
+    assert cell.verdict == HOLDS_HERE
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.9, HOLDS_HERE), (0.76, UNTOLD), (0.6, FAILS_HERE)])
+def test_the_relation_with_the_lowest_accuracy_counts(tmp_path: Path, accuracy: float, verdict: str) -> None:
+    treebank(tmp_path, obj={"accuracy": accuracy}, cc={"accuracy": 0.1})
+    named = ["det", "obj", "auxpass"]
+    cell = cell_of(tmp_path, "before", kind="relations", value="lowest_accuracy", relations=named, above=0.75)
+    assert (value_of(cell), cell.verdict) == (accuracy, verdict)
+
+
+@pytest.mark.parametrize(("reversed_relations", "verdict"), [(0, HOLDS_HERE), (1, UNTOLD), (6, FAILS_HERE)])
+def test_directions_are_compared_by_a_sign_test(tmp_path: Path, reversed_relations: int, verdict: str) -> None:
+    names = ("det", "obj", "case", "aux", "mark", "cc")[:reversed_relations]
+    treebank(tmp_path, **{name: {"from_head": True} for name in names})
+    cell = cell_of(tmp_path, "before", kind="relations", value="to_head", above=0.5)
+    assert cell.finding is not None
+    assert cell.finding.p_value == pytest.approx(stats.binomtest(6 - reversed_relations, 6).pvalue)
+    assert cell.verdict == verdict
+
+
+@pytest.mark.parametrize(("separator", "verdict"), [(0.4, HOLDS_HERE), (0.31, UNTOLD), (0.1, FAILS_HERE)])
+def test_a_column_is_held_against_the_highest_other(tmp_path: Path, separator: float, verdict: str) -> None:
+    columns = {
+        "cls_to_sep": by_layer(0.9, separator),
+        "cls_to_nouns": by_layer(0.1, 0.3),
+        "cls_to_verbs": by_layer(0.95, 0.05),
+        "cls_to_cls": by_layer(0.9, 0.9),
+        "cls_to_nouns_random": by_layer(0.9, 0.9),
+    }
+    make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", columns)], p_constant=0.001)
+    cell = cell_of(
+        tmp_path,
+        kind="highest_column",
+        column="token_to_token/cls_to_sep",
+        prefix="token_to_token/cls_to_",
+        without=["token_to_token/cls_to_cls"],
+        layers="last",
+        above=0.0,
+    )
+    assert (value_of(cell), cell.verdict) == (pytest.approx(separator - 0.3), verdict)
+    assert cell.finding is not None
+    assert cell.finding.readings[0].detail == "highest other: cls_to_nouns"
+
+
+@pytest.mark.parametrize(("beyond", "verdict"), [(0.05, HOLDS_HERE), (0.15, UNTOLD), (0.28, FAILS_HERE)])
+def test_what_links_keep_beyond_position(tmp_path: Path, beyond: float, verdict: str) -> None:
+    highest = np.array([[False, True], [False, False]])
+    values = {"": 0.9, "_mean": 0.3, "_beyond_position": beyond}
+    columns = {f"verb_to_subject{end}": np.where(highest, value, 0.01) for end, value in values.items()}
+    make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", columns)], p_constant=0.001)
+    cell = cell_of(tmp_path, kind="linked", pairs=["verb_to_subject", "noun_to_pronoun"], below=0.5)
+    assert (value_of(cell), cell.verdict) == (pytest.approx(beyond / 0.3), verdict)
+
+
+@pytest.mark.parametrize(("second", "number", "verdict"), [(0.03, 1, HOLDS_HERE), (0.3, 0, UNTOLD)])
+def test_a_head_passes_all_tests_or_none(tmp_path: Path, second: float, number: int, verdict: str) -> None:
+    columns = {
+        "p_position_corrected": np.array([[0.01, 0.9], [0.01, 0.9]]),
+        "p_received_corrected": np.array([[second, 0.01], [0.4, 0.9]]),
+    }
+    make_run(tmp_path / "run", measured=[("initial", "frame_relations", columns)])
+    names = [f"frame_relations/{name}" for name in columns]
+    cell = cell_of(tmp_path, "before", kind="tested_heads", p_values=names, above=0)
+    assert (value_of(cell), cell.verdict) == (number, verdict)
+
+
+def scored(folder: Path, init: str, seed: int, accuracy: float, constant: float = 0.53) -> None:
+    make_run(
+        folder / f"{init}{seed}",
+        task="rte",
+        init=init,
+        seed=seed,
+        accuracy=accuracy,
+        constant=constant,
+        p_constant=0.001 if init == "pretrained" else 0.6,
+    )
+
+
+@pytest.mark.parametrize(("pretrained", "verdict"), [(0.8, HOLDS), (0.54, UNTOLD), (0.3, FAILS)])
+def test_scores_are_compared_with_random_weights(tmp_path: Path, pretrained: float, verdict: str) -> None:
+    for seed in (1, 2):
+        scored(tmp_path, "pretrained", seed, pretrained + 0.001 * seed)
+        scored(tmp_path, "random_normal", seed, 0.53 + 0.001 * seed)
+    cell = cell_of(tmp_path, kind="score", minus="random", above=0)
+    assert (value_of(cell), cell.verdict) == (pytest.approx(100 * (pretrained - 0.53)), verdict)
+
+
+@pytest.mark.parametrize(("random", "verdict"), [(0.53, HOLDS), (0.54, UNTOLD), (0.7, FAILS)])
+def test_random_weights_are_compared_with_a_constant_answer(tmp_path: Path, random: float, verdict: str) -> None:
+    for seed in (1, 2):
+        scored(tmp_path, "random_normal", seed, random)
+    cell = cell_of(tmp_path, "random", kind="score", minus="constant", absolute=True, below=1)
+    assert (value_of(cell), cell.verdict) == (pytest.approx(100 * (random - 0.53)), verdict)
+
+
+def test_a_correlation_has_the_error_of_its_examples(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", task="stsb", p_constant=0.001)
+    scores = json.loads((folder / "scores.json").read_text())
+    scores["sets"]["val"] |= {"count": 1000, "model": {"pearson": 0.8}, "constant": {"pearson": None}}
+    (folder / "scores.json").write_text(json.dumps(scores))
+    cell = cell_of(tmp_path, kind="score", minus="constant", above=0)
+    assert cell.finding is not None
+    assert cell.finding.readings[0].stderr == pytest.approx(100 * (1 - 0.64) / math.sqrt(997))
+
+
+PASSED, LOST = (-0.005, 0.01), (-0.05, -0.02)
+
+
+@pytest.mark.parametrize(
+    ("path", "kept", "verdict"),
+    [
+        # A second look at fewer than half of the heads does not count.
+        ([(9, *LOST), (5, *PASSED), (3, *LOST)], 5, HOLDS_HERE),
+        ([(9, *PASSED), (5, *LOST), (3, *PASSED)], 5, FAILS_HERE),
+        ([(9, *PASSED), (7, *PASSED)], None, UNTOLD),
+    ],
+)
+def test_gates_are_judged_by_the_first_model_with_few_heads(
+    tmp_path: Path, path: list[tuple[int, float, float]], kept: int | None, verdict: str
+) -> None:
+    gated_run(tmp_path, np.zeros((3, 4)), path)
+    cell = cell_of(tmp_path, kind="gates", value="change", above=-1)
+    assert cell.verdict == verdict
+    assert kept is None or (cell.finding and cell.finding.readings[0].detail == f"{kept} of 12 heads kept; accuracy")
+
+
+@pytest.mark.parametrize(
+    ("open_heads", "verdict"),
+    [((0, 1, 2, 3), HOLDS_HERE), ((4, 5, 6, 7, 8, 9, 10, 11), FAILS_HERE), ((0, 1, 4, 5, 8, 9), UNTOLD)],
+)
+def test_heads_with_a_role_are_compared_with_the_others(
+    tmp_path: Path, open_heads: tuple[int, ...], verdict: str
+) -> None:
+    """The four positional heads are those of layer 0."""
+    gated_run(tmp_path, np.isin(np.arange(12), open_heads).reshape(3, 4), [(3, *PASSED)])
+    cell = cell_of(tmp_path, kind="gates", value="roles", above=0)
+    kept = [sum(head in open_heads for head in part) for part in (range(4), range(4, 12))]
+    p = stats.fisher_exact([[kept[0], 4 - kept[0]], [kept[1], 8 - kept[1]]]).pvalue
+    assert cell.finding is not None
+    assert (cell.finding.p_value, value_of(cell)) == pytest.approx((p, kept[0] / 4 - kept[1] / 8))
+    assert cell.verdict == verdict
+
+
+@pytest.mark.parametrize(("nsubj", "verdict"), [(0.46, HOLDS_HERE), (0.41, UNTOLD), (0.35, FAILS_HERE)])
+def test_a_syntactic_head_is_above_the_most_frequent_distance(tmp_path: Path, nsubj: float, verdict: str) -> None:
+    """The most frequent distance is right in 0.3, so that 0.4 is the threshold; too few objects count."""
+    nsubj_LH = np.full((3, 4), 0.1)
+    nsubj_LH[2, 1] = nsubj
+    columns = roles_measured(nsubj_from_head=nsubj_LH, obj=np.full((3, 4), 0.9))
+    run = Run.open(make_run(tmp_path / "run", measured=[("initial", "voita_roles", columns)]))
+    run.write_json(run.extras_path("voita_roles"), {"initial": VOITA_EXTRAS})
+    cell = cell_of(tmp_path, "before", kind="voita_syntactic", above=0.1)
+    assert (value_of(cell), cell.verdict) == (pytest.approx(nsubj - 0.3), verdict)
+    assert cell.finding is not None
+    assert cell.finding.readings[0].detail == "nsubj_from_head: layer 2 · head 1"
+
+
+@pytest.mark.parametrize(("slowest", "verdict"), [(6.0, HOLDS_HERE), (11.0, UNTOLD)])
+def test_a_faster_model_is_faster_by_more_than_its_rounds_vary(tmp_path: Path, slowest: float, verdict: str) -> None:
+    pruned_run(tmp_path, 1, {"exact": 0.0, "random": -0.1}, slowest=slowest)
+    cell = cell_of(tmp_path, kind="speed", share=0.5, above=0)
+    assert (value_of(cell), cell.verdict) == (pytest.approx(100 * (10 / (slowest - 1) - 1)), verdict)
+
+
+@pytest.mark.parametrize(("second", "verdict"), [(0.9, HOLDS_HERE), (0.76, UNTOLD)])
+def test_two_stable_groups_are_asked_for(tmp_path: Path, second: float, verdict: str) -> None:
+    record = ClusterRecord(100, [], [], 0.1, [], 0.1, [0, 1, 2, 0], [0.95, second, 0.2], 50, 0.1, 0.2, 0.01)
+    columns = {"within_layer": np.full((2, 2), 0.1)}
+    run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "clusters", columns)], p_constant=0.001))
+    run.write_json(run.extras_path("clusters"), {"model": asdict(record)})
+    cell = cell_of(tmp_path, kind="groups", above=0.75)
+    assert (value_of(cell), cell.verdict) == (second, verdict)
+
+
+def test_a_column_stands_in_for_one_that_was_not_measured(tmp_path: Path) -> None:
+    test: dict[str, Any] = {"kind": "mean", "column": "features/sep or surface/sep_total", "above": 0.2}
+    make_run(
+        tmp_path / "a" / "run",
+        measured=[("checkpoint", "surface", {"sep_total": by_layer(0.3, 0.5)})],
+        p_constant=0.001,
+    )
+    assert value_of(cell_of(tmp_path / "a", **test)) == pytest.approx(0.4)
+    both = [("checkpoint", "surface", {"sep_total": by_layer(0.3, 0.5)})]
+    both.append(("checkpoint", "features", {"sep": by_layer(0.1, 0.2)}))
+    make_run(tmp_path / "b" / "run", measured=both, p_constant=0.001)
+    assert value_of(cell_of(tmp_path / "b", **test)) == pytest.approx(0.15)
+
+
+def test_the_highest_of_several_columns_counts_head_by_head(tmp_path: Path) -> None:
+    columns = {"previous": by_layer(0.1, 0.3), "next": np.array([[0.2, 0.95], [0.1, 0.1]])}
+    make_run(tmp_path / "run", measured=[("checkpoint", "offsets", columns)], p_constant=0.001)
+    test: dict[str, Any] = {"kind": "some_head", "column": "offsets/previous", "or_columns": ["offsets/next"]}
+    assert value_of(cell_of(tmp_path, **test, above=0.9)) == pytest.approx(0.95)
+    assert value_of(cell_of(tmp_path, **test, layers="last", above=0.9)) == pytest.approx(0.3)
+    # A column that no run has is left out.
+    test["or_columns"] = ["offsets/same"]
+    assert value_of(cell_of(tmp_path, **test, above=0.9)) == pytest.approx(0.3)
+
+
+def test_one_seed_speaks_for_its_model_and_several_for_the_task(tmp_path: Path) -> None:
+    test: dict[str, Any] = {"kind": "mean", "column": "drift/cosine", "above": 0.5}
+    make_run(tmp_path / "one", cosine_LH=by_layer(0.8, 0.9), p_constant=0.001)
+    assert cell_of(tmp_path, **test).verdict == HOLDS_HERE
+    make_run(tmp_path / "two", seed=2, cosine_LH=by_layer(0.81, 0.9), p_constant=0.001)
+    assert cell_of(tmp_path, **test).verdict == HOLDS

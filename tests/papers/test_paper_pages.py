@@ -1,0 +1,481 @@
+"""Pages of papers: their statements, and the figures and tables beside them, on numbers put into the runs by hand."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from packages import installed, write_package
+from papers.paper_runs import BERT, by_layer, gated_run, models_in, pruned_run, relation, with_extras
+from reporting.finished_runs import make_run
+
+from bertsecrets.errors import UserError
+from bertsecrets.importance.sinks.kinds import Limits
+from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
+from bertsecrets.measures.surface import Surface
+from bertsecrets.papers import clark2019, kovaleva2019, michel2019, voita2019
+from bertsecrets.papers.ledger import STORED, Ledger
+from bertsecrets.papers.names import page_files, page_name
+from bertsecrets.papers.page import read_page
+from bertsecrets.papers.pages import find_page
+from bertsecrets.papers.statements.judge import HOLDS, judged
+from bertsecrets.papers.statements.statement import files, read_statements
+from bertsecrets.patterns.measure import Patterns
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.run import INITIAL, Run
+
+OWN = """
+file: mine.html
+title: Mine
+citation: me
+sections:
+  - title: One
+    statements: [kovaleva_cls_early]
+    show: [{show: layers, caption: Means, columns: {surface/cls: {label: CLS}}}]
+"""
+
+
+def several_runs(folder: Path) -> None:
+    """Two seeds with attention, drift and effects; statements hold, do not hold, and cannot be told."""
+    for seed in (1, 2):
+        more = 0.001 * seed
+        columns = {
+            "cls": by_layer(0.4 + more, 0.2, 0.02, 0.01),
+            "sep_total": by_layer(0.05, 0.6 + more, 0.6, 0.2),
+            "punctuation": by_layer(0.5, 0.05, 0.1, 0.1 + more),
+            "sep_to_sep": by_layer(0.9, 0.9, 0.9, 0.9),
+            "other_to_sep": by_layer(0.05, 0.6, 0.6, 0.2),
+        }
+        made = make_run(
+            folder / f"run{seed}",
+            seed=seed,
+            model=BERT,
+            p_constant=0.001,
+            cosine_LH=by_layer(0.97, 0.9, 0.5 + more, 0.4),
+            delta_LH=np.full((4, 2), -0.01),
+            stderr=0.002,
+            measured=[(stage, "surface", columns) for stage in ("initial", "checkpoint")],
+        )
+        Run.open(made).declare(Surface(1, 1).declaration())
+
+
+def verdicts_on(page: Path) -> dict[str, str]:
+    """Statement -> the verdict beside it, in the tables of a page."""
+    verdicts: dict[str, str] = {}
+    words = {statement.statement for statement in read_statements()}
+    for row in re.findall(r"<tr>(.*?)</tr>", page.read_text("utf-8"), re.DOTALL):
+        cells = [
+            unescape(re.sub(r"<[^>]+>", "", cell)).strip()
+            for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        ]
+        if len(cells) == 5 and cells[0] in words:
+            assert verdicts.setdefault(cells[0], cells[1]) == cells[1], cells[0]
+    return verdicts
+
+
+def test_a_statement_has_one_verdict_on_every_page(tmp_path: Path) -> None:
+    several_runs(tmp_path / "runs")
+    runs, _ = find_runs([str(tmp_path / "runs")])
+    ledger = verdicts_on(Ledger().write(runs, tmp_path / "page"))
+    assert len(ledger) == len(files())
+    shared = 0
+    for name in page_files():
+        shown = verdicts_on(find_page(name).write(runs, tmp_path / "page"))
+        assert shown.items() <= ledger.items()
+        shared += len(shown)
+    assert shared > 20
+    # Some statements have each verdict, so that pages could differ.
+    assert {"holds", "does not hold", "holds of this model", "cannot be told"} <= set(ledger.values())
+    stored = json.loads((tmp_path / "page" / STORED).read_text("utf-8"))
+    assert stored["statements"]["kovaleva_last_two_layers"]["verdict"] == HOLDS
+    assert stored["statements"]["kovaleva_last_two_layers"]["subjects"]["mrpc"]["seeds"] == 2
+    # A part of the statements has the verdicts of all.
+    some = Ledger(("kovaleva_last_two_layers", "clark_cls_early")).write(runs, tmp_path / "some")
+    assert verdicts_on(some).items() <= ledger.items()
+
+
+def test_every_page_loads_and_shows_each_of_its_functions(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    for name in page_files():
+        page = find_page(name)
+        text = page.write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
+        assert "How to read this page" in text
+
+
+def test_published_numbers_stand_beside_what_was_put_in(tmp_path: Path) -> None:
+    several_runs(tmp_path)
+    runs, _ = find_runs([str(tmp_path)])
+    text = unescape(find_page("kovaleva2019").write(runs, tmp_path / "page").read_text())
+    # In the figure MRPC's first layer has 0.97 and its last 0.41.
+    assert ".97 .93 .89 .78 .79 .87 .84 .76 .64 .67 .37 .41" in text
+    assert ".97 .90 .50 .40" in text
+    assert "0.883: 0.876 to 0.894" in text
+    assert (tmp_path / "page" / "figures" / "paper_figure8.png").is_file()
+    assert "published numbers are left out" not in text
+
+
+def test_a_model_that_is_not_the_papers_has_no_published_numbers(tmp_path: Path) -> None:
+    columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
+    make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
+    text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
+    assert "these runs minilm: the paper's numbers for heads and layers are left out" in text
+    assert text.count("No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
+    assert [*(tmp_path / "page" / "figures").glob("paper_positions.*")]
+
+
+def test_a_training_and_its_analysis_are_one_model_on_a_papers_page(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "run", cosine_LH=by_layer(0.9, 0.5), p_constant=0.001)
+    trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(made)}
+    make_run(tmp_path / "analysis", checkpoint=str(made), trained=trained, delta_LH=np.zeros((2, 2)), p_constant=0.001)
+    runs, _ = find_runs([str(tmp_path)])
+    for name in ("kovaleva2019", "questions"):
+        text = find_page(name).write(runs, tmp_path / "page").read_text("utf-8")
+        assert "mrpc · " not in text
+    (group,) = models_in(tmp_path).tuned
+    assert (group.name, set(group.models[0].experiments)) == ("mrpc", {"drift", "ablation"})
+
+
+def test_trainings_that_differ_in_what_was_measured_are_one_model(tmp_path: Path) -> None:
+    make_run(
+        tmp_path / "a", cosine_LH=by_layer(0.9, 0.5), callbacks={"disable": None}, optimizer={"learning_rate": 2e-5}
+    )
+    disabled = {"callbacks": {"disable": {"plans": ["heads"]}}, "optimizer": {"learning_rate": 2e-5}}
+    make_run(tmp_path / "b", delta_LH=np.zeros((2, 2)), **disabled)
+    make_run(tmp_path / "c", optimizer={"learning_rate": 1e-5})
+    groups = models_in(tmp_path).tuned
+    assert sorted(len(group.models[0].parts) for group in groups) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pages": 1}, "Unknown key 'page mine.pages'"),
+        ({"file": "../mine.html"}, "expected the name of an HTML file"),
+        ({"sections": []}, "expected a list of sections"),
+        ({"sections": [{"title": "One", "statement": []}]}, "Unknown key 'page mine: section.statement'"),
+        ({"sections": [{"title": "One", "statements": ["kovaleva_cls_erly"]}]}, "did you mean 'kovaleva_cls_early'"),
+        ({"sections": [{"title": "One", "show": [{"show": "layer"}]}]}, "shows 'layer', which does not exist"),
+        ({"sections": [{"title": "One", "show": [{"show": "os:getcwd"}]}]}, "shows 'os:getcwd', which does not exist"),
+        ({"sections": [{"title": "One", "show": [{"show": "layers", "colour": 1}]}]}, "correct the settings"),
+    ],
+)
+def test_a_wrong_page_is_one_sentence(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:
+    make_run(tmp_path / "run")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**yaml.safe_load(OWN), **change}))
+    with pytest.raises(UserError) as error:
+        read_page(tmp_path / "mine.yaml").write(find_runs([str(tmp_path)])[0], tmp_path / "page")
+    assert message in str(error.value)
+
+
+def test_unknown_pages_are_named(tmp_path: Path) -> None:
+    assert (page_name(True), page_name(False), page_name("statements")) == ("kovaleva2019", "", "statements")
+    with pytest.raises(UserError, match=r"paper is 'kovaleva'; expected .*kovaleva2019"):
+        page_name("kovaleva")
+    with pytest.raises(UserError, match="is not a file"):
+        page_name(str(tmp_path / "none.yaml"))
+    (tmp_path / "bad.yaml").write_text("- one")
+    with pytest.raises(UserError, match="expected the keys and values of a page"):
+        find_page(str(tmp_path / "bad.yaml"))
+
+
+def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    statement = yaml.safe_load(files()["kovaleva_cls_early"].read_text())
+    own_page = yaml.safe_load(OWN)
+    own_page["sections"][0] |= {"statements": ["theirs_early"], "show": [{"show": "their_heads.shows:table"}]}
+    package = write_package(
+        tmp_path / "their-heads",
+        {
+            "their_heads/__init__.py": "",
+            "their_heads/shows.py": "from bertsecrets.results.report.content import Section, Table\n"
+            "def table(models):\n    return Section('', tables=[Table(['a'], [['their cell']])])\n",
+            "their_heads/statements/theirs_early.yaml": yaml.safe_dump(statement),
+            "their_heads/statements/clark_sep_half.yaml": yaml.safe_dump(statement),
+            "their_heads/statements/broken.yaml": yaml.safe_dump({**statement, "sauce": "x"}),
+            "their_heads/pages/theirs.yaml": yaml.safe_dump(own_page),
+        },
+        {"statements": {"theirs": "their_heads.statements"}, "pages": {"theirs": "their_heads.pages"}},
+    )
+    several_runs(tmp_path / "runs")
+    runs, _ = find_runs([str(tmp_path / "runs")])
+    page_files.cache_clear()
+    with installed(package):
+        assert "theirs" in page_files()
+        text = find_page(page_name("theirs")).write(runs, tmp_path / "page").read_text("utf-8")
+        _, judgement = judged(runs, tmp_path / "page" / "statements")
+        assert "broken" not in judgement
+        assert judgement["theirs_early"].verdict == HOLDS
+    page_files.cache_clear()
+    assert "their cell" in text
+    assert "Unknown key 'statement broken.sauce'" in caplog.text
+    assert "'clark_sep_half' of theirs is left out" in caplog.text
+    assert "theirs_early" not in files()
+
+
+def test_a_path_with_a_taken_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "clark_sep_half.yaml"
+    path.write_text(files()["clark_sep_half"].read_text())
+    with pytest.raises(UserError, match="has the name of"):
+        read_statements([str(path)])
+
+
+def rows_of(section: Section | None, table: int = 0) -> list[list[str]]:
+    """The rows of a table of a section that must exist."""
+    assert section is not None
+    return [list(row) for row in section.tables[table].rows]
+
+
+def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> None:
+    for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.68)):
+        for seed in (1, 2):
+            make_run(tmp_path / f"{init}{seed}", init=init, seed=seed, model=BERT, accuracy=accuracy + 0.01 * seed)
+    (row,) = rows_of(kovaleva2019.initialisation(models_in(tmp_path)))
+    # Means of 0.81 and 0.82 with t(1) at 97.5 %: 12.71 * 0.00707 / sqrt(2) = 0.0635
+    assert row[2] == "81.5 (75.1 to 87.9)"
+    # Table 1 of the paper: 82.3 pre-trained, 68.3 random for MRPC's accuracy.
+    assert row[5] == "82.3 / 68.3 / 31.6"
+
+
+WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
+
+
+@pytest.mark.parametrize(
+    ("p", "verdict", "count"),
+    [((0.01, 0.02, 0.03), "relation", 4), ((0.01, 0.6, 0.01), "not shown", 3), ((0.01, 0.02, 0.5), "not shown", 3)],
+)
+def test_heads_of_relations_are_listed_with_their_tests(
+    tmp_path: Path, p: Sequence[float], verdict: str, count: int
+) -> None:
+    columns = {"weight": WEIGHT, "over_position": np.full((2, 2), 0.05)}
+    for name, value in zip(("position", "received", "other_links"), p, strict=True):
+        columns[f"p_{name}_corrected"] = np.where(np.isclose(WEIGHT, 0.7), value, 0.001)
+    make_run(tmp_path / "run", model=BERT, measured=[("initial", "frame_relations", columns)])
+    [row] = rows_of(kovaleva2019.relations(models_in(tmp_path)))
+    assert row[2].startswith(f"layer 0 · head 1: 0.700 ({verdict}); layer 1 · head 1: 0.300 (relation)")
+    assert row[4] == f"{count} of 4"
+    assert row[6] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
+
+
+def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) -> None:
+    weight_LH = np.array([[0.1, 0.3], [0.2, 0.1]])
+    for task, source, more in (("mrpc", "FrameNet 1.5", 0.0), ("rte", "FrameNet 1.5", 0.0), ("qqp", "its own", 0.1)):
+        columns = {"weight": weight_LH + more, "over_position": weight_LH - 0.25}
+        run = Run.open(make_run(tmp_path / task, task=task, measured=[("initial", "frame_relations", columns)]))
+        example = RelationExample("he left .", ["he", "left", "."], [(0, 1)], [HeadMap(0, 1, np.eye(3).tolist())])
+        record = RelationRecord(source, {}, {}, 1, 0, {1: 1}, example)
+        run.write_json(run.extras_path("frame_relations"), {INITIAL: asdict(record)})
+    section = kovaleva2019.relations(models_in(tmp_path))
+    assert {row[0] for row in rows_of(section)} == {"FrameNet 1.5", "its own"}
+    assert section is not None
+    assert [block.name for block in section.figures] == ["paper_figure3", "paper_figure3_maps"]
+    assert "he → left" in section.figures[1].caption
+
+
+def test_changes_of_features_stand_beside_the_notebook(tmp_path: Path) -> None:
+    own = {"nouns": by_layer(0.03, 0.06), "nouns_uniform": np.full((2, 2), 0.05)}
+    delta = {"nouns": np.full((2, 2), 0.02), "nouns_uniform": np.zeros((2, 2))}
+    before = {name: own[name] - delta[name] for name in own}
+    stages = (("training", own), ("initial", before), ("training-initial", delta))
+    measured = [(stage, "features", columns) for stage, columns in stages]
+    make_run(tmp_path / "run", task="qqp", model=BERT, measured=measured, stderr=0.002)
+    # The authors' notebook on QQP has nouns at 0.031 before and 0.052 after fine-tuning.
+    assert rows_of(kovaleva2019.features_before_and_after(models_in(tmp_path))) == [
+        ["qqp", "nouns", "0.025", "0.045", "0.050", "4", "0", "0.031 → 0.052"]
+    ]
+
+
+def pair(name: str, weight: float, mean: float, beyond: float) -> dict[str, ArrayLike]:
+    """One head that attends to the pair, and others that hardly do."""
+    highest = np.array([[False, True], [False, False]])
+    values = {name: weight, f"{name}_mean": mean, f"{name}_beyond_position": beyond}
+    return {column: np.where(highest, value, 0.01) for column, value in values.items()}
+
+
+def test_figure_7_is_what_cls_attends_to_in_the_last_layer(tmp_path: Path) -> None:
+    columns = {"cls_to_sep": np.array([[0.9, 0.9], [0.4, 0.2]]), "cls_to_nouns": np.array([[0.1, 0.1], [0.05, 0.15]])}
+    columns |= pair("subject_to_verb", 0.9, 0.3, 0.2)
+    make_run(tmp_path / "run", task="qqp", model=BERT, measured=[("training", "token_to_token", columns)])
+    section = kovaleva2019.token_to_token(models_in(tmp_path))
+    # As in the authors' notebook.
+    theirs = "[SEP] 0.250, verbs 0.101, nouns 0.064, subjects 0.040, objects 0.037, negation 0.031, pronouns 0.028, [CLS] 0.002"
+    assert rows_of(section) == [["qqp", "[SEP] 0.300, nouns 0.100", theirs]]
+    heads = "layer 2 · head 0: 0.606; layer 2 · head 9: 0.606; layer 5 · head 9: 0.528"
+    assert rows_of(section, 1) == [["qqp", "subject → verb", "layer 0 · head 1: 0.900", "0.300", "+0.200", heads]]
+    assert section is not None
+    [block] = section.figures
+    drawn = next(axes for axes in block.figure.axes if axes.get_title() == "qqp").collections[0].get_array()
+    assert drawn is not None
+    assert np.allclose(np.asarray(drawn).reshape(2, 2), [[0.4, 0.2], [0.05, 0.15]])
+
+
+def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> None:
+    length, ahead = 16, torch.diag(torch.ones(15), 1)
+    ahead[-1, -1] = 1
+    first = torch.zeros(length, length)
+    first[:, 0] = 1
+    even = torch.full((length, length), 1 / length)
+    blocks = torch.zeros(length, length)
+    blocks[:8, :8] = blocks[8:, 8:] = 1 / 8
+    noise = torch.rand(length, length, generator=torch.Generator().manual_seed(0)) ** 6
+    drawn = {
+        "vertical": (0, 2, 0.8 * first + 0.2 * even),
+        "diagonal": (1, 0, 0.9 * ahead + 0.1 * even),
+        "vertical + diagonal": (1, 1, 0.49 * first + 0.49 * ahead + 0.02 * even),
+        "block": (0, 0, blocks),
+        "heterogeneous": (1, 2, noise / noise.sum(-1, keepdim=True)),
+    }
+    # A vertical map with something of a diagonal beside: the classifier is less certain of it.
+    map_LHQK = (0.5 * first + 0.12 * ahead + 0.38 * even).expand(2, 3, length, length).clone()
+    for layer, head, map_QK in drawn.values():
+        map_LHQK[layer, head] = map_QK
+    columns = {column.name: np.full((2, 3), 0.2) for column in Patterns.columns}
+    for task in ("mrpc", "rte"):
+        make_run(tmp_path / task, task=task, measured=[("training", "patterns", columns)])
+    write_maps(tmp_path / "mrpc" / "captures", step_name(0), {3: even.expand(2, 3, length, length)})
+    write_maps(tmp_path / "mrpc" / "captures", step_name(9), {3: map_LHQK})
+    section = kovaleva2019.patterns(models_in(tmp_path))
+    assert section is not None
+    sheet: Figure = section.figures[0].figure
+    titles = [axes.get_title().split("\n") for axes in sheet.axes]
+    assert {title[0].split(" (")[0]: title[1] for title in titles} == {
+        name: f"mrpc, layer {layer} · head {head}" for name, (layer, head, _) in drawn.items()
+    }
+
+
+def test_heads_that_attend_to_neighbours_stand_beside_the_papers(tmp_path: Path) -> None:
+    columns = {"previous": np.array([[0.9, 0.1], [0.1, 0.1]]), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
+    make_run(tmp_path / "run", model=BERT, measured=[("initial", "offsets", columns)])
+    assert rows_of(clark2019.positions(models_in(tmp_path)))[0] == [
+        "previous token",
+        "layer 0 · head 0: 0.900",
+        "layer 0 · head 0",
+        "layer 1 · head 4; layer 3 · head 5; layer 6 · head 11; layer 7 · head 4",
+    ]
+
+
+def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
+    scores = [relation(name, 0.9, 0.3) for name in ("all", "obj", "cc")]
+    record = asdict(DependencyRecord("treebank", 100, 0, 0, 50, {}, scores))
+    columns = {"all": np.full((2, 2), 0.3)}
+    with_extras(tmp_path / "dependency", "dependency", record, columns)
+    rows = {row[0]: row for row in rows_of(clark2019.dependency(models_in(tmp_path / "dependency")))}
+    assert rows["obj"][-2:] == ["86.8, 40.0", "layer 7 · head 9"]
+    assert rows["cc"][-2:] == ["–", "–"]
+    around = {"accuracy": 0.5, "low": 0.45, "high": 0.55}
+    baselines = [{"name": name, **around} for name in ("nearest", "rule_based")]
+    kind = {"kind": "all", "count": 9, "layer": 4, "head": 3, **around, "baselines": baselines}
+    with_extras(tmp_path / "coreference", "coreference", {"kinds": [kind]}, columns)
+    rows_2 = rows_of(clark2019.coreference(models_in(tmp_path / "coreference")))
+    assert [row[-1] for row in rows_2] == ["65", "27", "69"]
+    share = {"value": 0.5, "low": 0.45, "high": 0.55}
+    score = {"name": "attention", "uas": share, "las": share, "selectivity": None}
+    with_extras(tmp_path / "probes", "probes", {"scores": [score], "differences": []}, columns)
+    assert rows_of(clark2019.probes(models_in(tmp_path / "probes")))[0][-1] == "61"
+
+
+def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:
+    columns = {f"sep_{name}": np.full((2, 2), 0.2) for name in ("value_ratio", "norm_share", "output_change")}
+    columns |= {"sep_attention": np.array([[0.1, 0.2], [0.7, 0.8]]), "sep_cut": np.full((2, 2), 0.001)}
+    columns |= {"sep_redirect": np.array([[0.9, 0.9], [0.002, 0.05]])}
+    columns |= {f"sep_redirect_{name}": np.full((2, 2), 0.05) for name in ("loss", "flips")}
+    run = Run.open(make_run(tmp_path / "sinks" / "run", model=BERT, measured=[("checkpoint", "sinks", columns)]))
+    run.write_json(run.extras_path("sinks"), {"model": {"limits": asdict(Limits())}})
+    [row] = rows_of(clark2019.sinks(models_in(tmp_path / "sinks")))
+    assert row[:2] == ["[SEP]", "2"]
+    roles = {"local": by_layer(1.0, 1.0), "delimiter": by_layer(4.0, 1.0)}
+    run = Run.open(make_run(tmp_path / "roles" / "run", measured=[("initial", "roles", roles)]))
+    run.write_json(run.extras_path("roles"), {"initial": {"thresholds": {"local": 3.0, "delimiter": 3.0}}})
+    rows = {row[0]: row[2] for row in rows_of(clark2019.roles(models_in(tmp_path / "roles")))}
+    assert rows == {"local": "0", "delimiter": "2"}
+
+
+def test_figures_1_and_5_take_the_kept_maps_of_the_chosen_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = np.array([[0.1, 0.2], [0.9, 0.3]])
+    columns = {
+        "surface": {"sep_total": heads, "punctuation": heads.T},
+        "offsets": {"next": heads},
+        "entropy": {"relative": 1 - heads},
+    }
+    run = Run.open(
+        make_run(tmp_path / "run", model=BERT, measured=[("initial", name, of) for name, of in columns.items()])
+    )
+    maps = torch.rand(2, 2, 4, 4)
+    pairs = [(1, 2, "det")]
+    write_examples(run.captures, [CapturedExample(3, ["[CLS]", "a", "cat", "[SEP]"], ["a cat"], "none", pairs)])
+    write_maps(run.captures, step_name(0), {3: maps})
+    drawn: list[Any] = []
+    monkeypatch.setattr("bertsecrets.papers.clark2019.gallery", lambda panels, title: drawn.extend(panels))
+    section = clark2019.typical_heads(models_in(tmp_path))
+    assert section is not None
+    assert [
+        np.argwhere((maps == torch.tensor(panel.attention_QK)).all(-1).all(-1).numpy()).tolist() for panel in drawn
+    ] == [[[0, 0]], [[1, 0]], [[1, 0]], [[0, 1]]]
+    assert "next token, layer 1 · head 0: 90 % of its attention" in section.figures[0].caption
+    drawn.clear()
+    [state] = clark2019.states(models_in(tmp_path), "offsets")
+    scores = [replace(relation(name, 0.9, 0.3, from_head=True), layer=1, head=1) for name in ("all", "det", "obj")]
+    assert len(clark2019.heads_of_relations([(state, scores)])) == 1
+    assert [(panel.column, panel.marked) for panel in drawn] == [("det\nlayer 1 · head 1", [(2, 1)])]
+
+
+def test_a_model_before_fine_tuning_alone_is_a_state(tmp_path: Path) -> None:
+    columns = {"previous": by_layer(0.9, 0.2)}
+    trained = {"name": "x", "init": "pretrained", "seed": 9}
+    make_run(tmp_path / "alone", checkpoint="initial", trained=trained, measured=[("checkpoint", "offsets", columns)])
+    [state] = clark2019.states(models_in(tmp_path), "offsets")
+    assert (state.name, state.pretrained) == ("mrpc, before fine-tuning", True)
+
+
+def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    delta_LH = -np.abs(generator.normal(size=(3, 4))) / 100
+    few_LH = np.zeros((3, 4), bool)
+    few_LH[0, 1] = True
+    make_run(tmp_path / "a", task="mrpc", delta_LH=delta_LH, significant_LH=few_LH, dispensable_LH=~few_LH)
+    make_run(tmp_path / "b", task="rte", delta_LH=2 * delta_LH, significant_LH=~few_LH)
+    models = models_in(tmp_path)
+    assert [row[4:7] for row in rows_of(michel2019.one_head(models))] == [
+        ["1.0 of 12", "11.0", "0.0"],
+        ["11.0 of 12", "0.0", "0.0"],
+    ]
+    assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
+
+
+def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        pruned_run(tmp_path / "a", seed, {"exact": -0.2, "random": -0.1})
+        pruned_run(
+            tmp_path / "b", seed, {"exact": -0.05, "random": -0.1, "head_gradient/example_normalised": -0.01 * seed}
+        )
+    row = rows_of(michel2019.curves(models_in(tmp_path / "a")))[1]
+    assert row[:4] == ["mrpc", "6 (50 %)", "exact", "−20.0"]
+    section = michel2019.curves(models_in(tmp_path / "b"))
+    assert [row[2] for row in rows_of(section)] == ["head_gradient/example_normalised"] * 3 + ["exact"] * 3
+    assert section is not None
+    assert "This is I_h of the paper" in section.paragraphs[-1]
+    assert rows_of(michel2019.efficiency(models_in(tmp_path / "a")))[0][3] == "+43, +43"
+
+
+def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
+    gated_run(tmp_path, np.eye(3, 4), [(9, -0.01, 0.0), (3, 0.0, 0.1)])
+    models = models_in(tmp_path)
+    assert rows_of(voita2019.roles(models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
+    assert [row[2:] for row in rows_of(voita2019.gates(models))] == [
+        ["9 of 12", "−0.5", "−1.0 to 0.0"],
+        ["3 of 12", "+5.0", "0.0 to 10.0"],
+    ]
+    row = rows_of(voita2019.last_to_go(models))[0]
+    assert row[:7] == ["mrpc", "1", "1 of 4", "0 of 0", "0 of 0", "1 of 4", "2 of 8"]
