@@ -1,0 +1,39 @@
+"""Verdicts in the documentation are those of the stored ledger."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bertsecrets.papers.statements.judge import FAILS, HOLDS, VERDICTS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark_statements", ROOT / "benchmarks" / "statements.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_documentation_shows_the_stored_verdicts(module: ModuleType) -> None:
+    text = module.DOCUMENT.read_text("utf-8")
+    stored = json.loads(module.RESULTS.read_text("utf-8"))
+    assert module.replaced(text, module.rendered(stored)) == text
+    # A verdict that is not the stored one is found.
+    subjects = stored["statements"]["clark_sep_half"]["subjects"]
+    next(iter(subjects.values()))["verdict"] = HOLDS
+    assert module.replaced(text, module.rendered(stored)) != text
+
+
+def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> None:
+    stored = json.loads(module.RESULTS.read_text("utf-8"))
+    cells = [cell for result in stored["statements"].values() for cell in result["subjects"].values()]
+    assert {cell["verdict"] for cell in cells} <= set(VERDICTS)
+    assert all(cell["seeds"] > 1 for cell in cells if cell["verdict"] in (HOLDS, FAILS))
