@@ -87,8 +87,16 @@ def test_the_wheel_carries_the_configurations_and_not_the_annotated_maps(install
     names = zipfile.ZipFile(wheel).namelist()
     packaged = {name.removeprefix("bertsecrets/conf/") for name in names if name.startswith("bertsecrets/conf/")}
     assert packaged == {path.relative_to(ROOT / "conf").as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
-    assert [name for name in names if "annotated" in name or name.startswith("conf")] == []
-    for suffix in (".css", ".js", ".jinja", "py.typed", "weights.safetensors"):
+    assert [name for name in names if "annotated" in name or name.startswith(("conf", "tools"))] == []
+    for suffix in (
+        ".css",
+        ".js",
+        ".jinja",
+        "py.typed",
+        "weights.safetensors",
+        "demo_nli.train.jsonl.gz",
+        "coreference.conll",
+    ):
         assert any(name.endswith(suffix) for name in names), suffix
 
 
