@@ -185,7 +185,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "report=a paper=yes": "paper is 'yes'",
         "compare=a statements=[clark_sep_half]": "add paper=statements",
         "compare=a statements_folder=b": "statements_folder is 'b', but no page of statements is asked for",
-        "compare=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_half'",
+        "compare=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
         "compare=a compare_heads=2": "heads is 2",
         "workspace=abc": "project is 'abc'; expected <entity>/<project>",
         "checkpoint=x analysis=disable_groups": "No group of heads is given",
