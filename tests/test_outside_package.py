@@ -26,6 +26,8 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.measures.shipped import shipped_measures, shipped_names
 from bertsecrets.models.encoder import describe
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.statements.statement import read_statements
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.scores import find_score, removal_sets
 from bertsecrets.pruning.situation import Situation
@@ -100,6 +102,8 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  data .*(\n   .*)*\blines\b", text, re.MULTILINE)
     assert re.search(r"^  families +roformer \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  scores +output_weight \(my_heads\)$", text, re.MULTILINE)
+    assert re.search(r"^  statements +my_heads$", text, re.MULTILINE)
+    assert re.search(r"^  pages +my_heads$", text, re.MULTILINE)
     assert re.search(r"^  override modes +peak \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
@@ -127,6 +131,21 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     assert min(table.table["value"].to_pylist()) > 0
     done = door("analyze", f"report={trained}", "progress=false")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_statement_and_the_page_are_found(package: Path) -> None:
+    (statement,) = read_statements(["sharp_heads"])
+    assert statement.test.columns == ("sharpness/bits",)
+    assert page_files()["sharpness_page"] == package / "my_heads" / "pages" / "sharpness_page.yaml"
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_statement(trained: Path, tmp_path: Path) -> None:
+    done = door("analyze", f"compare=[{trained}]", "paper=sharpness_page", "logger=csv", f"hydra.run.dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "sharpness.html").read_text("utf-8")
+    assert "Sharp means more than half a bit below uniform attention." in page
+    assert "Most heads attend sharply before fine-tuning." in page
 
 
 @pytest.mark.slow
