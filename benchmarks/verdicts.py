@@ -103,6 +103,40 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
     return float(np.mean(hits))
 
 
+def useless_heads(
+    metric: str, simulations: int, *, shared: bool, count: int = 400, flips: float = 0.05
+) -> tuple[float, float, float, float]:
+    """Sweeps of 72 heads that change nothing but at random: how often limits hold, and how often any head is called a loss.
+
+    Args:
+        metric: The metric.
+        simulations: Number of simulated sweeps.
+        shared: Whether the heads flip the same fragile fifth of the examples, else any.
+        count: Number of examples.
+        flips: Share of examples that a head flips, and that the unedited model flips.
+
+    Returns:
+        Shares of sweeps in which all simultaneous limits hold 0, in which those of the head with the largest loss do, in which its
+        limits by itself do, and in which a family-wise p-value is at most 0.05.
+    """
+    hits = np.zeros(4)
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, int(1000 * flips), 13])
+        label_N = (generator.random(count) < 0.68).astype(float)
+        fragile_N = generator.random(count) < 0.2
+        drawn_VN = generator.random((73, count))
+        flipped_VN = (drawn_VN < 5 * flips) & fragile_N if shared else drawn_VN < flips
+        base_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+        # The unedited model errs as often as the variants, so that none of them loses anything on average.
+        prediction_VN = np.where(flipped_VN, 1 - base_N, base_N)
+        verdicts = judge(metric, label_N, prediction_VN[0], prediction_VN[1:], resamples=100, permutations=999)
+        within_V = (verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)
+        picked = verdicts.delta.argmin()
+        alone = verdicts.low[picked] <= 0 <= verdicts.high[picked]
+        hits += [within_V.all(), within_V[picked], alone, (verdicts.p_familywise <= 0.05).any()]
+    return tuple(hits / simulations)
+
+
 def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
     """The mean smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
 
@@ -529,6 +563,20 @@ def coverage_table(simulations: int) -> Iterator[str]:
             yield f"| {metric} | {count:,} | " + " | ".join(cells) + " |"
 
 
+def simultaneous_table(simulations: int) -> Iterator[str]:
+    yield "| metric | N | flips | fragile examples | all heads hold 0 | the worst head does | by its own interval | any false loss |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for metric, count, flips in (
+        ("accuracy", 80, 0.05),
+        ("accuracy", 400, 0.01),
+        *((m, 400, 0.05) for m in CLASS_METRICS),
+    ):
+        for shared in (False, True):
+            numbers = useless_heads(metric, simulations, shared=shared, count=count, flips=flips)
+            cells = " | ".join(f"{share:.3f}" for share in numbers)
+            yield f"| {metric} | {count} | {flips:.0%} | {'shared' if shared else 'of each head'} | {cells} |"
+
+
 def power_table(simulations: int) -> Iterator[str]:
     yield "| metric | N | variants | flips | smallest loss, points | found |"
     yield "|---|---|---|---|---|---|"
@@ -551,12 +599,17 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=["coverage", "power", "redundancy", "seeds", "stopping", "audited"])
+    parser.add_argument(
+        "part", nargs="?", choices=["coverage", "simultaneous", "power", "redundancy", "seeds", "stopping", "audited"]
+    )
     parser.add_argument("--simulations", type=int, default=4000)
     parser.add_argument("--precisions", nargs="+", choices=[FP32, BF16], default=[FP32], help="of screened sweeps")
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
         for line in coverage_table(chosen.simulations):
+            print(line, flush=True)
+    if chosen.part in (None, "simultaneous"):
+        for line in simultaneous_table(chosen.simulations // 10):
             print(line, flush=True)
     if chosen.part in (None, "power"):
         for line in power_table(chosen.simulations // 2):

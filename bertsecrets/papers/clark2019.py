@@ -57,7 +57,7 @@ ENTROPY = (3.6, 2.9, 2.55, 2.75, 2.4, 1.9, 1.95, 1.75, 2.2, 2.5, 2.8, 2.85)
 CLS_ENTROPY = (3.65, 3.6, 2.1, 2.75, 2.45, 2.35, 2.6, 2.05, 2.25, 2.8, 3.5, 3.89)
 """Figure 4, in nats: mean over heads by layer, of all rows and of the row of [CLS]."""
 
-_RELATIONS = {
+RELATIONS = {
     "all": (34.5, 26.3, None),
     "prep": (66.7, 61.8, (6, 3)),
     "pobj": (76.3, 34.6, (8, 5)),
@@ -86,7 +86,7 @@ _UNIVERSAL = {
 }
 """Labels of Universal Dependencies -> those of the paper for the same relation, where they differ."""
 
-_COREFERENCE = {
+COREFERENCE = {
     "nearest": (27, 29, 29, 19),
     "head_match": (52, 47, 67, 40),
     "rule_based": (69, 70, 77, 60),
@@ -94,7 +94,7 @@ _COREFERENCE = {
 }
 """Table 2 in percent: all mentions, pronouns, proper names, nominal mentions."""
 
-_PUBLISHED_PROBES = {
+PUBLISHED_PROBES = {
     "right_branching": 26,
     "distances_words": 58,
     "random_attention_words": 30,
@@ -586,7 +586,7 @@ def probes(models: Studied) -> Section | None:
             _interval(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
             _interval(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
             _percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
-            str(_PUBLISHED_PROBES.get(score["name"], MISSING)),
+            str(PUBLISHED_PROBES.get(score["name"], MISSING)),
         ]
         for model in measured
         for score in model.view.extras["scores"]
@@ -600,7 +600,7 @@ def _theirs(relation: str) -> str:
 
 
 def _relation_row(model: State, score: RelationScore) -> list[str]:
-    theirs = _RELATIONS.get(_theirs(score.relation))
+    theirs = RELATIONS.get(_theirs(score.relation))
     place = None if theirs is None else theirs[2]
     return [
         model.name,
@@ -629,7 +629,7 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
             f"{kind['count']:,}",
             label,
             _interval(entry["accuracy"], entry["low"], entry["high"]),
-            MISSING if place is None or name not in _COREFERENCE else str(_COREFERENCE[name][place]),
+            MISSING if place is None or name not in COREFERENCE else str(COREFERENCE[name][place]),
         ]
         for label, name, entry in finders
     ]
