@@ -244,7 +244,9 @@ def _replaced(
             value_BS1d,
             None if map_of is None else partial(_of_one_head, map_of, edit.head),
             barred_BS,
-            None if constants_LHd is None else constants_LHd[edit.layer, head].to(output_BSHd),
+            None
+            if constants_LHd is None or not mode.needs & OF_CONSTANTS
+            else constants_LHd[edit.layer, head].to(output_BSHd),
             None if donated_BSHd is None else donated_BSHd[:, :, head],
         )
         result_BSHd[:, :, head] = mode.replacement(heads).to(output_BSHd.dtype)

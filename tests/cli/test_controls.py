@@ -31,7 +31,7 @@ def composed(*arguments: str) -> dict[str, Any]:
     ],
 )
 def test_a_control_sets_one_thing_and_takes_no_further_analyses(name: str, values: list[str]) -> None:
-    config = composed("experiment=questions_quick", f"control={name}")
+    config = composed("experiment=questions_quick", "task=demo_nli", f"control={name}")
     read_train(config)
     assert list(controls(config).values()) == values
     assert ("disable" in config["callbacks"]) == (name == "none")

@@ -29,12 +29,13 @@ def test_an_unknown_command_prints_the_usage_and_the_nearest_name(tmp_path: Path
     assert result.returncode == 1
     assert result.stderr.startswith("usage: python -m bertsecrets <command>")
     assert result.stderr.endswith(
-        "error: Unknown command 'trian'; did you mean 'train'? Valid names: analyze, train.\n"
+        "error: Unknown command 'trian'; did you mean 'train'? Valid names: analyze, compare, export, merge, report, resume, "
+        "train, view, workspace.\n"
     )
     for arguments in ([], ["--help"]):
         result = bertsecrets(tmp_path, *arguments)
         assert result.returncode == 0
-        assert "\n  analyze  analyse a checkpoint" in result.stdout
+        assert "analyze    analyse a checkpoint" in result.stdout
 
 
 def test_a_mistake_is_reported_as_by_the_scripts(tmp_path: Path) -> None:

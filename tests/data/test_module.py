@@ -171,7 +171,7 @@ def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> N
 
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
-    content = OmegaConf.to_container(OmegaConf.load(path))
+    content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     assert isinstance(content, dict)
     if path.stem in ("tsv", "conllu", "coreference"):
         content["root"] = str(root)

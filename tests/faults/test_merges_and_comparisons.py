@@ -75,7 +75,7 @@ def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], object], **me
     """Changes the outcomes of a part."""
 
     def arrange(folder: Path) -> None:
-        (path,) = (folder / name / "ablation").glob("*.safetensors")
+        (path,) = (folder / name / "ablation").glob("checkpoint-*.safetensors")
         with safe_open(path, "pt") as file:
             content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             described = {**file.metadata(), **metadata}
@@ -87,7 +87,7 @@ def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], object], **me
 
 def renamed(name: str, target: str) -> Arrange:
     def arrange(folder: Path) -> None:
-        (path,) = (folder / name / "ablation").glob("*.safetensors")
+        (path,) = (folder / name / "ablation").glob("checkpoint-*.safetensors")
         path.rename(path.with_name(target))
 
     return arrange
@@ -275,7 +275,7 @@ COMPARISONS = [
     compare("none-finished", "{folder}", r"holds no finished run \(not finished: a, b\)", removed("?/finished.json")),
     compare("missing", "[{folder}/a,{folder}/gone]", r"'{folder}/gone' is not a directory"),
     compare("empty-list", "[]", r"compare is \[\]; expected a folder, a list of folders, or null"),
-    compare("number", "3", r"compare is 3; expected a folder"),
+    compare("number", "3", r"runs is 3; expected a folder"),
     compare("nested", "[[{folder}/a]]", r"compare is \[\[.*; expected a folder"),
     compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", write("c/x", "")),
     compare("no-run", "[{folder}/a,{folder}/c]", r"'{folder}/c' holds no finished run", write("c/x", "")),

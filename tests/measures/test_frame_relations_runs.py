@@ -32,7 +32,7 @@ def arguments(model: Path, folder: Path, **settings: object) -> list[str]:
 
 def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path: Path) -> None:
     corpus = write_framenet(tmp_path / "fn")
-    result = door("analyze", *arguments(tiny_bert, tmp_path / "run", framenet__root=corpus))
+    result = door("analyze", *arguments(tiny_bert, tmp_path / "run", framenet__root=corpus, report__figures="null"))
     assert result.returncode == 0, result.stderr
     assert f"has an element to link: {REMAINING['offsets'][-1]}" in result.stdout + result.stderr
     table = HeadTable.read(tmp_path / "run" / "heads.parquet")
