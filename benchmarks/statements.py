@@ -2,7 +2,7 @@
 
 python benchmarks/statements.py [<folder of the page>]
 
-The folder is that of ``statements.html``, which ``analyze.py compare=[...] paper=statements`` prints: its verdicts replace
+The folder is that of ``statements.html``, which ``python -m bertsecrets compare runs=[...] paper=statements`` prints: its verdicts replace
 benchmarks/results/statements.json. Without a folder the table is made again from that file.
 """
 

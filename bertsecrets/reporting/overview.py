@@ -281,8 +281,13 @@ def _prune(run: Run) -> str:
 
 def _analysis_of(run: Run) -> str:
     """The beginning of a command that analyses the run, or the run that it analysed."""
+    return f"python analyze.py checkpoint={_analysed(run)}"
+
+
+def _analysed(run: Run) -> str:
+    """The folder of the run, or of the run that it analysed, quoted for a shell."""
     trained = run.config().get("trained") or {}
-    return f"python analyze.py checkpoint={shlex.quote(str(trained.get('folder') or displayed(run.folder)))}"
+    return shlex.quote(str(trained.get("folder") or displayed(run.folder)))
 
 
 def _scores_in_words(scores: RunScores) -> str:
@@ -304,7 +309,7 @@ def _steps(run: Run, scores: RunScores, disabled: DisabledHeads | None) -> list[
     command = _analysis_of(run)
     view = NextStep(
         "What does each head attend to in a sentence of yours?",
-        f'{command} view="The food was cold."',
+        f'python -m bertsecrets view checkpoint={_analysed(run)} text="The food was cold."',
         f"about {_ANALYSES_START} s",
     )
     if disabled is None:

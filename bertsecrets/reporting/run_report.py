@@ -364,7 +364,9 @@ def _scores_section(scores: RunScores) -> Section:
 def _reading_section(run: Run, left_out: int) -> Section:
     """How to read the page, and how to see the figures that it leaves out."""
     further = (
-        [f"python analyze.py report={displayed(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."]
+        [
+            f"python -m bertsecrets report run={displayed(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."
+        ]
         if left_out
         else []
     )
