@@ -7,6 +7,15 @@ from pathlib import Path
 import pytest
 
 from bertsecrets import doors
+from bertsecrets.measures.shipped import shipped_measures
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.statements.statement import shipped_columns
+from bertsecrets.pruning.measured import measured_scores
+from bertsecrets.sweeps.trust import project_targets
+
+_OFFERS = (doors.offers, doors.load_offer, doors.free_names, doors.offered_folders)
+_MADE_OF_OFFERS = (shipped_measures, page_files, shipped_columns, measured_scores, project_targets)
+"""What a process keeps of them: tests of one process before and after the package must not see it."""
 
 
 def write_package(folder: Path, files: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]]) -> Path:
@@ -41,5 +50,5 @@ def installed(*folders: Path) -> Iterator[None]:
 
 def forget() -> None:
     """Forget what installed packages offer."""
-    for function in (doors.offers, doors.load_offer, doors.free_names, doors.offered_folders):
+    for function in (*_OFFERS, *_MADE_OF_OFFERS):
         function.cache_clear()
