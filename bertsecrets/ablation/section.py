@@ -162,7 +162,7 @@ def _section(
         findings.append(_checked(check))
     groups = similar_groups_of(rows)
     if groups:
-        # Whoever disables groups asks about them; their heads alone are a means.
+        # A run that disables groups is about the groups; the single heads only serve to judge them.
         findings.insert(0, _groups_in_words(groups, rows[0]))
         shown = groups[:_GROUPS_SHOWN]
         part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""

@@ -231,7 +231,7 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
     )
     random = models.of_random(group)
     others = () if random is None else random.models
-    # Random weights may well learn nothing: that is what is said of them.
+    # A model from random weights is judged even if it learned nothing: such statements are about that.
     counted = [model for model in group.models if model.learned or about == "random"]
     sheets = tuple(
         Sheet(f"seed {model.seed}", str(model.folder), (*model.parts, *initial), about, others) for model in counted

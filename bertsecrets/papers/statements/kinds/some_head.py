@@ -18,7 +18,7 @@ class SomeHead(Test):
 
     Args:
         column: The column, or columns that are added up.
-        or_columns: Other columns, as far as they were measured; of each head the highest counts (or the lowest).
+        or_columns: Further columns, where measured; the highest (or lowest) of a head's columns counts.
         layers: The layers whose heads count.
         rank: Which of the highest, from 1.
         lowest: Whether to count from the lowest.
