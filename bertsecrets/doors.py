@@ -139,6 +139,23 @@ def resolve(name: str) -> Any:
     return value
 
 
+def load_named(setting: str, name: str) -> Any:
+    """What a setting names, as :func:`resolve` reads it.
+
+    Args:
+        setting: The setting, to begin the sentence of an error.
+        name: Its value.
+
+    Raises:
+        UserError: If it cannot be imported.
+    """
+    try:
+        return resolve(name)
+    except Exception as error:
+        # Importing a user's module can raise anything.
+        raise UserError(f"{setting} is '{name}', which cannot be imported ({error_text(error)}).") from error
+
+
 def load_file(file: Path) -> ModuleType:
     """The module in a Python file, imported once for each path.
 

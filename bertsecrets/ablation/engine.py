@@ -20,7 +20,7 @@ from bertsecrets.ablation.partial_passes import (
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
-from bertsecrets.attention.modes import OF_CONSTANTS, OWN_TOKENS, Heads, ModeNeed, find_mode
+from bertsecrets.attention.modes import OF_CONSTANTS, OWN_TOKENS, Heads, ModeNeed, check_sweep_mode, find_mode
 from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
@@ -59,6 +59,7 @@ class Engine:
     ) -> None:
         self.encoder = describe(model)
         self.plan = plan
+        check_sweep_mode(plan.mode)
         self.mode = find_mode(plan.mode)
         self.pass_type: type[EnginePass] = EnginePass
         self.constants_LHd = constants_LHd

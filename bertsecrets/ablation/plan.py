@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.attention.modes import check_sweep_mode
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import head_code
@@ -42,10 +41,10 @@ class Variant:
 class Plan:
     """Variants of a model of ``num_layers`` times ``num_heads`` heads, all disabled in one mode.
 
-    Modes are those of :mod:`bertsecrets.attention.modes` and of installed packages, but for those of special tokens.
+    The mode is checked by who disables: outcomes can be read without the package that offers it.
 
     Raises:
-        UserError: If the plan is empty, the mode is unknown, a head is out of range or twice in one variant, or two
+        UserError: If the plan is empty, a head is out of range or twice in one variant, or two
             variants share a name.
     """
 
@@ -55,7 +54,6 @@ class Plan:
     variants: tuple[Variant, ...]
 
     def __post_init__(self) -> None:
-        check_sweep_mode(self.mode)
         if not self.variants:
             raise UserError("The plan disables nothing; give at least one head or layer.")
         for variant in self.variants:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
-from bertsecrets.attention.modes import check_sweep_mode
+from bertsecrets.attention.modes import check_sweep_mode, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Meaning, Settings, shown
 
@@ -28,7 +28,7 @@ class AblationSettings(Settings):
 
     Args:
         mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample``, ``optimal`` (Li
-            and Janson 2024), ``identity``, or a mode of an installed package.
+            and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
         layer: Layer or layers to which plans ``heads``, ``layers`` and ``all_but_one`` are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
@@ -124,8 +124,10 @@ class AblationSettings(Settings):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        check_sweep_mode(mode, "ablation.mode")
-        return mode
+        # Tables, files and pages have the name that the class gives itself.
+        name = find_mode(mode).name if ":" in mode else mode
+        check_sweep_mode(name, "ablation.mode")
+        return name
 
     @field_validator("heads")
     @classmethod

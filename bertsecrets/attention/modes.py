@@ -1,8 +1,8 @@
 """Override modes: what takes the place of a head's output.
 
 A mode is a class derived from :class:`OverrideMode`. Those of the project are in this file; a package offers one more by an entry
-point in the group ``bertsecrets.override_modes``, under its name. Settings, engine, override, notebook and pages find all of them
-the same way. Names are known without PyTorch.
+point in the group ``bertsecrets.override_modes``, under its name; ``module:Class`` and ``file.py:Class`` name any other. Settings,
+engine, override, notebook and pages find all of them the same way. Names are known without PyTorch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from bertsecrets.doors import free_names, load_offer
+from bertsecrets.doors import free_names, load_named, load_offer
 from bertsecrets.errors import UserError, choices
 
 # Settings and pages know modes without loading PyTorch.
@@ -205,38 +205,60 @@ _OURS: dict[str, OverrideMode] = {
 }
 
 
+_LOADED: dict[str, OverrideMode] = {}
+"""The modes that this process has loaded by ``module:Class`` or ``file.py:Class``, by their names."""
+
+
 def mode_names(*, sweeps: bool = False) -> list[str]:
     """The names of all modes, or of those that a sweep can use: all but those of special tokens.
 
     Packages' modes are not imported, and all listed.
     """
-    ours = [name for name, mode in _OURS.items() if not (sweeps and ModeNeed.TOKENS in mode.needs)]
-    return [*ours, *free_names("override_modes", tuple(_OURS))]
+    loaded = {**_LOADED, **_OURS}
+    names = [name for name, mode in loaded.items() if not (sweeps and ModeNeed.TOKENS in mode.needs)]
+    return [*dict.fromkeys([*names, *free_names("override_modes", tuple(_OURS))])]
 
 
 def find_mode(name: str) -> OverrideMode:
-    """A mode by its name.
+    """A mode by its name, or by ``module:Class`` or ``file.py:Class``; it then has its name in this process.
 
     Raises:
-        UserError: If there is none, or a package's mode cannot be imported or is not an :class:`OverrideMode`.
+        UserError: If there is none, it cannot be imported, or it is not an :class:`OverrideMode` of this name.
     """
-    if name in _OURS:
-        return _OURS[name]
+    if ":" in name:
+        return _load(name)
+    if (mode := _OURS.get(name) or _LOADED.get(name)) is not None:
+        return mode
     if name not in mode_names():
         raise UserError(f"Unknown override mode '{name}'; {choices(str(name), mode_names())}.")
     kind = load_offer("override_modes", name)
     if kind is None:
         raise UserError(f"The override mode '{name}' of an installed package cannot be imported; choose another mode.")
+    mode = _checked(kind, f"The override mode '{name}' of an installed package")
+    if mode.name != name:
+        raise UserError(
+            f"The override mode '{name}' of an installed package calls itself {mode.name!r}; give both one name."
+        )
+    return mode
+
+
+def _load(name: str) -> OverrideMode:
+    mode = _checked(load_named("The override mode", name), f"The override mode '{name}'")
+    if mode.name in _OURS or not mode.name.isidentifier():
+        raise UserError(
+            f"The override mode '{name}' calls itself {mode.name!r}; give it a name of its own, of letters, digits and underscores."
+        )
+    _LOADED[mode.name] = mode
+    return mode
+
+
+def _checked(kind: object, origin: str) -> OverrideMode:
     if not (isinstance(kind, type) and issubclass(kind, OverrideMode)):
         raise UserError(
-            f"The override mode '{name}' of an installed package is {kind!r}; expected a class derived from "
-            "bertsecrets.attention.modes.OverrideMode."
+            f"{origin} is {kind!r}; expected a class derived from bertsecrets.attention.modes.OverrideMode."
         )
-    if getattr(kind, "name", None) != name:
-        raise UserError(
-            f"The override mode '{name}' of an installed package calls itself {getattr(kind, 'name', None)!r}; give both "
-            "one name."
-        )
+    if not isinstance(getattr(kind, "name", None), str):
+        raise UserError(f"{origin} has no name; set the attribute name of its class.")
     return kind()
 
 

@@ -151,7 +151,7 @@ def load_models(
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
     if keys.reference is not None:
-        reference_spec = ModelSpec(name="reference", path=keys.reference)
+        reference_spec = ModelSpec(name="reference", path=keys.reference, family=spec.family)
         reference = load_model(reference_spec, task, "pretrained", seed)
         check_same_size(checkpoint.model, reference, keys.reference)
         check_vocabulary(tokenizer, reference.config, keys.reference)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.habits import as_setting, check_model_name, group_of, with_new_names, with_trainer_arguments
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.own_data import own_data
+from bertsecrets.cli.own_data import own_data, with_task_file
 from bertsecrets.cli.quiet import in_job, raise_kept, unbroken_output
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.errors import UserError
@@ -43,7 +43,7 @@ from bertsecrets.sweeps.run_folder import report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep, resume_arguments
-from bertsecrets.sweeps.trust import check_links, check_sweep_arguments, may_be_given_again, names_code
+from bertsecrets.sweeps.trust import TARGET, check_links, check_sweep_arguments, may_be_given_again, names_code
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
             print(sentence, file=sys.stderr)  # noqa: T201
         check_words(sys.argv[1:], config_name)
         offer_to_hydra()
-        arguments = with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name))
+        arguments = with_task_file(with_quoted_text(with_analysis(with_resume(sys.argv[1:]), config_name)))
         sys.argv[1:] = with_trainer_arguments(arguments)
         invocation = parse_arguments(sys.argv[1:], config_dir, config_name)
         if invocation is None:
@@ -200,7 +200,8 @@ def with_resume(arguments: list[str]) -> list[str]:
     check_links(folder)
     for argument in others:
         key = _key(argument)
-        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or names_code(key)
+        trusts = names_code(key) and (key.endswith(TARGET) or ":" in argument.partition("=")[2])
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
         if not argument.startswith("-") and not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "

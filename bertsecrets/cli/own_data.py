@@ -1,17 +1,77 @@
-"""Settings that follow from data of the user's own: ``data=csv`` and ``data=hub data.dataset=...`` without a task."""
+"""Settings that follow from data of the user's own: ``data=csv``, ``data=hub data.dataset=...`` and ``task=<file>.yaml``."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.sweeps.hydra_arguments import Invocation, as_argument, parse_overrides
+from bertsecrets.results.files import read_yaml
+from bertsecrets.sweeps.hydra_arguments import Invocation, as_argument, parse_overrides, unquoted
 
 OWN = "own"
 """The option of ``conf/task`` for data of the user's own."""
 
 _COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
 """Keys from which the task is made, and which mean nothing to any other task."""
+
+_TASK = "task="
+_FILE = "file"
+"""The option of ``conf/task`` whose keys are those of a file."""
+
+_KEY = re.compile(r"[^\W\d]\w*|0|[1-9]\d*", re.ASCII)
+"""What Hydra reads as a key."""
+
+
+def with_task_file(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a task that is given as a YAML file replaced by its keys; those of the command line take precedence.
+
+    From then on the command line holds the task, so that the processes and the analyses of the run need no file.
+
+    Raises:
+        UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot read.
+    """
+    given = {argument.partition("=")[0].lstrip("+~") for argument in arguments}
+    named = any(map(_names_file, arguments))
+    completed = []
+    for argument in arguments:
+        if not _names_file(argument):
+            # The file may have keys that no other task has.
+            completed.append(f"++{argument}" if named and argument.startswith("task.") else argument)
+            continue
+        path = unquoted(argument.removeprefix(_TASK))
+        advice = "give one YAML file laid out as those of conf/task"
+        content = read_yaml(Path(path).expanduser(), "the task file", advice)
+        if not isinstance(content, Mapping):
+            raise UserError(f"The task file {path} holds no keys and values; {advice}.")
+        completed.append(f"{_TASK}{_FILE}")
+        for key, value in _leaves(content, "task"):
+            for name in key.split("."):
+                if not _KEY.fullmatch(name):
+                    raise UserError(
+                        f"The task file {path} has the key '{name}'; use letters, digits and underscores in keys."
+                    )
+            if key not in given:
+                completed.append(f"++{key}={as_argument(value)}")
+    return completed
+
+
+def _names_file(argument: str) -> bool:
+    return argument.startswith(_TASK) and unquoted(argument.removeprefix(_TASK)).endswith((".yaml", ".yml"))
+
+
+def _leaves(content: Mapping[Any, Any], place: str) -> Iterator[tuple[str, Any]]:
+    """The values of nested sections by dotted keys."""
+    for name, value in content.items():
+        key = f"{place}.{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, key)
+        else:
+            yield key, value
 
 
 def own_data(invocation: Invocation) -> list[str]:

@@ -95,7 +95,8 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
         overrides: The settings on the command line.
 
     Raises:
-        UserError: If the command line contradicts the run: another model, initialisation or seed.
+        UserError: If the command line contradicts the run (another model, initialisation or seed), or the run names a class that
+            neither the project nor the command line names.
     """
     run = run_of(config.get("checkpoint"))
     if run is None:
@@ -122,9 +123,9 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     inherited = config.copy()
     OmegaConf.set_struct(inherited, False)
     other_task = "task" in keys and config.task.name != recorded["task"]["name"]
-    for section in _INHERITED:
-        if section in keys or (other_task and section != "model"):
-            continue
+    sections = [name for name in _INHERITED if name not in keys and (name == "model" or not other_task)]
+    check_code({name: recorded[name] for name in sections}, plain(config), run.folder)
+    for section in sections:
         own = {key: OmegaConf.select(config, key) for key in keys if key.startswith(f"{section}.")}
         inherited[section] = recorded[section]
         for key, value in own.items():

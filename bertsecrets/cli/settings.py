@@ -245,7 +245,17 @@ def read_export(config: Mapping[str, Any]) -> ModelSettings[ExportKeys]:
 
 def _read_model(keys: _Keys) -> ModelSettings[_Keys]:
     check_init(keys.init)
-    return ModelSettings(keys, task_from_config(keys.task), ModelSpec.read("model", keys.model))
+    model = ModelSpec.read("model", keys.model)
+    _check_family(model)
+    return ModelSettings(keys, task_from_config(keys.task), model)
+
+
+def _check_family(model: ModelSpec) -> None:
+    """Raise UserError if the model names a family that cannot be loaded."""
+    if model.family is not None:
+        from bertsecrets.models.families import load_family
+
+        load_family(model.family)
 
 
 def read_settings(config: Mapping[str, Any]) -> RunSettings:
@@ -311,6 +321,7 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]
 
     task, source = common["task"], common["source"]
     check_metrics(task)
+    _check_family(common["model"])
     loggers = _chosen(keys.logger)
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))

@@ -9,7 +9,7 @@ import hydra
 from hydra.errors import InstantiationException
 from pydantic import create_model
 
-from bertsecrets.doors import error_text, resolve
+from bertsecrets.doors import error_text, load_named
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import Section, Settings, shown
 
@@ -36,11 +36,7 @@ def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
         raise UserError(f"{place} has no _target_; name its class, e.g. _target_: my_package.MyClass.")
     if not isinstance(name, str):
         raise UserError(f"{place}._target_ is {shown(name)}; expected the name of a class, e.g. my_package.MyClass.")
-    try:
-        target: Any = resolve(name)
-    except Exception as error:
-        # Importing a user's module can raise anything.
-        raise UserError(f"{place}._target_ is '{name}', which cannot be imported ({error_text(error)}).") from error
+    target = load_named(f"{place}._target_", name)
     if not callable(target):
         raise UserError(f"{place}._target_ is '{name}', which is neither a class nor a function; name one of them.")
     checked: Callable[..., Any] = target

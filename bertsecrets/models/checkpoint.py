@@ -144,7 +144,7 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         UserError: If the checkpoint belongs to another task or architecture, or cannot be read.
     """
     if path.is_dir():
-        model = load_folder(path, with_head=task.is_labelled)
+        model = load_folder(path, task.is_labelled, spec.family)
         difference = config_difference(structure(model.config), structure(load_config(spec)))
         if difference is not None:
             raise UserError(

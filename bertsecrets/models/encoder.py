@@ -170,21 +170,21 @@ def describe(module: nn.Module) -> Encoder:
             "whole model, whose logits under override mode 'zero' are the same."
         )
     base: Any = model.base_model
-    num_heads, hidden = (getattr(model.config, name, None) for name in ("num_attention_heads", "hidden_size"))
-    if num_heads is None or hidden is None:
+    num_heads = getattr(model.config, "num_attention_heads", None)
+    if num_heads is None:
         raise UserError(
             f"Model type '{model.config.model_type}' has no attention heads to watch; give an encoder such as BERT or RoBERTa."
         )
-    family = family_of(model.config.model_type)
+    family = family_of(model)
     if family is None:
-        layers, sites = generic_layout(base)
-        in_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        layout = generic_layout(base)
+        in_layers = {id(parameter) for layer in layout.layers for parameter in layer.parameters()}
         embeddings = tuple(
             child
             for child in base.children()
             if not any(id(parameter) in in_layers for parameter in child.parameters())
         )
-        return Encoder(model, base, None, layers, sites, embeddings, num_heads, hidden // num_heads)
+        return Encoder(model, base, None, layout.layers, layout.sites, embeddings, layout.num_heads, layout.head_dim)
     layers = tuple(family.layers(base))
     sites = tuple(family.site(layer) for layer in layers)
     projection = sites[0].projection

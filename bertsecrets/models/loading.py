@@ -19,6 +19,7 @@ from transformers import (
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.families import set_family
 from bertsecrets.models.files import HEADS, check_weights, is_file
 from bertsecrets.models.hub import hub_is_reachable
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
@@ -109,7 +110,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
         if init == RANDOM_INIT:
             model = AutoModelForSequenceClassification.from_config(config)
             random_normal_(model, seed)
-            return _ready(model)
+            return _ready(model, spec.family)
         model, info = AutoModelForSequenceClassification.from_pretrained(
             location,
             config=config,
@@ -119,15 +120,16 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             **options,
         )
     _check_complete(model, info, spec)
-    return _ready(model)
+    return _ready(model, spec.family)
 
 
-def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
+def load_folder(folder: Path, with_head: bool = True, family: str | None = None) -> PreTrainedModel:
     """A fine-tuned model with its own head, from a folder made by ``save_pretrained``.
 
     Args:
         folder: Where it is.
         with_head: Whether the head must be in the folder; else a missing head is random.
+        family: As in :class:`ModelSpec`.
 
     Raises:
         UserError: If the folder lacks a part of the encoder, or the head where ``with_head`` asks for it.
@@ -147,7 +149,7 @@ def load_folder(folder: Path, with_head: bool = True) -> PreTrainedModel:
             f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are missing, "
             f"e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."
         )
-    return _ready(model)
+    return _ready(model, family)
 
 
 @torch.no_grad()
@@ -186,7 +188,9 @@ def max_positions(model: PreTrainedModel) -> int | None:
     return int(limit)
 
 
-def _ready(model: PreTrainedModel) -> PreTrainedModel:
+def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
+    if family is not None:
+        set_family(model, family)
     model.float().train()
     return model
 
@@ -248,7 +252,9 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
                 f"The configuration of model '{spec.name}' has {name}={shown(value)}; expected a whole number from 1 to "
                 f"{limit} in its config.json."
             )
-    if config.hidden_size % config.num_attention_heads:
+    # Some models say how wide a head is.
+    says_width = any(getattr(config, name, None) is not None for name in ("head_dim", "d_kv"))
+    if config.hidden_size % config.num_attention_heads and not says_width:
         raise UserError(
             f"The configuration of model '{spec.name}' has hidden_size={config.hidden_size}, which does not divide by "
             f"num_attention_heads={config.num_attention_heads}; correct its config.json."

@@ -39,6 +39,8 @@ class ModelSpec(Settings):
         package: Python package that contains the model, or None.
         revision: Hub revision.
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
+        family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a model type
+            whose family fits; None for that of the model's type.
     """
 
     name: Name
@@ -50,6 +52,9 @@ class ModelSpec(Settings):
     revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
     sha256: str | None = Field(
         default=None, pattern="^[0-9a-f]{64}$", description="the 64 hexadecimal digits of a SHA-256, or null"
+    )
+    family: str | None = Field(
+        default=None, min_length=1, description="module:Class or file.py:Class of a family, a model type, or null"
     )
 
     def locate(self) -> str:

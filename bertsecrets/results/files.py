@@ -20,6 +20,15 @@ _LARGEST_YAML = 10_000_000
 _DEEPEST_YAML = 50
 """Levels of sections in a YAML file; the project's have fewer than ten."""
 
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads ``5e-5``, too, as a number, as Hydra does."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
 
@@ -202,7 +211,7 @@ def read_yaml(path: Path, what: str, advice: str) -> Any:
         if path.suffix == ".json":
             return json.loads(text)
         check_yaml(text)
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(f"{what[:1].upper()}{what[1:]} {path} cannot be read ({reason}); {advice}.") from error

@@ -29,8 +29,9 @@ from bertsecrets.sweeps.hydra_arguments import as_argument, parse_overrides, quo
 TARGET = "_target_"
 """The key with which a section names the class or function to call."""
 
-_FUNCTIONS = ("score", "scores", "source")
-"""Keys whose values may name a function or a class to import, as ``module:function``: scores of pruning, the source of data."""
+_FUNCTIONS = ("score", "scores", "source", "model.family", "ablation.mode")
+"""Ends of dotted keys whose values may name a function or a class to import, as ``module:function``: scores of pruning, the source of
+data, the model's family, the override mode."""
 
 _SECTIONS = {"annotation": AnnotationConfig, "data": SourceConfig}
 _OUTSIDE = top_level(lambda meaning: meaning.outside) | {
@@ -113,7 +114,7 @@ def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         place = f"{key}.{name}" if key else name
         if name == TARGET:
             yield place, value
-        elif name in _FUNCTIONS:
+        elif names_code(place):
             texts = value if isinstance(value, (list, tuple)) else [value]
             yield from ((place, text) for text in texts if isinstance(text, str) and ":" in text)
         yield from code_in(value, place)
@@ -217,8 +218,8 @@ def may_be_given_again(key: str) -> bool:
 
 
 def names_code(key: str) -> bool:
-    """Whether a setting does nothing but name a class or a function."""
-    return key.rpartition(".")[2] in (TARGET, *_FUNCTIONS)
+    """Whether a setting may name a class or a function."""
+    return any(f".{key}".endswith(f".{end}") for end in (TARGET, *_FUNCTIONS))
 
 
 def foreign_code(config: Mapping[str, Any]) -> dict[str, Any]:

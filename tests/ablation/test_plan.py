@@ -72,8 +72,6 @@ def test_wrong_plans() -> None:
         Plan("zero", 2, 2, ())
     with pytest.raises(UserError, match="disables nothing; give at least one head"):
         Plan("zero", 2, 2, (variant(),))
-    with pytest.raises(UserError, match=r"Unknown disabling mode 'zeros'.*zero"):
-        Plan("zeros", 2, 2, (variant((0, 0)),))
     with pytest.raises(UserError, match="names layer 2, but the model has layers 0 to 1"):
         Plan("zero", 2, 2, (variant((2, 0)),))
     with pytest.raises(UserError, match="names head 5 of layer 1, but the model has heads 0 to 1"):

@@ -24,6 +24,7 @@ from transformers import (
 import bertsecrets as bs
 from bertsecrets.attention import hooks
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import describe
 
 _SIZE = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
 _T5 = {
@@ -87,6 +88,35 @@ def test_turning_attention_away_from_a_token_that_is_absent_changes_nothing(name
         with bs.override(model, [bs.HeadEdit(0, 1, "redirect")], away_from=[3]):
             turned_BSD = model(**inputs)[0]
     assert torch.allclose(turned_BSD, clean_BSD, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "width"), [("t5", 5), ("grouped", 8)])
+def test_a_head_has_its_own_width_whatever_the_hidden_size(name: str, width: int) -> None:
+    torch.manual_seed(0)
+    if name == "t5":
+        model = T5EncoderModel(T5Config(**{**_T5, "d_kv": width})).eval()
+        projection = model.encoder.block[1].layer[0].SelfAttention.o
+    else:
+        config = EuroBertConfig(**_SIZE, num_key_value_heads=2, head_dim=width, pad_token_id=0, initializer_range=0.3)
+        model = EuroBertModel(config).eval()
+        projection = model.layers[1].self_attn.o_proj
+    encoder = describe(model)
+    # Neither is 24 / 4.
+    assert (encoder.num_heads, encoder.head_dim, encoder.num_layers) == (4, width, 2)
+    assert projection.in_features == 4 * width
+    # Zero columns of the projection are what mode zero makes of a head.
+    edited = copy.deepcopy(model)
+    inputs = _inputs(False)
+    with torch.no_grad():
+        with bs.override(model, [bs.HeadEdit(1, 2, "zero")]):
+            disabled_BSD = model(**inputs)[0]
+        edited.get_submodule(_path(model, projection)).weight[:, 2 * width : 3 * width] = 0
+        torch.testing.assert_close(disabled_BSD, edited(**inputs)[0])
+        assert (disabled_BSD - model(**inputs)[0]).abs().max() > 1e-4
+
+
+def _path(model: PreTrainedModel, module: torch.nn.Module) -> str:
+    return next(name for name, part in model.named_modules() if part is module)
 
 
 def test_attention_that_a_map_does_not_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

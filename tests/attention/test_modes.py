@@ -157,5 +157,7 @@ def test_what_is_no_mode_is_one_sentence() -> None:
 
 def test_modes_of_special_tokens_are_not_for_sweeps() -> None:
     assert not {"redirect", "cut", "isolate"} & set(mode_names(sweeps=True))
-    with pytest.raises(UserError, match=r"Unknown disabling mode 'cut'"):
-        Plan("cut", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
+    for name in ("cut", "zeros"):
+        plan = Plan(name, LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
+        with pytest.raises(UserError, match=rf"Unknown disabling mode '{name}'.*zero"):
+            Engine(tiny_model("bert"), plan)

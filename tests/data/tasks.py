@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from bertsecrets.data.task import Task, task_from_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "task"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "file")
 
 
 def task(name: str) -> Task:

@@ -6,16 +6,16 @@ import pytest
 from packages import installed, write_package
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.families import FAMILIES, family_of
+from bertsecrets.models.families import FAMILIES, find_family
 
 
 def test_an_offer_that_is_no_family_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     points = {"families": {"wrong": "no_family:x", "gone": "not_there:x", "bert": "no_family:x"}}
     with installed(write_package(tmp_path / "kin", {"no_family.py": "x = 1\n"}, points)):
         with pytest.raises(UserError, match="names no_family:x, which is not a subclass of"):
-            family_of("wrong")
-        assert family_of("gone") is None
-        assert family_of("unknown") is None
+            find_family("wrong")
+        assert find_family("gone") is None
+        assert find_family("unknown") is None
         # The project's own family is not replaced.
-        assert family_of("bert") is FAMILIES["bert"]
+        assert find_family("bert") is FAMILIES["bert"]
     assert "'gone' of kin is left out: ModuleNotFoundError" in caplog.text

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bertsecrets.data.sources.base import HELD_OUT, Source
 from bertsecrets.data.task import Task
-from bertsecrets.doors import error_text, load_offer, offers, resolve
+from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import Meaning, Settings
 
@@ -203,11 +203,7 @@ def _outside_class(kind: str) -> Any:
                 f"The source '{kind}' cannot be imported from '{offers('sources')[kind].value}'; correct its package."
             )
         return offered
-    try:
-        return resolve(kind)
-    except Exception as error:
-        # Importing a user's module can raise anything.
-        raise UserError(f"data.source is '{kind}', which cannot be imported ({error_text(error)}).") from error
+    return load_named("data.source", kind)
 
 
 def _outside_source(kind: str, config: SourceConfig, task: Task) -> Source:

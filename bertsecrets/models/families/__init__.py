@@ -1,9 +1,12 @@
 """The adapters, one file each; a new family of this package is a new file and a line here."""
 
 import inspect
+from typing import Any
 
-from bertsecrets.doors import load_offer, offers
-from bertsecrets.errors import UserError
+from transformers import PreTrainedModel
+
+from bertsecrets.doors import load_named, load_offer, offers
+from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
 from bertsecrets.models.families.bert import Bert
@@ -18,7 +21,47 @@ _ADAPTERS: tuple[Family, ...] = (Bert(), DistilBert(), Albert(), MPNet(), Debert
 FAMILIES: dict[str, Family] = {model_type: family for family in _ADAPTERS for model_type in family.model_types}
 
 
-def family_of(model_type: str) -> Family | None:
+_OF_MODEL = "bertsecrets_family"
+"""Attribute of a model whose family was named."""
+
+
+def family_of(model: PreTrainedModel) -> Family | None:
+    """The family named for a model by :func:`set_family`, else that of its model type; None for a type without one.
+
+    Raises:
+        UserError: If a package offers something else than a subclass of :class:`Family` for the model type.
+    """
+    named: Family | None = getattr(model, _OF_MODEL, None)
+    return find_family(model.config.model_type) if named is None else named
+
+
+def set_family(model: PreTrainedModel, name: str) -> None:
+    """Describe a model by the family of this name, see :func:`load_family`, instead of that of its model type."""
+    family = load_family(name)
+    base: Any = model.base_model
+    # The encoder alone is described, too.
+    for module in (model, base):
+        setattr(module, _OF_MODEL, family)
+
+
+def load_family(name: str) -> Family:
+    """A family by its name.
+
+    Args:
+        name: A model type that has a family, or the ``module:Class`` or ``file.py:Class`` of one.
+
+    Raises:
+        UserError: If there is none of this name, it cannot be imported, or it is not a subclass of :class:`Family`.
+    """
+    if ":" in name:
+        return _checked(load_named("model.family", name), f"model.family is '{name}'")
+    family = find_family(name)
+    if family is None:
+        raise UserError(f"Unknown model.family '{name}'; {choices(name, {*FAMILIES, *offers('families')})}.")
+    return family
+
+
+def find_family(model_type: str) -> Family | None:
     """The adapter for a model type, of this package or of an installed one whose entry point has its name; None without one.
 
     Raises:
@@ -27,11 +70,11 @@ def family_of(model_type: str) -> Family | None:
     if model_type in FAMILIES or model_type not in offers("families"):
         return FAMILIES.get(model_type)
     kind = load_offer("families", model_type)
-    if kind is None:
-        return None
+    point = offers("families")[model_type]
+    return None if kind is None else _checked(kind, f"The entry point {point.group} '{model_type}' names {point.value}")
+
+
+def _checked(kind: Any, origin: str) -> Family:
     if not (inspect.isclass(kind) and issubclass(kind, Family)):
-        raise UserError(
-            f"The entry point bertsecrets.families '{model_type}' names {offers('families')[model_type].value}, which is not a "
-            "subclass of bertsecrets.models.families.base.Family; correct it."
-        )
+        raise UserError(f"{origin}, which is not a subclass of bertsecrets.models.families.base.Family; correct it.")
     return kind()

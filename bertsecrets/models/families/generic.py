@@ -1,5 +1,6 @@
 """The generic path: find the layers of a family without an adapter by running one tiny batch through the model."""
 
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,33 +15,54 @@ from bertsecrets.models.families.base import AttentionSite
 
 _PROBE = "bertsecrets_probe"
 
-Layout = tuple[tuple[nn.Module, ...], tuple[AttentionSite, ...]]
-"""The layers and the attention site of each, in the order in which a forward pass calls them."""
+
+@dataclass(frozen=True)
+class Layout:
+    """What a forward pass shows of a model.
+
+    Args:
+        layers, sites: The layers and the attention site of each, in the order of their calls.
+        num_heads: Heads per layer.
+        head_dim: Width of a head's output, which need not be the hidden size over the number of heads.
+    """
+
+    layers: tuple[nn.Module, ...]
+    sites: tuple[AttentionSite, ...]
+    num_heads: int
+    head_dim: int
+
 
 _layouts: WeakKeyDictionary[nn.Module, Layout] = WeakKeyDictionary()
 
 
 def generic_layout(base: PreTrainedModel) -> Layout:
-    """The layers and attention sites of a model without an adapter; probed once per model.
+    """The layers, attention sites and heads of a model without an adapter; probed once per model.
 
     Raises:
         UserError: If the model computes its attention without the library's attention interface.
     """
     layout = _layouts.get(base)
     if layout is None:
-        modules = _probe(base)
-        layout = tuple(_layer_of(base, module) for module in modules), tuple(map(AttentionSite, modules))
-        _layouts[base] = layout
+        modules, num_heads, head_dim = _probe(base)
+        layers = tuple(_layer_of(base, module) for module in modules)
+        layout = _layouts[base] = Layout(layers, tuple(map(AttentionSite, modules)), num_heads, head_dim)
     return layout
 
 
-def _probe(base: PreTrainedModel) -> list[nn.Module]:
-    """The attention modules that one forward pass calls, in order; mode and attention implementation are restored."""
+def _probe(base: PreTrainedModel) -> tuple[list[nn.Module], int, int]:
+    """The attention modules that one forward pass calls, in order, and their heads and the width of one.
+
+    Mode and attention implementation are restored.
+    """
     called: list[nn.Module] = []
+    shape: tuple[int, int] = 0, 0
 
     def record(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
+        nonlocal shape
         called.append(module)
-        return sdpa_attention_forward(module, *args, **kwargs)
+        output_BSHd, _ = sdpa_attention_forward(module, *args, **kwargs)
+        shape = output_BSHd.shape[2], output_BSHd.shape[3]
+        return output_BSHd, None
 
     AttentionInterface.register(_PROBE, record)
     AttentionMaskInterface.register(_PROBE, sdpa_mask)
@@ -59,7 +81,7 @@ def _probe(base: PreTrainedModel) -> list[nn.Module]:
             f"Model type '{base.config.model_type}' has no adapter and does not use the library's attention "
             "interface, so its heads cannot be watched; add an adapter in bertsecrets/models/families."
         )
-    return called
+    return called, *shape
 
 
 def _layer_of(base: PreTrainedModel, attention: nn.Module) -> nn.Module:
