@@ -8,8 +8,8 @@ the run itself or in analyses of it, which are given too. Without folders it pri
 
 A finding is a verdict of one seed, *needed* or *dispensable*, corrected over its heads or layers. It survives if the other seeds
 together, in which it has no part, give the same verdict, corrected in the same way: on the same examples (Student's t over the
-seeds), or on other examples too (the multi-bootstrap over seeds and examples). Limits are of 95 %: of mean changes of the score
-by the multi-bootstrap, of other means over seeds by Student's t, of all else by Student's t over the jackknife's pseudo-values
+seeds), or on other examples too (over seeds and examples). Limits are of 95 %: of mean changes of the score
+over seeds and examples, of other means over seeds by Student's t, of all else by Student's t over the jackknife's pseudo-values
 (Tukey 1958), with one for each seed.
 """
 

@@ -179,9 +179,9 @@ def _heads(comparison: Comparison) -> Section | None:
 
 
 _OVER_SEEDS = (
-    "Over seeds, a head is judged by its mean change of score with the multi-bootstrap over seeds and examples (Sellam et al. "
-    "2022), corrected over heads: such a verdict is about fine-tuning, that of a single run about this run only. "
-    "With fewer than five seeds it is rough, and few heads can be needed by it."
+    "Over seeds, a head is judged by its mean change of score, with an interval over seeds and examples, corrected over heads: "
+    "such a verdict is about fine-tuning, that of a single run about this run only. With fewer than five seeds it is rough, and "
+    "few heads can be needed by it."
 )
 
 

@@ -20,7 +20,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.replicates import SeedEffects, multi_bootstrap
+from bertsecrets.statistics.replicates import SeedEffects, covariance_between_seeds, effects_over_seeds
 
 _RESAMPLES = 2000
 _FEW_FLIPS = 10
@@ -161,13 +161,12 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     row = first.rows[0]
     level, rate = row["level"], row["false_discovery_rate"]
     margin = _MARGIN if row["margin"] is None else row["margin"]
-    seed_effects = multi_bootstrap(
+    covariance_V = covariance_between_seeds(np.stack([sweep.resampled_RV for sweep in sweeps]))
+    seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
-        np.stack([sweep.resampled_RV for sweep in sweeps]),
+        np.maximum(covariance_V, _least_stderr(sweeps, level) ** 2),
         margin=margin,
         level=level,
-        generator=np.random.default_rng([0, 1]),
-        least_stderr_V=_least_stderr(sweeps, level),
     )
     verdict = verdicts_of(seed_effects.delta, corrected(seed_effects.p_value), corrected(seed_effects.p_margin), rate)
     return OverSeeds(

@@ -339,7 +339,7 @@ _READING = Section(
         "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
         "side the number lies; otherwise it cannot be told. P-values are corrected over all statements, models and tasks (false discovery "
         "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
-        "(multi-bootstrap, Sellam et al. 2022) and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
+        "and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
         "this model only. The interval of a rank correlation is over heads (and seeds); that of an agreement between seeds or tasks is over heads alone.",
         "The joint error of many heads assumes that all of them err in the same direction; the interval of the best head is simultaneous over all "
         "heads. Noise lowers rank correlations: a statement that a correlation is below a threshold holds only if the numbers are reliable enough "

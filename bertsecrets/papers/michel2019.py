@@ -137,7 +137,7 @@ def other_data(models: Studied) -> Section | None:
     rows = []
     for (first, one), (second, other) in combinations(measured, 2):
         if one.delta_RLH.shape[1:] == other.delta_RLH.shape[1:]:
-            correlation = rank_correlation(*(np.nanmean(effect.delta_RLH, axis=0).ravel() for effect in (one, other)))
+            correlation = rank_correlation(*(np.nanmean(effect.delta_RLH, axis=0) for effect in (one, other)))
             interval = f"{number(correlation.low, 2)} to {number(correlation.high, 2)}"
             rows.append([first.name, second.name, number(correlation.rho, 2), interval])
     if not rows:

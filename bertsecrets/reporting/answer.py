@@ -73,14 +73,18 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     rows = single_heads(views["ablation"].run.ablation_table())
     if len(rows) != cosine_LH.size:
         return None
+    effect_LH = np.full(cosine_LH.shape, np.nan)
+    for row in rows:
+        effect_LH[row["layer"], row["head"]] = 100 * row["delta"]
+    correlation = rank_correlation(1 - cosine_LH, effect_LH)
     drift_N = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
-    effect_N = np.array([100 * row["delta"] for row in rows])
+    effect_N = np.array([effect_LH[row["layer"], row["head"]] for row in rows])
     known_N = np.isfinite(drift_N) & np.isfinite(effect_N)
     drift_N, effect_N = drift_N[known_N], effect_N[known_N]
     rows = [row for row, known in zip(rows, known_N, strict=True) if known]
     if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
         return None
-    return ChangedAndNeeded(drift_N, effect_N, rows, rank_correlation(drift_N, effect_N))
+    return ChangedAndNeeded(drift_N, effect_N, rows, correlation)
 
 
 def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:

@@ -169,11 +169,12 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         effect = None if disabled is None else effects(disabled, "head")
         if drift is None or effect is None:
             continue
-        x, y = (1 - drift.value_RLH.mean(axis=0)).ravel(), 100 * effect.delta_RLH.mean(axis=0).ravel()
+        drift_LH, change_LH = 1 - drift.value_RLH.mean(axis=0), 100 * effect.delta_RLH.mean(axis=0)
+        x, y = drift_LH.ravel(), change_LH.ravel()
         known = np.isfinite(x) & np.isfinite(y)
         if known.sum() < 3:
             continue
-        correlation = rank_correlation(x, y)
+        correlation = rank_correlation(drift_LH, change_LH)
         seeds.append(len(effect.delta_RLH))
         label = condition.label(varying)
         needed = effect.needed_RLH.mean(axis=0).ravel() > 0.5

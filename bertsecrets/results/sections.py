@@ -440,8 +440,17 @@ def correlation_in_words(correlation: RankCorrelation) -> str:
         return "undefined"
     if not correlation.judged:
         return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
-    limits = f"{number(correlation.low, 2)} to {number(correlation.high, 2)}"
-    return f"{rho} (95 % interval {limits}, permutation p {p_value(correlation.p_value)})"
+    limits = (
+        f"95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)}, "
+        if math.isfinite(correlation.low)
+        else ""
+    )
+    alike = (
+        f", as much evidence as {correlation.effective:.0f} independent heads"
+        if correlation.effective < 0.8 * correlation.count
+        else ""
+    )
+    return f"{rho} ({limits}permutation p {p_value(correlation.p_value)}{alike})"
 
 
 def replicate_rows(label: str, replicates: Replicates) -> list[Mapping[str, object]]:

@@ -148,50 +148,33 @@ class SeedEffects:
     p_margin: Array
 
 
-def multi_bootstrap(
-    delta_SV: Array,
-    resampled_SRV: Array,
-    *,
-    margin: float,
-    level: float,
-    generator: np.random.Generator,
-    least_stderr_V: Array | float = 0.0,
-) -> SeedEffects:
-    """Effects over seeds and examples by the multi-bootstrap (Sellam et al. 2022, section 3), paired over examples.
+def effects_over_seeds(delta_SV: Array, covariance_V: Array, *, margin: float, level: float) -> SeedEffects:
+    """Mean effects over seeds, all judged on the same examples, as a statement about other seeds and other examples.
 
-    Each resample draws seeds and examples with replacement, the same examples for all seeds. The spread between seeds is
-    widened by S / (S - 1), as a bootstrap of few seeds is too narrow, and the limits are those of Student's t with the
-    degrees of freedom of Satterthwaite (1946): S - 1 if all spread is between seeds, and many if it is between examples.
-    The noise of examples that differs between the seeds counts in both parts, which makes the limits wide rather than narrow.
+    The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds and
+    the noise of examples that each seed has to itself, and ``c``, the mean covariance over examples of two seeds, adds the
+    noise that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle, Casella and
+    McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of examples twice or
+    three times. The limits are those of Student's t with the degrees of freedom of Satterthwaite (1946): S - 1 if all spread is
+    between seeds, and many if all is shared.
 
     Args:
         delta_SV: Effects of V variants with S seeds.
-        resampled_SRV: The same under R resamples of the examples, the same resamples for every seed; NaN where undefined.
+        covariance_V: Mean covariance over examples of two seeds' effects (:func:`covariance_between_seeds`); negative ones
+            count as 0, NaN as unknown.
         margin: The loss that matters.
         level: Level of the limits.
-        generator: Draws the seeds.
-        least_stderr_V: Smallest standard error over examples, for variants that change too few examples to resample.
 
     Raises:
         UserError: If there are fewer than two seeds.
     """
-    seeds, resamples, _ = resampled_SRV.shape
+    seeds = len(delta_SV)
     if seeds < 2:
         raise UserError(
             f"An interval over seeds needs two seeds or more, but there is {seeds}; compare runs of more seeds."
         )
-    weight_RS = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
-    fixed_RV = resampled_SRV.mean(axis=0)
-    moved_RV = np.einsum("rs,srv->rv", weight_RS, resampled_SRV) - fixed_RV
-    # A resample in which a seed's effect is undefined is left out; without two others there is no spread.
-    few_V = np.isfinite(fixed_RV).sum(axis=0) < 2
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Mean of empty slice|Degrees of freedom", RuntimeWarning)
-        between_V = np.nanmean(moved_RV**2, axis=0) * seeds / (seeds - 1)
-        within_V = np.maximum(np.nanvar(fixed_RV, axis=0, ddof=1), np.asarray(least_stderr_V) ** 2)
-    between_V, within_V = (np.where(few_V, np.nan, part_V) for part_V in (between_V, within_V))
-    variance_V = between_V + within_V
-    delta_V = delta_SV.mean(axis=0)
+    delta_V, between_V = delta_SV.mean(axis=0), delta_SV.var(axis=0, ddof=1) / seeds
+    variance_V = between_V + np.maximum(covariance_V, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         freedom_V = np.where(between_V > 0, variance_V**2 / (between_V**2 / (seeds - 1)), np.inf)
         stderr_V = np.sqrt(variance_V)
@@ -202,6 +185,25 @@ def multi_bootstrap(
     p_V = np.where(variance_V == 0, np.where(delta_V == 0, 1.0, 0.0), p_V)
     p_margin_V = np.where(variance_V == 0, np.where(delta_V > -margin, 0.0, 1.0), p_margin_V)
     return SeedEffects(delta_V, stderr_V, delta_V - reach_V, delta_V + reach_V, p_V, p_margin_V)
+
+
+def covariance_between_seeds(resampled_SRV: Array) -> Array:
+    """Mean covariance over examples of the effects of two different seeds, ``[V]``; NaN with fewer than two complete resamples.
+
+    Args:
+        resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for every
+            seed. A resample in which the effect of a seed is undefined is left out.
+    """
+    seeds = len(resampled_SRV)
+    complete_RV = np.isfinite(resampled_SRV).all(axis=0)
+    known_SRV = np.where(complete_RV, resampled_SRV, np.nan)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice|Degrees of freedom", RuntimeWarning)
+        # The variance of a sum is the sum of all covariances; less the variances, those of different seeds remain.
+        of_sum_V = np.nanvar(known_SRV.sum(axis=0), axis=0, ddof=1)
+        own_V = np.nanvar(known_SRV, axis=1, ddof=1).sum(axis=0)
+    covariance_V: Array = (of_sum_V - own_V) / (seeds * (seeds - 1))
+    return np.where(complete_RV.sum(axis=0) < 2, np.nan, covariance_V)
 
 
 def _complete(value_NR: ArrayLike) -> Array:

@@ -1,5 +1,7 @@
 """Statistics over seeds against published cases and scipy."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,11 @@ from statsmodels.stats.weightstats import DescrStatsW
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.replicates import (
     corrected_together,
+    covariance_between_seeds,
     difference,
+    effects_over_seeds,
     intraclass_correlation,
     mean_interval,
-    multi_bootstrap,
     rank_agreement,
 )
 
@@ -115,42 +118,65 @@ def test_constants_that_differ_differ_beyond_doubt() -> None:
     assert found.p_LH.tolist() == [[0.0, 1.0]]
 
 
+def _crossed(
+    seeds: int, between: float, shared: float, own: float, count: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Effects of 0 with noise between seeds, of examples that seeds share, and of examples that each has to itself; resamples."""
+    shared_V, own_SV = shared * generator.normal(size=count), own * generator.normal(size=(seeds, count))
+    delta_SV = between * generator.normal(size=(seeds, count)) + shared_V + own_SV
+    resampled_SRV = delta_SV[:, None] + shared * generator.normal(size=(200, count))
+    return delta_SV, resampled_SRV + own * generator.normal(size=resampled_SRV.shape)
+
+
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-@pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
-def test_intervals_over_seeds_cover_the_truth(seeds: int, between: float) -> None:
-    generator = np.random.default_rng([seeds, int(1000 * between)])
-    shared_V = 0.01 * generator.normal(size=1000)
-    delta_SV = between * generator.normal(size=(seeds, 1000)) + shared_V
-    resampled_SRV = delta_SV[:, None] + 0.01 * generator.normal(size=(200, 1000))
-    found = multi_bootstrap(delta_SV, resampled_SRV, margin=0.01, level=0.95, generator=generator)
-    assert 0.91 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.98
+@pytest.mark.parametrize(
+    ("between", "shared", "own"), [(0, 1, 0), (1, 1, 0), (5, 1, 0), (0, 1, 2), (1, 1, 2), (0, 0.3, 1)]
+)
+def test_intervals_over_seeds_cover_the_truth_and_their_variance_is_unbiased(
+    seeds: int, between: float, shared: float, own: float
+) -> None:
+    generator = np.random.default_rng([seeds, int(10 * between), int(10 * shared), int(10 * own)])
+    delta_SV, resampled_SRV = _crossed(seeds, between, shared, own, 1000, generator)
+    effects = effects_over_seeds(delta_SV, covariance_between_seeds(resampled_SRV), margin=0.01, level=0.95)
+    assert (0.9 if seeds == 3 else 0.925) <= ((effects.low <= 0) & (effects.high >= 0)).mean() <= 0.985
+    truth = (between**2 + own**2) / seeds + shared**2
+    assert (effects.stderr**2).mean() == pytest.approx(truth, rel=0.1)
+
+
+def test_the_covariance_between_seeds_is_the_mean_of_numpys_over_all_pairs() -> None:
+    resampled_SRV = np.random.default_rng(2).normal(size=(4, 30, 3))
+    resampled_SRV += np.random.default_rng(3).normal(size=(30, 3))
+    expected_V = [
+        np.mean([np.cov(resampled_SRV[a, :, v], resampled_SRV[b, :, v])[0, 1] for a, b in combinations(range(4), 2)])
+        for v in range(3)
+    ]
+    assert covariance_between_seeds(resampled_SRV) == pytest.approx(np.array(expected_V))
+
+
+def test_an_effect_over_seeds_without_noise_of_examples_is_students_test() -> None:
+    delta_SV = np.random.default_rng(0).normal(-0.02, 0.01, (5, 4))
+    effects = effects_over_seeds(delta_SV, np.zeros(4), margin=0.01, level=0.9)
+    assert effects.p_value == pytest.approx(stats.ttest_1samp(delta_SV, 0).pvalue)
+    assert effects.p_margin == pytest.approx(stats.ttest_1samp(delta_SV, -0.01, alternative="greater").pvalue)
+    limits = stats.ttest_1samp(delta_SV, 0).confidence_interval(0.9)
+    assert (effects.low, effects.high) == (pytest.approx(limits.low), pytest.approx(limits.high))
 
 
 def test_without_spread_the_estimate_is_certain_and_one_seed_is_too_few() -> None:
     same = np.array([[0.0, -0.05]] * 3)
-    found = multi_bootstrap(
-        same, np.repeat(same[:, None], 50, 1), margin=0.01, level=0.95, generator=np.random.default_rng(0)
-    )
-    assert (found.p_value.tolist(), found.p_margin.tolist()) == ([1.0, 0.0], [0.0, 1.0])
+    effects = effects_over_seeds(same, np.zeros(2), margin=0.01, level=0.95)
+    assert (effects.p_value.tolist(), effects.p_margin.tolist()) == ([1.0, pytest.approx(0)], [0.0, 1.0])
     with pytest.raises(UserError, match="needs two seeds or more, but there is 1"):
-        multi_bootstrap(same[:1], same[:1, None], margin=0.01, level=0.95, generator=np.random.default_rng(0))
+        effects_over_seeds(same[:1], np.zeros(2), margin=0.01, level=0.95)
 
 
-def test_a_resample_without_a_value_is_left_out() -> None:
-    generator = np.random.default_rng(0)
-    delta_S1 = np.array([[-0.5], [-0.52], [-0.48]])
-    resampled_SR1 = delta_S1[:, None] + 0.02 * generator.standard_normal((3, 200, 1))
-    one_missing = resampled_SR1.copy()
-    one_missing[1, 17] = np.nan
-    settings = {"margin": 0.01, "level": 0.95}
-    gap = multi_bootstrap(delta_S1, one_missing, generator=np.random.default_rng(1), **settings)
-    kept = np.delete(resampled_SR1, 17, axis=1)
-    fixed_R = kept.mean(0)[:, 0]
-    assert gap.stderr[0] ** 2 > fixed_R.var(ddof=1)
-    whole = multi_bootstrap(delta_S1, resampled_SR1, generator=np.random.default_rng(1), **settings)
-    assert gap.stderr == pytest.approx(whole.stderr, rel=0.02)
-    assert gap.p_value == pytest.approx(whole.p_value, rel=0.2)
-    few = np.full_like(resampled_SR1, np.nan)
+def test_a_resample_without_a_value_is_left_out_for_all_seeds() -> None:
+    resampled_SRV = np.random.default_rng(0).standard_normal((3, 200, 2)).cumsum(axis=0)
+    one_missing = resampled_SRV.copy()
+    one_missing[1, 17, 0] = np.nan
+    kept = covariance_between_seeds(np.delete(resampled_SRV, 17, axis=1))
+    assert covariance_between_seeds(one_missing) == pytest.approx([kept[0], covariance_between_seeds(resampled_SRV)[1]])
+    few = np.full_like(resampled_SRV, np.nan)
     few[:, 0] = -0.5
-    nothing = multi_bootstrap(delta_S1, few, generator=np.random.default_rng(1), **settings)
-    assert np.isnan([nothing.stderr, nothing.p_value, nothing.low]).all()
+    unknown = effects_over_seeds(few[:, 0], covariance_between_seeds(few), margin=0.01, level=0.95)
+    assert np.isnan([unknown.stderr, unknown.p_value, unknown.low]).all()

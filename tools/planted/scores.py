@@ -88,7 +88,7 @@ def agreement(score_LH: ArrayLike, effect_LH: ArrayLike, top: int = 10) -> Agree
     size = len(score_N)
     top = min(top, size)
     precision = float(_membership(score_N, top) @ _membership(effect_N, top)) / top
-    return Agreement(rank_correlation(score_N, effect_N), precision, top, top / size)
+    return Agreement(rank_correlation(score_LH, effect_LH), precision, top, top / size)
 
 
 def _membership(value_N: Array, top: int) -> Array:

@@ -132,7 +132,7 @@ def relation_heads(runs: Studied) -> Answer:
         used = sum(bool(needed_LH[head]) for head in shown)
         short = (
             UNTOLD
-            if not correlation.judged or correlation.low <= 0 <= correlation.high
+            if not correlation.significant
             else "relation heads matter more"
             if correlation.rho > 0
             else "relation heads matter less"

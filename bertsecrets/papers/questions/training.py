@@ -53,7 +53,7 @@ def gradients(runs: Studied) -> Answer:
                 tilts[control.name] = _tilt(views)
         short = (
             UNTOLD
-            if not over_heads.judged or over_heads.low <= 0 <= over_heads.high
+            if not over_heads.significant
             else "larger gradients, larger change"
             if over_heads.rho > 0
             else "larger gradients, smaller change"

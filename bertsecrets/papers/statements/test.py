@@ -15,12 +15,11 @@ from typing_extensions import Self
 from bertsecrets.papers.statements.sheet import Array, Grid, Sheet
 from bertsecrets.results.formatting import number
 from bertsecrets.settings import Settings
-from bertsecrets.statistics.replicates import multi_bootstrap
+from bertsecrets.statistics.replicates import effects_over_seeds
 
 REACH = NormalDist().inv_cdf(0.975)
 """Standard errors on either side of a number in its 95 % interval."""
 
-_RESAMPLES = 2000
 
 Threshold = Annotated[float | int | None, Field(description="a number, or null")]
 
@@ -173,11 +172,10 @@ class Test(Settings, ABC):
         error_S = np.array([reading.stderr for reading in known])
         if len(known) == 1:
             return _of_one(float(value_S[0]), float(error_S[0]), self.threshold, tuple(readings))
-        generator = np.random.default_rng([0, 0])
-        # The same examples for all models: their errors go the same way in a resample.
-        noise_R = generator.standard_normal(_RESAMPLES)
-        resampled_SRV = (value_S[:, None] + error_S[:, None] * noise_R)[..., None]
-        effect = multi_bootstrap(value_S[:, None], resampled_SRV, margin=0.0, level=0.95, generator=generator)
+        # The same examples for all models: their errors go the same way.
+        products_SS = np.outer(error_S, error_S)
+        covariance = products_SS[~np.eye(len(error_S), dtype=bool)].mean(keepdims=True)
+        effect = effects_over_seeds(value_S[:, None], covariance, margin=0.0, level=0.95)
         mean, low, high = (float(each[0]) + self.threshold for each in (effect.delta, effect.low, effect.high))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
 
