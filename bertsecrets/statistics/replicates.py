@@ -188,7 +188,9 @@ def effects_over_seeds(delta_SV: Array, covariance_V: Array, *, margin: float, l
 
 
 def covariance_between_seeds(resampled_SRV: Array) -> Array:
-    """Mean covariance over examples of the effects of two different seeds, ``[V]``; NaN with fewer than two complete resamples.
+    """Mean covariance over examples of the effects of two different seeds, ``[V]``.
+
+    NaN with one seed, and with fewer than two complete resamples.
 
     Args:
         resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for every
@@ -202,8 +204,8 @@ def covariance_between_seeds(resampled_SRV: Array) -> Array:
         # The variance of a sum is the sum of all covariances; less the variances, those of different seeds remain.
         of_sum_V = np.nanvar(known_SRV.sum(axis=0), axis=0, ddof=1)
         own_V = np.nanvar(known_SRV, axis=1, ddof=1).sum(axis=0)
-    covariance_V: Array = (of_sum_V - own_V) / (seeds * (seeds - 1))
-    return np.where(complete_RV.sum(axis=0) < 2, np.nan, covariance_V)
+    pairs = seeds * (seeds - 1) or np.nan
+    return np.where(complete_RV.sum(axis=0) < 2, np.nan, (of_sum_V - own_V) / pairs)
 
 
 def _complete(value_NR: ArrayLike) -> Array:
