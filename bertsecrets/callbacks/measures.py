@@ -27,7 +27,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
-from bertsecrets.measures.one_pass import check_needs, measure_pass
+from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating, unwrap
@@ -101,13 +101,17 @@ class MeasureHeads(pl.Callback):
         self.taken: list[tuple[Watched, Measure]] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
+        self._reference_maps = KeptMaps()
+        self._step: int | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceClassifier)
         data = data_of(trainer)
         data.check_evaluation(self.evaluation)
+        if self.taken:
+            # The validation after a training: its measures hold what that prepared and took.
+            return
         encoder = describe(pl_module.model)
-        self.taken = []
         for watched in self.watched:
             measure = watched.make(encoder.num_layers, encoder.num_heads)
             reason = measure.inapplicable(data)
@@ -146,7 +150,10 @@ class MeasureHeads(pl.Callback):
         step, stage = current_step(trainer, pl_module), stage_of(trainer)
         measures = [measure for _, measure in due]
         others = self.compare_with if last else ()
-        self.grids = self._take(trainer, pl_module.model, measures, others, stage, step)
+        # The weights of the last validation again: its numbers stand.
+        taken = self.grids if pl_module.is_scored and step == self._step else []
+        self.grids = self._take(trainer, pl_module.model, measures, others, stage, step, taken)
+        self._step = step
         means = {
             f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
             for grid in self.grids
@@ -193,8 +200,12 @@ class MeasureHeads(pl.Callback):
         others: Sequence[str],
         stage: str,
         step: int,
+        taken: Sequence[HeadGrid],
     ) -> list[HeadGrid]:
-        """Add the grids of measures and of their comparisons with other models to the run; return those of the measures."""
+        """Add the grids of measures and of their comparisons with other models to the run; return those of the measures.
+
+        Measures without comparisons whose grids are among ``taken`` are not taken again.
+        """
         references = self._references()
         if RANDOM in others:
             references[RANDOM] = self._random(trainer, model)
@@ -204,15 +215,20 @@ class MeasureHeads(pl.Callback):
             for measure in measures
             if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES}
         ]
-        grids: dict[str, HeadGrid] = {}
+        grids = {grid.measure: grid for grid in taken}
+        # On a GPU a pass takes less time than copying its maps would.
+        on_cpu = next(unwrap(model).parameters()).device.type == "cpu"
+        kept = {INITIAL: self._reference_maps} if on_cpu else {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}
         for measure in measures:
             groups.setdefault((id(measure.dataset(data_of(trainer))), measure.feed), []).append(measure)
         for group in groups.values():
             paired = [pair for pair in pairs if any(pair.partner is measure for measure in group)]
+            if not paired and all(measure.name in grids for measure in group):
+                continue
             loader = self._loader(trainer, group[0])
             with progress_over(len(loader), "measuring heads", visible=shows_progress(trainer)) as advance:
-                taken = measure_pass(
+                fresh = measure_pass(
                     model,
                     [*group, *paired],
                     loader,
@@ -220,9 +236,10 @@ class MeasureHeads(pl.Callback):
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,
                     means_LHd=self._means(trainer, model, group),
+                    kept=kept,
                 )
-            grids.update((grid.measure, grid) for grid in taken[: len(group)])
-        tables = [self.run.rows(grid, stage, step) for grid in grids.values()]
+            grids.update((grid.measure, grid) for grid in fresh[: len(group)])
+        tables = [self.run.rows(grids[measure.name], stage, step) for measure in measures]
         for pair in pairs:
             other, difference = pair.grids()
             tables.append(self.run.rows(other, pair.reference, 0))

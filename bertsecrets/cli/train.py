@@ -119,6 +119,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         best = run.checkpoints / BEST
         selected = settings.checkpoint.report == "best" and best.is_file()
         module.record["step"] = int(read_record(best)[RECORD]["step"]) if selected else trainer.global_step
+        module.is_scored = module.scored_step == module.record["step"]
         trainer.validate(
             module, datamodule=data, ckpt_path=str(best) if selected else None, verbose=False, weights_only=True
         )

@@ -1,6 +1,6 @@
 """One pass over the data that feeds every requested measure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from typing import Any
@@ -77,6 +77,40 @@ def check_comparable(model: nn.Module, reference: nn.Module) -> None:
             )
 
 
+class KeptMaps:
+    """The maps of a model that does not change, computed in the first pass over some batches and read in those to come.
+
+    Args:
+        most_bytes: Memory for them; what does not fit is computed in each pass.
+    """
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self._free = most_bytes
+        self._maps: dict[tuple[bytes, ...], list[Tensor]] = {}
+
+    def stream(
+        self, model: PreTrainedModel, batch: Batch, context: Callable[[], AbstractContextManager[Any]]
+    ) -> Generator[Tensor, None, None]:
+        """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and context."""
+        # By content: two sets of examples number theirs alike.
+        key = tuple(tensor.cpu().numpy().tobytes() for tensor in batch.inputs().values())
+        if key in self._maps:
+            yield from self._maps[key]
+            return
+        layers: list[Tensor] = []
+        num_layers = describe(model).num_layers
+        with closing(_maps_of(model, batch, context)) as stream:
+            for attention_BHQK in stream:
+                size = attention_BHQK.nbytes * num_layers
+                if size <= self._free:
+                    layers.append(attention_BHQK)
+                # Before the last layer is yielded: nobody reads on after it.
+                if len(layers) == num_layers:
+                    self._maps[key] = layers
+                    self._free -= size
+                yield attention_BHQK
+
+
 @torch.inference_mode(False)
 @torch.no_grad()
 def measure_pass(
@@ -87,6 +121,7 @@ def measure_pass(
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     progress: Callable[[], object] | None = None,
     means_LHd: Tensor | None = None,
+    kept: Mapping[str, KeptMaps] | None = None,
 ) -> list[HeadGrid]:
     """Take all measures in one pass over the examples; return their grids, reduced over all processes.
 
@@ -104,6 +139,7 @@ def measure_pass(
         context: Context manager for every forward pass, e.g. the trainer's autocast.
         progress: Called after each batch.
         means_LHd: The heads' mean outputs, for measures with ``reference_examples``.
+        kept: Maps that earlier passes have computed, of references that have not changed since.
 
     Raises:
         UserError: If a measure's need cannot be met or the models cannot be compared.
@@ -130,7 +166,7 @@ def measure_pass(
             annotated = bool(batch.annotations) and all(batch.annotations)
             check_needs(measures, references, annotated, labelled=batch.label_B is not None)
             if watching:
-                _feed(network, others, watching, batch, context)
+                _feed(network, others, watching, batch, context, kept or {})
             if differentiating:
                 _feed_gradients(network, differentiating, batch, context)
             if reading_outputs:
@@ -146,11 +182,12 @@ def _feed(
     measures: Sequence[Measure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
+    kept: Mapping[str, KeptMaps],
 ) -> None:
     with ExitStack() as stack:
         streams = {
             name: stack.enter_context(
-                closing(map_stream(other, partial(watched_part(other), **batch.inputs()), context))
+                closing(kept[name].stream(other, batch, context) if name in kept else _maps_of(other, batch, context))
             )
             for name, other in others.items()
         }
@@ -177,6 +214,12 @@ def _feed(
         if of_values:
             stack.enter_context(watch_values(network, observe_values))
         watched_part(network)(**batch.inputs())
+
+
+def _maps_of(
+    model: PreTrainedModel, batch: Batch, context: Callable[[], AbstractContextManager[Any]]
+) -> Generator[Tensor, None, None]:
+    return map_stream(model, partial(watched_part(model), **batch.inputs()), context)
 
 
 def _feed_gradients(

@@ -75,6 +75,10 @@ class SequenceClassifier(pl.LightningModule):
         """The gates' term of the training loss."""
         self.validated_after_training = False
         """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for that."""
+        self.scored_step: int | None = None
+        """Step of the last validation during training, whose predictions and scores the module holds."""
+        self.is_scored = False
+        """Whether the weights are those of that validation, so that another one need not predict again."""
         self._first_bad_step: Tensor | None = None
         self._sharded = False
         freeze(model, optimizer.freeze)
@@ -142,6 +146,8 @@ class SequenceClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.check_finite()
+        if self.is_scored:
+            return
         for name in self.evaluation_names:
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
@@ -151,7 +157,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions.update(none.long(), none.new_zeros(0, self.task.num_outputs), none)
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        if not self.task.is_labelled:
+        if not self.task.is_labelled or self.is_scored:
             return
         assert batch.label_B is not None
         predictions = self.predictions[self.evaluation_names[dataloader_idx]]
@@ -159,6 +165,9 @@ class SequenceClassifier(pl.LightningModule):
         predictions.update(batch.index_B, self(batch), batch.label_B)
 
     def on_validation_epoch_end(self) -> None:
+        if self.is_scored:
+            return
+        self.scored_step = self.global_step
         self.scores = {name: {} for name in self.evaluation_names}
         if not self.task.is_labelled:
             return

@@ -181,6 +181,49 @@ def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("compare_with", [(), ("initial",)])
+def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
+    compare_with: tuple[str, ...], tmp_path: Path
+) -> None:
+    run, model, initial = a_run(tmp_path), tiny_classifier(), tiny_classifier(1)
+    calls: list[nn.Module] = []
+    for network in (model, initial):
+        network.base_model.register_forward_pre_hook(lambda module, _: calls.append(module))
+    watcher = MeasureHeads(watched(Drift, Kept), run, reference=initial, compare_with=compare_with)
+    module, data = prepared(model, record={"step": 4})
+    module.validated_after_training = True
+    trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
+    trainer.fit(module, datamodule=data)
+    batches = len(data.evaluation_loader("val"))
+    # The reference's maps of the first validation serve the second.
+    assert calls.count(initial.base_model) == batches
+    calls.clear()
+    scores = module.scores
+    assert module.scored_step == 4
+    module.is_scored = True
+    trainer.validate(module, datamodule=data, verbose=False)
+    assert module.scores == scores
+    # What is compared with another model is measured with it in one pass.
+    assert calls.count(model.base_model) == (batches if compare_with else 0)
+    table = run.table()
+    for name, column in (("drift", "cosine"), ("kept", "all")):
+        assert table.steps(name, column, "training") == [2, 4]
+        again, during = (table.grid(name, column, stage, 4)[0] for stage in ("checkpoint", "training"))
+        np.testing.assert_array_equal(again, during)
+    (alone,) = measure_pass(model, [Drift(LAYERS, HEADS)], data.evaluation_loader("val"), {"initial": initial})
+    np.testing.assert_array_equal(table.grid("drift", "cosine", "checkpoint", 4)[0], alone.column("cosine").numpy())
+    extras = json.loads(run.extras_path("kept").read_text())
+    assert extras["model"]["parameter"] == pytest.approx(next(model.parameters()).sum().item())
+    # Other weights are scored and measured.
+    with torch.no_grad():
+        model.base_model.encoder.layer[0].attention.self.query.weight.mul_(3.0)
+    module.is_scored = False
+    trainer.validate(module, datamodule=data, verbose=False)
+    assert module.scores != scores
+    assert not np.array_equal(run.table().grid("drift", "cosine", "checkpoint", 4)[0], again)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_model_that_began_with_random_weights_is_compared_with_its_beginning_alone(tmp_path: Path) -> None:
     run = a_run(tmp_path, init="random_normal")
     watcher = MeasureHeads(

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,11 +11,22 @@ from faults.client import warm_process
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def door(name: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run train.py or analyze.py in a forked child of a process that has done the imports."""
+def door(
+    name: str, *arguments: str, timeout: float = 300, before: str = "", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run train.py or analyze.py in a forked child of a process that has done the imports.
+
+    Args:
+        name, arguments: The command line.
+        timeout: Seconds after which the command is killed, and this raises.
+        before: Python statements that the process executes first, to break something.
+        variables: Environment variables of the command.
+    """
     with TemporaryDirectory() as folder:
         stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
-        answer = warm_process().run([f"{name}.py", *arguments], ROOT, environment(), stdout, stderr, timeout)
+        answer = warm_process().run(
+            [f"{name}.py", *arguments], ROOT, {**environment(), **(variables or {})}, stdout, stderr, timeout, before
+        )
         printed = stdout.read_text("utf-8", errors="replace"), stderr.read_text("utf-8", errors="replace")
     if answer["timed_out"]:
         raise subprocess.TimeoutExpired([name, *arguments], timeout, *printed)
@@ -44,7 +56,8 @@ def small(model: Path, folder: Path, **settings: object) -> list[str]:
         "trainer.max_epochs": 2,
         "trainer.accelerator": "cpu",
         "logger": "csv",
-        "report.figures": "null",
+        # Drawing takes longer than the rest of a run.
+        "report.figures": 0,
         "progress": "false",
         # Heads are disabled at the end of every training.
         "ablation.resamples": 100,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import ROOT, door, small
+from cli.runs import door, small
 
 from bertsecrets.cli.command_line import with_resume
 from bertsecrets.cli.composition import check
@@ -164,22 +164,8 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tm
         "def poisoned(self, logits, labels):\n"
         "    return loss(self, logits, labels) * (float('nan') if self.training and self.global_step >= 5 else 1)\n"
         "c.SequenceClassifier.loss = poisoned\n"
-        "from bertsecrets.cli.commands.train import main\n"
-        "main()\n"
     )
-    import subprocess
-    import sys
-
-    from cli.runs import environment
-
-    result = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = door("train", *arguments, before=script)
     assert result.returncode == 1, result.stderr
     assert "not finite at step 5" in result.stderr
     assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4

@@ -23,7 +23,8 @@ def finished(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny model with every default callback and W&B offline."""
     folder = tmp_path_factory.mktemp("run") / "one"
     saved = folder.parent / "saved"
-    result = door("train", *small(tiny_bert, folder, logger="default", optimizer__learning_rate=0.005, save=saved))
+    settings = {"logger": "default", "optimizer__learning_rate": 0.005, "save": saved, "report__figures": "null"}
+    result = door("train", *small(tiny_bert, folder, **settings))
     assert result.returncode == 0, result.stderr
     assert "Report:" in result.stdout
     # One line at the start, and nothing that a library says about itself.
@@ -182,17 +183,8 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(tiny_bert: Path, tm
         "    if str(target).endswith('heads.parquet'): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "    return replace(source, target, *rest)\n"
         "os.replace = full\n"
-        "from bertsecrets.cli.commands.train import main\n"
-        "main()\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script, *small(tiny_bert, tmp_path / "run")],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = door("train", *small(tiny_bert, tmp_path / "run"), before=script)
     assert result.returncode == 1
     assert "heads.parquet" in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
@@ -254,12 +246,8 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
         f"        if trainer.global_step == {kill_after + 1}: os.kill(os.getpid(), signal.SIGKILL)\n"
         "made = t.make_callbacks\n"
         "t.make_callbacks = lambda *a, **k: [*made(*a, **k), Kill()]\n"
-        "from bertsecrets.cli.commands.train import main\n"
-        "main()\n"
     )
-    killed = subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=ROOT, env=environment(), capture_output=True, check=False
-    )
+    killed = door("train", *arguments, before=script)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert torch.load(last, weights_only=True)["global_step"] == kill_after
     result = door("train", f"resume={folder}")

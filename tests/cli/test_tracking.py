@@ -3,12 +3,10 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from cli.runs import ROOT, door, environment, small
+from cli.runs import door, small
 from wandb_log import leaves, read_log
 
 from bertsecrets.cli.workspace import build_report, build_workspace, specification
@@ -21,14 +19,8 @@ def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """A run that was to be tracked online, on a machine from which no server can be reached; and what it said."""
     folder = tmp_path_factory.mktemp("tracked") / "run"
     arguments = small(tiny_bert, folder, logger="wandb", callbacks="drift", trainer__max_epochs=1)
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *arguments, "logger.wandb.init_timeout=3"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**environment(), "WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": KEY},
-        check=False,
-    )
+    online = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": KEY}
+    result = door("train", *arguments, "logger.wandb.init_timeout=3", variables=online)
     assert result.returncode == 0, result.stderr
     return folder, result.stdout + result.stderr
 

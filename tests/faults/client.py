@@ -46,8 +46,9 @@ class WarmProcess:
         stdout: Path,
         stderr: Path,
         seconds: float,
+        before: str = "",
     ) -> dict[str, Any]:
-        """Run ``train.py`` or ``analyze.py`` with its arguments in a folder.
+        """Run ``train.py`` or ``analyze.py`` with its arguments in a folder, after the Python statements ``before``.
 
         Returns:
             ``status`` (negative: the number of the signal that ended it), ``seconds``, ``peak_bytes``, ``timed_out``.
@@ -59,6 +60,7 @@ class WarmProcess:
             "stdout": str(stdout),
             "stderr": str(stderr),
             "seconds": seconds,
+            "before": before,
         }
         assert self._process.stdin is not None
         self._process.stdin.write((json.dumps(request) + "\n").encode())

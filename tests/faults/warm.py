@@ -162,6 +162,7 @@ def main() -> None:
     if request is None:
         return
     become(request)
+    exec(request["before"], {})
     if request["words"][0] == "train.py":
         from bertsecrets.cli.commands.train import main as command
     else:

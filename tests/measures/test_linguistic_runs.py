@@ -69,6 +69,7 @@ def test_a_treebank_is_analysed_without_scores(tiny_bert: Path, tmp_path: Path, 
         data__limit_eval=120,
         measure="[features,token_to_token]",
         compare_with="[]",
+        report__figures="null",
     )
     given.append("+measure.features.features.adjectives={pos: [ADJ]}")
     given.append("measure.features.features.objects=null")
