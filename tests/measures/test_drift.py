@@ -209,7 +209,8 @@ def test_kept_maps_are_those_of_a_pass_and_only_those_that_fit_are_kept(batches_
     reference = tiny_model("bert", seed=1)
     batches = [batch_of(tiny_batch((9, 4 + row))) for row in range(3)]
     calls: list[int] = []
-    reference.base_model.register_forward_hook(lambda *_: calls.append(1))
+    # A pass ends at its last layer, before hooks that follow it.
+    reference.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
     kept = {"initial": KeptMaps(most_bytes=batches_kept * LAYERS * 2 * HEADS * 9 * 9 * 4)}
     for seed in (2, 3):
         (grid,) = measure_pass(
