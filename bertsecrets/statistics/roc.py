@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, stats
-from sklearn.metrics import roc_auc_score
 
 _LEVEL = 0.95
 _NEAR = 1e-9
@@ -37,6 +36,9 @@ def area_under_curve(score_N: ArrayLike, positive_N: ArrayLike) -> Area:
     >>> area.value, round(area.low, 3), round(area.high, 3)
     (0.75, 0.227, 0.967)
     """
+    # Imported late: scikit-learn takes a second, and few runs need it.
+    from sklearn.metrics import roc_auc_score
+
     score, positive = np.asarray(score_N, np.float64), np.asarray(positive_N, bool)
     m, n = int(positive.sum()), int((~positive).sum())
     if not m or not n:

@@ -94,7 +94,9 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("family", "mode", "max_tokens"), cases())
 def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_tokens: int | None) -> None:
     model, batch = tiny_model(family), tiny_batch()
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+    # A limit cuts the variants into other shares, which the narrow tolerance tells.
+    dtypes = ((torch.float32, 1e-5), (torch.float64, 1e-10))
+    for dtype, tolerance in dtypes if max_tokens is None else dtypes[1:]:
         model = model.to(dtype)
         means_LHd = mean_head_outputs(model, [batch])
         plan = whole_plan(mode, model.config.num_hidden_layers)

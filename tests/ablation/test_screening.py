@@ -372,10 +372,18 @@ def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
 @pytest.mark.parametrize(
     ("stop_at", "precision", "max_tokens"),
     [
-        *((stop_at, FP32, None) for stop_at in (6, 20, 35, 50, 65)),
-        *((stop_at, BF16, None) for stop_at in (10, 40)),
+        *((stop_at, FP32, None) for stop_at in (6, 65)),
+        (10, BF16, None),
         # Parts of one or two examples, some of them of the pilot alone.
-        *((stop_at, BF16, 9) for stop_at in (60, 200, 400)),
+        (60, BF16, 9),
+        *(
+            pytest.param(stop_at, precision, max_tokens, marks=pytest.mark.slow)
+            for stop_at, precision, max_tokens in (
+                *((stop_at, FP32, None) for stop_at in (20, 35, 50)),
+                (40, BF16, None),
+                *((stop_at, BF16, 9) for stop_at in (200, 400)),
+            )
+        ),
     ],
 )
 def test_an_interrupted_sweep_is_resumed(

@@ -237,8 +237,15 @@ def test_labels_that_say_nothing_give_no_limits_and_no_verdict(metric: str) -> N
     assert np.isnan([judged.low, judged.high, judged.p_margin]).all()
 
 
-@pytest.mark.parametrize("count", [50, 100])
-@pytest.mark.parametrize("metric", ["f1", "matthews"])
+@pytest.mark.parametrize(
+    ("metric", "count"),
+    [
+        ("f1", 50),
+        ("matthews", 50),
+        pytest.param("f1", 100, marks=pytest.mark.slow),
+        pytest.param("matthews", 100, marks=pytest.mark.slow),
+    ],
+)
 def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: int) -> None:
     """Of a model that finds 3 % of the positives without a false alarm, a variant that finds none loses 6 to 15 points."""
     generator = np.random.default_rng(1)

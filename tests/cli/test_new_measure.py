@@ -91,7 +91,7 @@ def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, st
 def test_an_analysis_takes_it_too_and_a_comparison_has_its_panel(
     trained: tuple[Path, str], configs: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    common = ["measure=[sharpness]", "logger=csv", "progress=false", "trainer.accelerator=cpu"]
+    common = ["measure=[sharpness]", "logger=csv", "progress=false", "trainer.accelerator=cpu", "report.figures=0"]
     first, second = tmp_path / "first", tmp_path / "second"
     done = run("analyze", configs, f"checkpoint={trained[0]}", *common, f"hydra.run.dir={first}")
     assert done.returncode == 0, done.stderr

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from faults.runner import Warm
 from faults.table import PROPERTY, row_of
+from shared import session_folder
 
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Warm:
     """Runs commands without waiting for their imports."""
-    return Warm(tmp_path_factory.mktemp("warm"), tiny_bert)
+    return Warm(tmp_path_factory.mktemp("warm"), session_folder(tmp_path_factory) / "faults", tiny_bert)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from faults.cases import Case, Outcome, analyze, train
 from faults.client import warm_process
 from faults.recomputed import check_numbers
+from shared import made_once
 
 MOST_BYTES = 3 << 30
 """Memory that no case may use, the imports of half a gigabyte included."""
@@ -31,15 +32,16 @@ class Warm:
     """A warm process, with a tiny model and the finished runs that cases share.
 
     Args:
-        scratch: A folder for what is shared and for output.
+        scratch: A folder for output.
+        shared: A folder for what all workers share.
         model: Folder of a tiny model.
     """
 
-    def __init__(self, scratch: Path, model: Path) -> None:
-        self.scratch, self.model, self.data = scratch, model, scratch / "data"
-        write_sentences(self.data / "SST-2")
+    def __init__(self, scratch: Path, shared: Path, model: Path) -> None:
+        self.scratch, self.shared, self.model = scratch, shared, model
+        shared.mkdir(exist_ok=True)
+        self.data = made_once(shared / "data", lambda folder: write_sentences(folder / "SST-2"))
         self._process = warm_process()
-        self._runs: dict[str, Path] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.numbers: dict[str, list[str]] = {}
 
@@ -76,12 +78,12 @@ class Warm:
 
     def finished(self, name: str) -> Path:
         """The folder of a finished run, made when first asked for."""
-        if name not in self._runs:
-            folder = self.scratch / name
-            outcome = self.run((*_RUNS[name], f"hydra.run.dir={folder}"), self.scratch, seconds=300.0)
+
+        def make(folder: Path) -> None:
+            outcome = self.run((*_RUNS[name], f"hydra.run.dir={folder}"), self.shared, seconds=300.0)
             assert outcome.status == 0, outcome.stdout + outcome.stderr
-            self._runs[name] = folder
-        return self._runs[name]
+
+        return made_once(self.shared / name, make)
 
     def check(self, case: Case, folder: Path) -> Outcome:
         """Run a case in an empty folder; assert that it ends as expected."""

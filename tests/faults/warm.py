@@ -65,9 +65,10 @@ def respect_permissions() -> None:
 
 
 def import_everything() -> None:
-    """Import what the commands import late; starts no threads that a fork would lose."""
+    """Import what the commands import late, and read the code's version; starts no threads that a fork would lose."""
     for name in MODULES:
         importlib.import_module(name)
+    importlib.import_module("bertsecrets.sweeps.code_version").code_version()
     importlib.import_module("torch").set_num_threads(1)
 
 

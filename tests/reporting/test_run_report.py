@@ -115,7 +115,7 @@ def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
     def printed(name: str, **settings: Any) -> tuple[list[str], str]:
         run = trained(tmp_path / name, cosine_LH=COSINE, delta_LH=DELTA, measured=measured, **settings)
         run.declare(*(measure.declaration() for measure in measures))
-        present(run, RunScores.read(run.scores_path), [], report=ReportSettings(heads=2), trusted=())
+        present(run, RunScores.read(run.scores_path), [], report=ReportSettings(heads=2, figures=0), trusted=())
         sections = report_run(run, heads=2).report.sections
         asked = ("How each", "What disabling", *(measure.title for measure in measures))
         firsts = [section.findings[0] for section in sections if section.title.startswith(asked)]

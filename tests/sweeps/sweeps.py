@@ -12,7 +12,14 @@ from cli.runs import ROOT, door, environment, small
 
 def sweep_arguments(model: Path, folder: Path, *arguments: str, **settings: object) -> list[str]:
     """The arguments of a sweep whose jobs take seconds: sixteen examples, two steps, no callbacks."""
-    quick = {"data__limit_train": 16, "data__limit_eval": 9, "trainer__max_epochs": 1, "callbacks": "none", **settings}
+    quick = {
+        "data__limit_train": 16,
+        "data__limit_eval": 9,
+        "trainer__max_epochs": 1,
+        "callbacks": "none",
+        "sweep__compare": "false",
+        **settings,
+    }
     swept = {argument.split("=")[0] for argument in arguments}
     defaults = [setting for setting in small(model, folder, **quick) if not setting.startswith("hydra.run")]
     kept = [setting for setting in defaults if setting.split("=")[0] not in swept]

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
-from sklearn.manifold import smacof
-from sklearn.metrics import silhouette_score
 
 Array = NDArray[np.float64]
 
@@ -16,6 +14,9 @@ _MOST_GROUPS = 15
 
 def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
     """Points ``[N, 2]`` by metric multidimensional scaling, settings of the paper, and Kruskal's stress-1 (0 is perfect)."""
+    # Imported late, as below: scikit-learn takes a second, and few runs need it.
+    from sklearn.manifold import smacof
+
     points_N2, raw = smacof(
         distance_NN, n_components=2, n_init=5, max_iter=1000, eps=1e-10, random_state=seed, normalized_stress=False
     )
@@ -33,6 +34,8 @@ def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]
         distance_NN: Symmetric divergences.
         count: Number of groups; None for the number from 2 to 15 with the highest silhouette.
     """
+    from sklearn.metrics import silhouette_score
+
     heads = len(distance_NN)
     if heads < 3:
         return np.zeros(heads, np.int64)
