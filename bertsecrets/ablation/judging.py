@@ -228,27 +228,46 @@ def selection_checks(
 
 def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:
     """The changes of score of single heads, and of all heads of a layer but one, as grids for the head table."""
+    return _grids(plan, rows, {"head": f"_{plan.mode}", "all_but_one": f"_{plan.mode}_all_but_one"})
+
+
+def tracked_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:
+    """The same changes of score and those of whole layers, as grids for W&B, where the mode is in the run's configuration."""
+    return _grids(plan, rows, {"head": "", "all_but_one": "_all_but_one", "layer": ""})
+
+
+_WITHOUT = {"head": "the head", "all_but_one": "all other heads of the layer", "layer": "the layer"}
+
+
+def _grids(plan: Plan, rows: Sequence[Mapping[str, Any]], suffixes: Mapping[str, str]) -> list[HeadGrid]:
+    """A grid for each kind of variant that was disabled, with a column for each metric.
+
+    Args:
+        plan: What was disabled.
+        rows: From :func:`judged_rows`.
+        suffixes: Kind -> what follows the metric in the names of its columns.
+    """
     grids = []
-    for kind, suffix in (("head", ""), ("all_but_one", "_all_but_one")):
+    for kind, suffix in suffixes.items():
         chosen = [row for row in rows if row["kind"] == kind]
         metrics = list(dict.fromkeys(row["metric"] for row in chosen))
         if not metrics:
             continue
-        shape = (plan.num_layers, plan.num_heads, len(metrics))
+        whole_layers = kind == "layer"
+        shape = (plan.num_layers, 1 if whole_layers else plan.num_heads, len(metrics))
         value_LHC = torch.full(shape, math.nan, dtype=torch.float64)
         stderr_LHC = value_LHC.clone()
         count_LHC = torch.zeros(shape, dtype=torch.int64)
         for row in chosen:
-            place = (row["layer"], row["head"], metrics.index(row["metric"]))
+            place = (row["layer"], 0 if whole_layers else row["head"], metrics.index(row["metric"]))
             value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
-        what = "the head" if kind == "head" else "all other heads of the layer"
         columns = [
             Column(
-                f"{metric}_{plan.mode}{suffix}",
-                f"change of {metric} without {what} ({plan.mode})",
+                f"{metric}{suffix}",
+                f"change of {metric} without {_WITHOUT[kind]} ({plan.mode})",
                 f"change of {metric}",
             )
             for metric in metrics
         ]
-        grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC))
+        grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC, whole_layers))
     return grids

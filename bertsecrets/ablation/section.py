@@ -65,12 +65,22 @@ def single_heads(table: AblationTable) -> list[Row]:
     return [row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode"))]
 
 
+def counted_verdict(code: str) -> str:
+    """Name in W&B of the number of variants with a verdict.
+
+    >>> counted_verdict("dispensable")
+    'ablation/can_be_spared'
+    """
+    return f"ablation/{WORDS[code].replace(' ', '_')}"
+
+
 def ablation_scalars(table: AblationTable) -> dict[str, float]:
     """Summary values for W&B, of the first set, metric and mode and single heads (else the first kind), at the last step.
 
-    ``ablation/worst_delta``, ``n_variants``, ``n_needed``, ``n_dispensable``, ``n_inconclusive``, ``n_significant``,
-    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an
-    undefined score there are not enough examples to tell. Empty without a sweep.
+    ``ablation/worst_delta``, ``n_variants``, how many have each verdict (``needed``, ``can_be_spared``,
+    ``not_enough_examples_to_tell``, ``better_without``), ``n_significant``, ``n_significant_harm``,
+    ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an undefined score there
+    are not enough examples to tell. Empty without a sweep.
     """
     rows = latest_rows(table)
     if not rows:
@@ -82,7 +92,7 @@ def ablation_scalars(table: AblationTable) -> dict[str, float]:
     return {
         "ablation/worst_delta": min((row["delta"] for row in _defined(chosen)), default=math.nan),
         "ablation/n_variants": len(chosen),
-        **{f"ablation/n_{verdict}": sum(row["verdict"] == verdict for row in chosen) for verdict in VERDICTS},
+        **{counted_verdict(code): sum(shown_verdict(row) == code for row in chosen) for code in WORDS},
         "ablation/n_significant": len(certain),
         "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
         "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),

@@ -13,7 +13,7 @@ from bertsecrets.ablation.arithmetic import Arithmetic, choose, why_not_bf16
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
-from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks
+from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
 from bertsecrets.ablation.looks import LOOKS, STOPPING_KINDS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import (
@@ -91,7 +91,7 @@ class Judged:
         return judged_rows(self.outcomes, self.task, identity, looks=looks, **self.settings.judging())
 
     def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
-        """Write tables, checks and outcomes to a run's folder; return the grids of single heads."""
+        """Write tables, checks and outcomes to a run's folder; return the grids to log to W&B."""
         rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
         run.folder.mkdir(parents=True, exist_ok=True)
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
@@ -103,7 +103,7 @@ class Judged:
         grids = judged_grids(self.outcomes.plan, rows)
         run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
         run.add(*(run.rows(grid, stage, step) for grid in grids))
-        return grids
+        return tracked_grids(self.outcomes.plan, rows)
 
 
 class Sweep:

@@ -155,6 +155,7 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         for metric, value in values.items()
     }
     tracking.log_summary(experiment, {**scores, **summary.scalars, "seconds": summary.scores.seconds})
+    tracking.log_curves(experiment, summary.curves)
     tracking.log_figures(experiment, summary.report.figures)
     if run.ablation_path.is_file():
         tracking.log_ablation(experiment, run.ablation_table())

@@ -10,16 +10,18 @@ from rich.console import Console
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.wandb import SINGLE_HEADS, STEP
+from bertsecrets.ablation.section import counted_verdict
+from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
+from bertsecrets.results.verdicts import WORDS
+from bertsecrets.results.wandb import STEP
 from bertsecrets.sweeps.output_folder import keep_results
 
 _SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "matthews", "pearson", "spearman")]
 _SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
 _DRIFT = ["drift/cosine/heatmap", "drift/jensen_shannon/heatmap"]
-_VERDICTS = ("worst_delta", "n_needed", "n_dispensable", "n_inconclusive", "n_significant_gain")
-_EFFECTS = [f"ablation/{name}" for name in _VERDICTS]
+_EFFECTS = ["ablation/worst_delta", *map(counted_verdict, WORDS)]
 _EFFECT_PICTURES = {
-    "effect of disabling": [f"ablation/{metric}_uniform/heatmap" for metric in ("accuracy", "matthews", "pearson")],
+    "effect of disabling": [f"ablation/{metric}/heatmap" for metric in ("accuracy", "f1", "matthews", "pearson")],
     "drift against effect of disabling": ["figures/drift_against_ablation"],
 }
 _TRAINING = ["train/loss", "train/learning_rate"]
@@ -60,7 +62,7 @@ def save_workspace(config: DictConfig) -> None:
 
 def build_workspace(entity: str, project: str, group: str | None) -> Any:
     """Build a workspace, runs grouped by task, model and initialisation: scores with seeds as a band, heatmaps side by
-    side, effects of disabling, training, and single heads in a section that is closed at first.
+    side, effects of disabling, pruning curves, training, and single heads in a section that is closed at first.
 
     Raises:
         UserError: If ``wandb-workspaces`` is not installed.
@@ -70,6 +72,7 @@ def build_workspace(entity: str, project: str, group: str | None) -> Any:
         ws.Section(name="Scores, seeds as a band", panels=_score_panels(), is_open=True),
         ws.Section(name="Drift, side by side by task", panels=_drift_panels(), is_open=True),
         ws.Section(name="Disabling heads", panels=_effect_panels(), is_open=True),
+        ws.Section(name="Pruning", panels=_pruning_panels(), is_open=True),
         ws.Section(name="Training", panels=_training_panels(), is_open=False),
         ws.Section(name="Single heads", panels=_head_panels(), is_open=False),
     ]
@@ -106,6 +109,7 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
             "heads that matter.",
             _effect_panels(),
         ),
+        ("How far one can prune", "Change of score by the number of heads kept.", _pruning_panels()),
         ("Training", "Learning rate, loss, and gradient norms of the layers before clipping.", _training_panels()),
     ]
     blocks: list[Any] = [wr.TableOfContents()]
@@ -152,15 +156,18 @@ def _training_panels() -> list[Any]:
 def _head_panels() -> list[Any]:
     """Panels with a line for each head: its drift, and the effect of disabling it."""
     names = ("drift/cosine", "drift/jensen_shannon", r"ablation/[^/]+")
-    return _line_plots(
-        [{"title": name.split("/[")[0], "metric_regex": rf"^{SINGLE_HEADS}/{name}/l\d+h\d+$"} for name in names]
-    )
+    return _line_plots([{"title": name.split("/[")[0], "metric_regex": rf"^{name}/l\d+h\d+$"} for name in names])
 
 
-def _line_plots(described: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _pruning_panels() -> list[Any]:
+    """The change of score by heads kept, a line for each score."""
+    return _line_plots([{"title": "change of score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS)
+
+
+def _line_plots(described: Sequence[Mapping[str, Any]], x: str = STEP) -> list[Any]:
     wr, _ = _library()
     return [
-        wr.LinePlot(**lines, x=STEP, layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
+        wr.LinePlot(**lines, x=x, layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
         for place, lines in enumerate(described)
     ]
 

@@ -105,7 +105,7 @@ class Measure(Experiment, Metric):
     reference: str = INITIAL
     """With ``Need.REFERENCE``, the model to compare with."""
     tracked: ClassVar[tuple[str, ...] | None] = None
-    """Columns logged to W&B as a scalar for each head (``single_heads/drift/cosine/l11h03``); None for the first column."""
+    """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
 
     total_LHC: Tensor
     squares_LHC: Tensor

@@ -16,6 +16,9 @@ from bertsecrets.results.views import Comparison, MeasureView
 
 KEPT, PLACE = "kept", "removed_at"
 
+KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
+"""The x axis of the curves in W&B, and what their names begin with."""
+
 _OUT_OF_REACH = 100_000
 """More examples than these are not worth a number."""
 
@@ -84,6 +87,28 @@ class Pruning(Experiment):
         if not content:
             return {}
         return {"heads_kept": float(content["chosen"]["kept"] if content["chosen"]["holds"] else content["total"])}
+
+    @classmethod
+    def curves(cls, view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
+        """The change of score of each score's order by the number of heads kept; of random orders, the mean."""
+        content = view.extras
+        if not content:
+            return {}
+        changes: dict[int, dict[str, list[float]]] = {}
+        for row in content["curves"]:
+            if row["change"] is not None:
+                changes.setdefault(row["kept"], {}).setdefault(row["score"], []).append(row["change"])
+        points = [
+            {
+                KEPT_AXIS: float(kept),
+                **{
+                    f"{CHANGE_OF}{content['metric']}/{score}": sum(orders) / len(orders)
+                    for score, orders in by_score.items()
+                },
+            }
+            for kept, by_score in sorted(changes.items())
+        ]
+        return {KEPT_AXIS: points}
 
 
 def guarantee_in_words(content: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ class RunReport:
         scores: Scores of the run's last validation.
         highlights: The heads highlighted by the first experiment with highlights; None without one.
         scalars: Summary values for W&B.
+        curves: Curves for W&B, see :meth:`bertsecrets.results.experiment.Experiment.curves`.
         heads: Everything that the run knows about each head; None without a measured head.
         printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a training the
             first note, else the answer.
@@ -47,6 +48,7 @@ class RunReport:
     scores: RunScores
     highlights: Highlights | None
     scalars: Mapping[str, float]
+    curves: Mapping[str, Sequence[Mapping[str, float]]]
     heads: HeadsTogether | None
     printed: Sequence[str] = ()
 
@@ -92,6 +94,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     experiments = views_of(run)
     sections: dict[str, Section] = {}
     scalars: dict[str, float] = {}
+    curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
     kinds = {name: experiment_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
     for name, (_, view) in experiments.items():
@@ -100,6 +103,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         try:
             section = kind.describe(view)
             scalars |= kind.scalars(view)
+            curves |= kind.curves(view)
         except MissingColumnError as error:
             advice = f"It was measured by another version ({error}); repeat the analysis to see it here."
             section = Section(view.title, paragraphs=[advice])
@@ -165,7 +169,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     )
     opening = [report.title] if report.answers else []
     printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or opening)
-    return RunReport(report, scores, highlights, scalars, together, printed)
+    return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:

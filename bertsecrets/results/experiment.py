@@ -56,6 +56,11 @@ class Experiment:
         """Summary values for W&B, by name, besides the means of the columns."""
         return {}
 
+    @classmethod
+    def curves(cls, view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
+        """Curves for W&B: name of the x axis -> its points, x and the value of every curve there by name."""
+        return {}
+
 
 def experiment_of(declaration: Declaration, trusted: Sequence[str] = ()) -> type[Experiment]:
     """The class that describes a declared experiment; :class:`Experiment` if it is not available.

@@ -30,24 +30,29 @@ _SCREEN_DPI = 150
 """That of files and pages: each figure is rendered once."""
 
 
-SINGLE_HEADS = "single_heads"
-"""First part of the names of single heads' scalars, which W&B puts into a section of their own."""
+def define_axis(run: "Run | None", grid: HeadGrid) -> None:
+    """Make the training step the x axis of what ``log_grid`` logs, and hide the scalars of heads and layers.
 
-
-def define_axis(run: "Run | None", measure: str) -> None:
-    """Make the training step the x axis of everything that ``log_grid`` logs for a measure; does nothing without a run."""
-    if run is not None:
-        run.define_metric(STEP)
-        for prefix in (measure, f"{SINGLE_HEADS}/{measure}"):
-            run.define_metric(f"{prefix}/*", step_metric=STEP)
+    A panel for each of them would bury the heatmap and the table that show them all; panels that name them show them
+    still. Does nothing without a run.
+    """
+    if run is None:
+        return
+    run.define_metric(STEP)
+    if grid.whole_layers:
+        run.define_metric(f"{grid.measure}/*", step_metric=STEP)
+        return
+    for column in grid.columns:
+        run.define_metric(f"{grid.measure}/{column}/l*", step_metric=STEP, hidden=True)
 
 
 def log_grid(run: "Run | None", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
-    """Log a grid: scalars of layers and of heads, a heatmap of each column, and one table.
+    """Log a grid: a heatmap of each column, one table, and scalars of heads and layers.
 
-    ``drift/cosine/l11`` is the mean over a layer's heads (not of p-values), ``single_heads/drift/cosine/l11h03`` one head,
-    ``drift/cosine/heatmap`` a picture under the same name at every step, and ``drift/table`` a row for each head. A
-    grid of whole layers has the scalars of layers only. What has no value is left out.
+    ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a row for each head,
+    ``drift/cosine/l11h03`` is one head, and ``drift/cosine/l11`` the mean over a layer's heads (not of p-values, and not
+    of effects, where it would be taken for the effect of the whole layer). A grid of whole layers has the scalars of
+    layers only. What has no value is left out.
 
     Args:
         run: The run; None to log nothing.
@@ -61,16 +66,17 @@ def log_grid(run: "Run | None", grid: HeadGrid, step: int, *, title: str | None 
     content: dict[str, object] = {STEP: step}
     for cell in grid.cells():
         if math.isfinite(cell.value):
-            prefix = grid.measure if cell.head is None else f"{SINGLE_HEADS}/{grid.measure}"
-            content[f"{prefix}/{cell.column}/{head_code(cell.layer, cell.head)}"] = cell.value
+            content[f"{grid.measure}/{cell.column}/{head_code(cell.layer, cell.head)}"] = cell.value
     if not grid.whole_layers:
         for column in grid.described:
             for layer, mean in enumerate(grid.column(column.name).nanmean(dim=1).tolist()):
-                if math.isfinite(mean) and column.role != "p_value":
+                if math.isfinite(mean) and column.role != "p_value" and not effects:
                     content[f"{grid.measure}/{column.name}/{head_code(layer, None)}"] = mean
             figure = _heatmap(grid, column, f"{title or grid.measure}: {column.label}, step {step}", effects)
             content[f"{grid.measure}/{column.name}/heatmap"] = _image(figure)
-        content[f"{grid.measure}/table"] = _heads_table(grid)
+        if not effects:
+            # Those of a sweep are in the table that ``log_ablation`` logs, with their verdicts.
+            content[f"{grid.measure}/table"] = _heads_table(grid)
     run.log(content)
 
 
@@ -110,6 +116,23 @@ def log_ablation(run: "Run | None", table: AblationTable) -> None:
         columns = table.table.schema.names
         rows = [[row[name] for name in columns] for row in table.rows()]
         run.log({"ablation/table": wandb.Table(columns=columns, data=rows)})
+
+
+def log_curves(run: "Run | None", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Log curves over axes of their own, once at the end of a run; does nothing without a run.
+
+    Args:
+        run: The run.
+        curves: Name of the x axis -> its points: x and the value of every curve there, by name.
+    """
+    if run is None:
+        return
+    for axis, points in curves.items():
+        run.define_metric(axis, hidden=True)
+        for name in dict.fromkeys(name for point in points for name in point if name != axis):
+            run.define_metric(name, step_metric=axis)
+        for point in points:
+            run.log(dict(point))
 
 
 def log_figures(run: "Run | None", blocks: Sequence[FigureBlock]) -> None:

@@ -174,9 +174,10 @@ def test_scalars() -> None:
     assert scalars == {
         "ablation/worst_delta": -0.191,
         "ablation/n_variants": 4,
-        "ablation/n_needed": 1,
-        "ablation/n_dispensable": 2,
-        "ablation/n_inconclusive": 1,
+        "ablation/needed": 1,
+        "ablation/can_be_spared": 1,
+        "ablation/not_enough_examples_to_tell": 1,
+        "ablation/better_without": 1,
         "ablation/n_significant": 2,
         "ablation/n_significant_harm": 1,
         "ablation/n_significant_gain": 1,

@@ -101,7 +101,10 @@ def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
     for record in read_log(log):
         logged |= leaves(record.history.item)
         summary |= leaves(record.summary.update)
-    assert {"single_heads/ablation/accuracy_uniform/l00h00", "single_heads/ablation/f1_uniform/l02h03"} <= logged.keys()
+    effects = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="f1")
+    for kind, name in (("head", "l02h03"), ("layer", "l02")):
+        (delta,) = [row["delta"] for row in effects.select(kind=kind).rows() if row["variant"] == name]
+        assert logged[f"ablation/f1/{name}"] == pytest.approx(delta), name
     for name in ("ablation/table", "figures/ablation_head_uniform_accuracy", "figures/ablation_layer_uniform_f1"):
         assert f"{name}/path" in logged, name
     rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()

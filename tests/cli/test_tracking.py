@@ -32,7 +32,7 @@ def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) 
     (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     logged = leaves(item for record in read_log(log) for item in record.history.item)
     assert {
-        "single_heads/drift/cosine/l00h00",
+        "drift/cosine/l00h00",
         "drift/cosine/l00",
         "train/learning_rate",
         "val/accuracy",
@@ -86,7 +86,13 @@ def test_workspace_and_report_show_what_is_logged_without_a_server(monkeypatch: 
     monkeypatch.setattr(interface, "execute_graphql", refuse)
     for made in (build_workspace("me", "mine", "sweep-1"), build_report("me", "mine", "sweep-1")):
         text = json.dumps(specification(made))
-        shown = ("val/accuracy", "drift/cosine/heatmap", "ablation/worst_delta", "figures/drift_against_ablation")
+        shown = (
+            "val/accuracy",
+            "drift/cosine/heatmap",
+            "ablation/can_be_spared",
+            "^pruning/change_of_",
+            "figures/drift_against_ablation",
+        )
         for name in (
             *shown,
             "train/learning_rate",
@@ -106,7 +112,9 @@ def test_the_workspace_folds_single_heads() -> None:
     heads = sections.pop("Single heads")
     assert not heads["isOpen"]
     patterns = [panel["config"]["metricRegex"] for panel in heads["panels"]]
-    assert any(re.search(pattern, "single_heads/drift/cosine/l05h01") for pattern in patterns)
+    assert any(re.search(pattern, "drift/cosine/l05h01") for pattern in patterns)
+    assert any(re.search(pattern, "ablation/accuracy/l05h01") for pattern in patterns)
+    assert not any(re.search(pattern, "ablation/accuracy/l05") for pattern in patterns)
     # No other section draws a line for each head.
     others = [
         panel["config"]["metricRegex"]
@@ -115,7 +123,7 @@ def test_the_workspace_folds_single_heads() -> None:
         if "metricRegex" in panel["config"]
     ]
     assert any(re.search(pattern, "drift/cosine/l05") for pattern in others)
-    assert not any(re.search(pattern, "single_heads/drift/cosine/l05h01") for pattern in others)
+    assert not any(re.search(pattern, "drift/cosine/l05h01") for pattern in others)
 
 
 def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bertsecrets.results.figures.heatmap import heatmap
 from bertsecrets.results.formatting import head_code
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
-from bertsecrets.results.wandb import STEP, define_axis, log_figures, log_grid, log_summary, log_table
+from bertsecrets.results.wandb import STEP, define_axis, log_curves, log_figures, log_grid, log_summary, log_table
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
     figure = heatmap(grid.column("cosine"), title="t", unit="u", count=408)
     layers = HeadGrid("gradient_flow", ("norm",), *(torch.full((2, 1, 1), x) for x in (0.5, math.nan, 1)), True)
     with wandb.init(mode="offline", dir=tmp_path, project="test", settings=wandb.Settings(silent=True)) as run:
-        define_axis(run, "drift")
+        define_axis(run, grid)
         log_grid(run, grid, 63, title="Drift")
-        log_grid(run, grid, 126, effects=True)
+        log_grid(run, grid, 126)
         log_grid(run, layers, 126)
         log_table(run, table)
         log_figures(run, [FigureBlock("scores", figure, "c", "a"), FigureBlock("drift_cosine", figure, "c", "a")])
@@ -42,15 +42,14 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         leaves(r.history.item) for r in records if r.WhichOneof("record_type") == "history"
     )
     assert (first[STEP], second[STEP]) == (63, 126)
-    scalars = {f"single_heads/drift/cosine/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4)}
-    scalars.remove("single_heads/drift/cosine/l00h02")
+    scalars = {f"drift/cosine/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4)}
+    scalars.remove("drift/cosine/l00h02")
     for logged in (first, second):
-        assert {name for name in logged if name.startswith("single_heads/")} == scalars
-        # Beside the heads, in sections of their own: a mean for each layer, one picture and one table, at every step.
+        # Beside one picture and one table: the heads, and a mean for each layer.
         others = {
             name for name in logged if name.startswith("drift/") and "/heatmap/" not in name and "/table/" not in name
         }
-        assert others == {f"drift/cosine/l{layer:02d}" for layer in range(12)}
+        assert others == scalars | {f"drift/cosine/l{layer:02d}" for layer in range(12)}
         image = log.parent / "files" / str(logged["drift/cosine/heatmap/path"])
         assert image.read_bytes().startswith(b"\x89PNG")
         rows = json.loads((log.parent / "files" / str(logged["drift/table/path"])).read_text())
@@ -58,7 +57,7 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         assert rows["data"][2] == [0, 2, None, None]
         value = grid.value_LHC[11, 3, 0].item()
         assert rows["data"][-1] == [11, 3, pytest.approx(value), pytest.approx(value / 10)]
-    assert first["single_heads/drift/cosine/l11h03"] == pytest.approx(grid.value_LHC[11, 3, 0].item())
+    assert first["drift/cosine/l11h03"] == pytest.approx(grid.value_LHC[11, 3, 0].item())
     assert first["drift/cosine/l00"] == pytest.approx(grid.value_LHC[0, [0, 1, 3], 0].mean().item())
     assert {name: value for name, value in whole.items() if name.startswith("gradient_flow/")} == {
         "gradient_flow/norm/l00": 0.5,
@@ -72,7 +71,8 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         picture = log.parent / "files" / str(last[f"figures/{name}/path"])
         assert picture.read_bytes().startswith(b"\x89PNG")
     metrics = {m.glob_name or m.name: m for m in (r.metric for r in records if r.WhichOneof("record_type") == "metric")}
-    assert metrics["drift/*"].step_metric == metrics["single_heads/drift/*"].step_metric == STEP
+    assert metrics["drift/cosine/l*"].step_metric == STEP
+    assert metrics["drift/cosine/l*"].options.hidden
     summary: dict[str, object] = {}
     for record in records:
         if record.WhichOneof("record_type") == "summary":
@@ -82,11 +82,51 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
 
 
 def test_without_a_run_nothing_happens(grid: HeadGrid) -> None:
-    define_axis(None, "drift")
+    define_axis(None, grid)
     log_grid(None, grid, 0)
     log_table(None, HeadTable.empty())
+    log_curves(None, {"x": [{"x": 1.0}]})
     log_figures(None, [])
     log_summary(None, {"a": 1})
+
+
+class _Calls:
+    """A W&B run that records what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.defined: dict[str, dict[str, object]] = {}
+        self.logged: list[dict[str, object]] = []
+
+    def define_metric(self, name: str, **options: object) -> None:
+        self.defined[name] = options
+
+    def log(self, content: dict[str, object]) -> None:
+        self.logged.append(content)
+
+
+def test_effects_have_no_mean_over_a_layers_heads(grid: HeadGrid) -> None:
+    """It would bear the name of the effect of disabling the whole layer."""
+    run, layers = _Calls(), HeadGrid("ablation", ("f1",), *(torch.full((12, 1, 1), x) for x in (-0.25, 0.1, 9)), True)
+    heads = HeadGrid("ablation", ("f1",), grid.value_LHC, grid.stderr_LHC, grid.count_LHC)
+    for part in (heads, layers):
+        log_grid(run, part, 5, effects=True)  # type: ignore[arg-type]
+    of_heads, of_layers = run.logged
+    assert of_heads.keys() == {STEP, "ablation/f1/heatmap"} | {
+        f"ablation/f1/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4) if (layer, head) != (0, 2)
+    }
+    assert of_layers == {STEP: 5} | {f"ablation/f1/l{layer:02d}": -0.25 for layer in range(12)}
+
+
+def test_curves_have_an_axis_of_their_own() -> None:
+    run = _Calls()
+    points = [{"pruning/kept": 4.0, "pruning/a": -0.5, "pruning/b": -0.25}, {"pruning/kept": 8.0, "pruning/a": 0.0}]
+    log_curves(run, {"pruning/kept": points})  # type: ignore[arg-type]
+    assert run.logged == points
+    assert run.defined == {
+        "pruning/kept": {"hidden": True},
+        "pruning/a": {"step_metric": "pruning/kept"},
+        "pruning/b": {"step_metric": "pruning/kept"},
+    }
 
 
 def test_names_of_heads_sort_as_the_heads_do() -> None:
