@@ -301,7 +301,7 @@ def disable(
         texts: Sentences, or pairs of sentences.
         labels: Their classes as numbers from 0, or their scores where the model has one output or embeds sentences.
         plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
-        metric: ``accuracy`` (the default), ``f1`` or ``matthews`` for classes; ``pearson`` (the default), and
+        metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default), and
             ``spearman``, which is the default of a sentence-embedding model.
         reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
             ``texts``; mode ``optimal`` needs others.

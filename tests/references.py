@@ -13,6 +13,8 @@ def metric_value(metric: str, label_N: np.ndarray, prediction_N: np.ndarray) -> 
         return float(accuracy_score(label_N, prediction_N))
     if metric == "f1":
         return float(f1_score(label_N, prediction_N, zero_division=0.0))
+    if metric == "macro_f1":
+        return float(f1_score(label_N, prediction_N, average="macro", zero_division=0.0))
     if metric == "matthews":
         return float(matthews_corrcoef(label_N, prediction_N))
     with warnings.catch_warnings():

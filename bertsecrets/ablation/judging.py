@@ -11,7 +11,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import KINDS, Plan
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.scoring import Array, judged_metrics
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
@@ -49,7 +49,7 @@ def judged_rows(
     parts = [(places, part.predictions(task)) for places, part in together]
     means = _mean_changes(together, task, looks or {}, settings["level"])
     rows = []
-    for metric in task.metrics:
+    for metric in judged_metrics(task):
         judged: list[dict[str, Any]] = []
         for kind in KINDS:
             variants = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
@@ -207,7 +207,7 @@ def selection_checks(
         return {}
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     checks = {}
-    for metric in task.metrics:
+    for metric in judged_metrics(task):
         p_bh = {row["variant"]: row["p_bh"] for row in rows if row["metric"] == metric and row["kind"] == "head"}
         check = selection_check(
             metric,

@@ -10,7 +10,7 @@ import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
+from bertsecrets.ablation.scoring import CLASS_METRICS, Array, judged_metrics, typical_harm
 from bertsecrets.ablation.verdicts import change_influences, paired_tests
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -167,7 +167,7 @@ def _settled(
         before = [reason for place, reason in stopped.items() if kinds[place] == kind]
         variant_VN = prediction_VN[[places.index(place) for place in own]]
         by_metric: list[list[str]] = []
-        for metric in task.metrics:
+        for metric in judged_metrics(task):
             effects = paired_tests(metric, label_N, clean_N, variant_VN, look=look, **settings)
             chance_V = chance_of_a_verdict(
                 effects.delta,

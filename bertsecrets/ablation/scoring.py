@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 
 Array = NDArray[np.float64]
@@ -60,6 +61,17 @@ def _f1(mean_F: Array) -> Array:
     return np.asarray(np.divide(2 * true, whole, out=np.zeros_like(true), where=whole > 0))
 
 
+def _macro_f1(mean_F: Array) -> Array:
+    size = int(np.sqrt(mean_F.shape[-1]) + 0.5)
+    share_PG = mean_F.reshape(*mean_F.shape[:-1], size, size)
+    whole_C = share_PG.sum(-1) + share_PG.sum(-2)
+    true_C = np.diagonal(share_PG, axis1=-2, axis2=-1)
+    occurs_C = whole_C > 0
+    f1_C = np.divide(2 * true_C, whole_C, out=np.zeros_like(whole_C), where=occurs_C)
+    # Over the classes that are labels or predictions, as in scikit-learn.
+    return np.asarray(f1_C.sum(-1) / occurs_C.sum(-1))
+
+
 def _matthews(mean_F: Array) -> Array:
     predicted_C, gold_C, right = _class_shares(mean_F)
     covariance = right - (predicted_C * gold_C).sum(-1)
@@ -92,14 +104,20 @@ def _correlation(mean_F: Array) -> Array:
 METRICS: dict[str, tuple[Features, Score]] = {
     "accuracy": (_correct, _mean),
     "f1": (_positives, _f1),
+    "macro_f1": (_confusion, _macro_f1),
     "matthews": (_confusion, _matthews),
     "pearson": (_moments, _correlation),
     "spearman": (_moments, _correlation),
 }
 """Features ``[V, N, F]`` of each metric, and its value from their weighted means ``[..., F]``; Spearman's of ranks."""
 
-CLASS_METRICS = ("accuracy", "f1", "matthews")
+CLASS_METRICS = ("accuracy", "f1", "macro_f1", "matthews")
 """Metrics of predicted classes; the others are of predicted scores."""
+
+
+def judged_metrics(task: Task) -> list[str]:
+    """The metrics of a task by which effects are judged: all but those of a ranking (``auc``)."""
+    return [name for name in task.metrics if name in METRICS]
 
 
 def check_metric(metric: str) -> None:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
+from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
@@ -330,7 +331,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
             p_value(row["p_value"]),
             p_value(row["p_bh"]),
             p_value(row["p_familywise"]),
-            f"{row['flips']:.1%}" if row["metric"] in ("accuracy", "f1", "matthews") else f"{row['flips']:.3f}",
+            f"{row['flips']:.1%}" if row["metric"] in CLASS_METRICS else f"{row['flips']:.3f}",
             p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
             WORDS[shown_verdict(row)],
         ]
@@ -349,7 +350,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         "p (false discovery)",
         "p (family-wise)",
     ]
-    flips = "flips" if rows[0]["metric"] in ("accuracy", "f1", "matthews") else "mean change"
+    flips = "flips" if rows[0]["metric"] in CLASS_METRICS else "mean change"
     margin = rows[0]["margin"]
     ruled_out = "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})"
     return Table([*header, flips, ruled_out, "verdict"], cells, caption)
@@ -536,9 +537,14 @@ def points_in_words(row: Row) -> str:
 
 def metric_label(name: str) -> str:
     """A metric's label on pages."""
-    return {"f1": "F1", "matthews": "Matthews correlation", "pearson": "Pearson r", "spearman": "Spearman rho"}.get(
-        name, name
-    )
+    return {
+        "f1": "F1",
+        "macro_f1": "macro-F1",
+        "auc": "AUC",
+        "matthews": "Matthews correlation",
+        "pearson": "Pearson r",
+        "spearman": "Spearman rho",
+    }.get(name, name)
 
 
 def _heads(row: Row) -> str:

@@ -29,7 +29,7 @@ from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is significant; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
 
-_RANGE = {"accuracy": 1.0, "f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
+_RANGE = {"accuracy": 1.0, "f1": 1.0, "macro_f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
 _FEW_MOVED = 30
 """Fewer moved predictions do not show how much one of them can do to a correlation."""
 
@@ -159,7 +159,7 @@ def judge(
     results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
 
     Args:
-        metric: ``accuracy``, ``f1``, ``matthews``, ``pearson`` or ``spearman``.
+        metric: ``accuracy``, ``f1``, ``macro_f1``, ``matthews``, ``pearson`` or ``spearman``.
         label_N: Gold labels: class indices or scores.
         clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import pytorch_lightning as pl
 from pydantic import Field
+from pytorch_lightning.utilities import rank_zero_info
 
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import Judged, Sweep
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, check_references
@@ -64,6 +66,10 @@ class DisableHeads(HeadAnalysis):
         super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         check_references(trainer, self.settings)
+        judged = judged_metrics(pl_module.task)
+        for metric in pl_module.task.metrics:
+            if metric not in judged:
+                rank_zero_info(f"Disabled heads are judged by {' and '.join(judged)}, not by {metric}.")
         self.sweep.check(describe(pl_module.model))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

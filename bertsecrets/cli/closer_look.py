@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
 from bertsecrets.attention.override import HeadEdit, override
@@ -170,7 +171,7 @@ def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: Ablatio
     """Metric -> baseline, score, change and limits without all these heads."""
     clean_N, prediction_N = (decide(logits, task).double().numpy() for logits in (outcomes.clean_NC, logits_NC))
     content = {}
-    for metric in task.metrics:
+    for metric in judged_metrics(task):
         verdicts = judge(metric, outcomes.label_N.double().numpy(), clean_N, prediction_N[None], **settings.judging())
         names = ("baseline", "score", "delta", "low", "high")
         content[metric] = {name: float(getattr(verdicts, name)[0]) for name in names}

@@ -124,7 +124,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *
             decide(logits_NC, data.task).numpy(),
             known_N.numpy(),
             constant,
-            correlated=data.task.is_regression or data.task.metrics[0] == "matthews",
+            correlated=data.task.is_regression or data.task.metrics[0] in ("matthews", "macro_f1"),
         )
         sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]

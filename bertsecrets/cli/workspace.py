@@ -7,21 +7,23 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
+from bertsecrets.ablation.section import counted_verdict
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
-from bertsecrets.ablation.section import counted_verdict
 from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
+from bertsecrets.results.files import atomic_write
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.results.wandb import STEP
 from bertsecrets.sweeps.output_folder import keep_results
 
-_SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "matthews", "pearson", "spearman")]
+_SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "macro_f1", "auc", "matthews", "pearson", "spearman")]
 _SCORES += ["mnli_m/accuracy", "mnli_mm/accuracy"]
 _DRIFT = ["drift/cosine/heatmap", "drift/jensen_shannon/heatmap"]
 _EFFECTS = ["ablation/worst_delta", *map(counted_verdict, WORDS)]
 _EFFECT_PICTURES = {
-    "effect of disabling": [f"ablation/{metric}/heatmap" for metric in ("accuracy", "f1", "matthews", "pearson")],
+    "effect of disabling": [
+        f"ablation/{metric}/heatmap" for metric in ("accuracy", "f1", "macro_f1", "matthews", "pearson")
+    ],
     "drift against effect of disabling": ["figures/drift_against_ablation"],
 }
 _TRAINING = ["train/loss", "train/learning_rate"]

@@ -3,13 +3,13 @@
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.sources.base import HELD_OUT, TRAIN, VALIDATION
-from bertsecrets.data.sources.csv_file import read_csv
+from bertsecrets.data.sources.csv_file import column_names, read_csv
 from bertsecrets.data.sources.factory import SourceConfig
 from bertsecrets.data.sources.hub import HubSource
 from bertsecrets.data.task import HubLayout, Task
@@ -27,6 +27,9 @@ _EVALUATED = (VALIDATION, "valid", "val", "dev", "test")
 
 _NAMED = 3
 """Values that are not numbers which a message names."""
+
+_LIST_MARKS = "|;,"
+"""What separates labels where a row has several."""
 
 _MISSING = frozenset({"na", "n/a", "nan", "null", "none", "?", "missing", "unknown"})
 """Names of classes that often stand for a missing label."""
@@ -64,6 +67,13 @@ def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     paths = [path] if config.eval_path is None else [path, Path(config.eval_path).expanduser()]
     tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
     values = [[fields[-1] for fields in table.fields] for table in tables]
+
+    def others() -> dict[str, list[str]]:
+        """The other columns with their values."""
+        names = [name for name in column_names(path) if name not in (*texts, config.label)]
+        return {name: [row[0] for row in read_csv(path, [name], skip_bad_rows=True).fields] for name in names}
+
+    _check_repeated(values[0], config, f"Column '{config.label}' of '{path}'", others)
     return {
         "name": _name(path.stem),
         "csv": {"texts": texts, "label": config.label},
@@ -98,10 +108,21 @@ def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     where = f"Column '{config.label}' of data set {source.name}"
     feature = splits[TRAIN].features[config.label]
     if not isinstance(feature, (datasets.Value, datasets.ClassLabel)):
-        raise UserError(f"{where} holds {feature}; expected a text or a number in each row.")
+        raise UserError(
+            f"{where} holds {feature}; expected a text or a number in each row, as a row can have one label only (tasks with "
+            "several labels for a text are not supported)."
+        )
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     names = getattr(feature, "names", None)
     if names is None:
+
+        def others() -> dict[str, list[Any]]:
+            """The other columns that hold a text or a number, with their values."""
+            columns = splits[TRAIN].features.items()
+            plain = [column for column, kind in columns if isinstance(kind, (datasets.Value, datasets.ClassLabel))]
+            return {column: splits[TRAIN][column] for column in plain if column not in (*texts, config.label)}
+
+        _check_repeated(splits[TRAIN][config.label], config, where, others)
         values = [
             [value for value in splits[split].unique(config.label) if value is not None]
             for split in (TRAIN, evaluated)
@@ -132,6 +153,7 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
         len(set(numeric)) > MOST_NUMBERED or not all(number.is_integer() for number in numeric)
     )
     if config.target == "auto":
+        _check_single(different, where)
         _check_numbers(different, numbers, scores, where)
     if config.target == "scores" or (config.target == "auto" and scores):
         if len(numeric) < len(different):
@@ -150,6 +172,48 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
     _check_classes([str(value) for value in values[0]], where)
     return _classes([str(value) for value in ordered], where)
+
+
+def _check_repeated(
+    values: Sequence[Any], config: SourceConfig, where: str, others: Callable[[], Mapping[str, Sequence[Any]]]
+) -> None:
+    """Raise UserError if each row has a value of its own, as an identifier has; decimals may be scores.
+
+    Args:
+        values: The label of each row.
+        config: Names the target; what it says is taken as meant.
+        where: The column, for the message.
+        others: Makes the other columns with their values, of which the message names those that could be labels.
+    """
+    if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
+        return
+    numbers = [_number(value) for value in values]
+    if all(number is not None for number in numbers) and not all(
+        number.is_integer() for number in numbers if number is not None
+    ):
+        return
+    possible = [name for name, column in others().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)]
+    advice = (
+        f"name a column whose values repeat: data.label={' or data.label='.join(possible)}"
+        if possible
+        else "no other column has classes: give a column of labels, or data.target=scores if these numbers are scores"
+    )
+    raise UserError(
+        f"{where} has a value of its own for each of the {len(values):,} rows, so it identifies rows and labels none; {advice}."
+    )
+
+
+def _check_single(different: Sequence[Any], where: str) -> None:
+    """Raise UserError if values list several labels, such as ``a|b`` where ``a`` and ``b`` are values, too."""
+    texts = [str(value) for value in different]
+    for mark in _LIST_MARKS:
+        lists = [text for text in texts if mark in text.strip(mark)]
+        labels = {part.strip() for text in texts for part in text.split(mark)}
+        if lists and len(labels) < len(texts):
+            raise UserError(
+                f"{where} holds several labels in one row, such as {shown(lists[0])}; tasks with several labels for a text are "
+                "not supported: keep one label in each row, or give data.target=classes to take every combination for a class."
+            )
 
 
 def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], scores: bool, where: str) -> None:

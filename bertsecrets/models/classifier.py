@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
+from bertsecrets.models.metrics import Predictions, check_metrics, score_logits
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
@@ -177,11 +177,7 @@ class SequenceClassifier(pl.LightningModule):
             _, logits_NC, label_N = predictions.collected()
             loss = self.loss(logits_NC, label_N if self.task.is_regression else label_N.long()).item()
             self.scores[name] = {
-                **score(
-                    decide(logits_NC, self.task),
-                    label_N if self.task.is_regression else label_N.long(),
-                    self.task,
-                ),
+                **score_logits(logits_NC, label_N if self.task.is_regression else label_N.long(), self.task),
                 "loss": loss,
             }
             for metric, value in self.scores[name].items():

@@ -1,4 +1,4 @@
-"""The metrics that GLUE prescribes, computed once over all predictions of an evaluation set."""
+"""Metrics of a task, computed once over all predictions of an evaluation set: those of GLUE, macro-F1 and AUC."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
-from torchmetrics.functional.classification import binary_f1_score
+from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
@@ -21,6 +21,21 @@ def _accuracy(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
 
 def _f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
     return binary_f1_score(prediction_N, label_N)
+
+
+def _macro_f1(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    # Over the classes that are labels or predictions, as in scikit-learn.
+    return multiclass_f1_score(prediction_N.long(), label_N.long(), num_classes=len(task.labels), average="macro")
+
+
+def _auc(ranking_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    positive_N = label_N == 1
+    positives, negatives = int(positive_N.sum()), int((~positive_N).sum())
+    if not positives or not negatives:
+        return torch.tensor(math.nan, dtype=torch.float64)
+    # The Mann-Whitney statistic; torchmetrics' curve in float32 loses digits.
+    above = _ranks(ranking_N)[positive_N].sum() - positives * (positives + 1) / 2
+    return above / (positives * negatives)
 
 
 def _matthews(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
@@ -57,32 +72,57 @@ def _is_constant(values_N: Tensor) -> bool:
 METRICS: dict[str, MetricFunction] = {
     "accuracy": _accuracy,
     "f1": _f1,
+    "macro_f1": _macro_f1,
+    "auc": _auc,
     "matthews": _matthews,
     "pearson": _pearson,
     "spearman": _spearman,
 }
 
 
+_LOSSES = ("log_loss", "neg_log_loss", "cross_entropy", "loss")
+
+
 def check_metrics(task: Task) -> None:
-    """Raise UserError if a metric of the task does not exist or does not fit its labels."""
+    """Raise UserError if a metric of the task does not exist or does not fit its labels, or ``auc`` is the first."""
     for name in task.metrics:
+        if name in _LOSSES:
+            raise UserError(
+                f"'{name}' is no metric to choose: every run has the log loss as <evaluation set>/loss, and a disabled head's "
+                "change of it in the columns loss_change, loss_low and loss_high of ablation.parquet; leave it out."
+            )
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
-        if (name in ("pearson", "spearman")) != task.is_regression or (name == "f1" and len(task.labels) != 2):
+        if (name in ("pearson", "spearman")) != task.is_regression or (name in ("f1", "auc") and len(task.labels) != 2):
             raise UserError(
-                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy or matthews for classes, f1 for two "
-                "classes, pearson or spearman for scores."
+                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy, macro_f1 or matthews for classes, f1 or "
+                "auc for two classes, pearson or spearman for scores."
             )
+    if task.metrics[:1] == ("auc",):
+        raise UserError(
+            "task.metrics begins with auc, by which disabled heads are not judged; put another metric first, e.g. "
+            "task.metrics=[accuracy,auc]."
+        )
 
 
-def score(prediction_N: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
-    """Every metric of the task; a correlation with a constant is NaN.
+def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor | None = None) -> dict[str, float]:
+    """Every metric of the task; NaN for a correlation with a constant, and for an AUC where all labels are of one class.
 
     Args:
         prediction_N: Class indices, or scores of a regression task.
         label_N: Gold labels of the same kind.
+        ranking_N: What ``auc`` ranks the examples by; None for their predictions.
     """
-    return {name: METRICS[name](prediction_N, label_N, task).item() for name in task.metrics}
+    ranking_N = prediction_N if ranking_N is None else ranking_N
+    return {
+        name: METRICS[name](ranking_N if name == "auc" else prediction_N, label_N, task).item() for name in task.metrics
+    }
+
+
+def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, float]:
+    """Every metric of the task, from logits; ``auc`` ranks by the difference of the two classes' logits."""
+    ranking_N = logits_NC[:, 1] - logits_NC[:, 0] if "auc" in task.metrics else None
+    return score(decide(logits_NC, task), label_N, task, ranking_N)
 
 
 class Predictions(Metric):

@@ -216,7 +216,13 @@ def _metadata(model: ExportedModel, scores: RunScores | None, config: Mapping[st
 
 def _metric_type(name: str) -> str:
     """The hub's name of a metric."""
-    return {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}.get(name, name)
+    return {
+        "macro_f1": "f1",
+        "auc": "roc_auc",
+        "matthews": "matthews_correlation",
+        "pearson": "pearsonr",
+        "spearman": "spearmanr",
+    }.get(name, name)
 
 
 def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.section import Row, latest_rows, metric_label, points_in_words, ruled_out_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.results.captures import read_telling
@@ -178,7 +179,7 @@ class DisabledHeads:
                 continue
             changed = (
                 f"; {round(row['flips'] * row['count'])} of {row['count']:,} answers change"
-                if metric in ("accuracy", "f1", "matthews")
+                if metric in CLASS_METRICS
                 else ""
             )
             lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")

@@ -13,7 +13,7 @@ from bertsecrets.errors import UserError
 
 @settings(max_examples=60, deadline=None)
 @given(
-    metric=st.sampled_from(["accuracy", "f1", "matthews", "pearson", "spearman"]),
+    metric=st.sampled_from(["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]),
     seed=st.integers(0, 10_000),
     count=st.integers(3, 40),
     tied=st.booleans(),
@@ -26,7 +26,7 @@ def test_equal_the_metric_of_the_resampled_set(metric: str, seed: int, count: in
         if tied:
             label_N, prediction_VN = label_N.round(), prediction_VN.round()
     else:
-        classes = 3 if metric == "matthews" and tied else 2
+        classes = 3 if metric in ("macro_f1", "matthews") and tied else 2
         label_N = generator.integers(0, classes, count).astype(float)
         prediction_VN = generator.integers(0, classes, (3, count)).astype(float)
     drawn_RN = generator.integers(0, count, (4, count))
@@ -65,7 +65,7 @@ def test_influences_are_the_effects_of_a_little_more_weight(metric: str) -> None
         label_N = np.round(generator.normal(size=40), 1)
         prediction_VN = np.round(label_N + 0.6 * generator.normal(size=(2, 40)), 1)
     else:
-        label_N = generator.integers(0, 3 if metric == "matthews" else 2, 40).astype(float)
+        label_N = generator.integers(0, 3 if metric in ("macro_f1", "matthews") else 2, 40).astype(float)
         prediction_VN = np.where(generator.random((2, 40)) < 0.7, label_N, generator.integers(0, 2, 40))
     weight_NN = np.ones((40, 40)) + 40e-5 * np.eye(40)
     change_NV = weighted_scores(metric, label_N, prediction_VN, weight_NN) - weighted_scores(
@@ -74,7 +74,7 @@ def test_influences_are_the_effects_of_a_little_more_weight(metric: str) -> None
     np.testing.assert_allclose(influences(metric, label_N, prediction_VN), change_NV.T / 1e-5, atol=2e-3)
 
 
-@pytest.mark.parametrize("metric", ["f1", "matthews"])
+@pytest.mark.parametrize("metric", ["f1", "macro_f1", "matthews"])
 @pytest.mark.parametrize("predicted", [0.0, 0.02, 0.5, 1.0], ids=["none", "few", "half", "all"])
 def test_the_largest_flip_equals_a_loop_over_examples(metric: str, predicted: float) -> None:
     generator = np.random.default_rng(3)

@@ -12,10 +12,11 @@ from sklearn import metrics
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, decide, score
+from bertsecrets.models.metrics import Predictions, check_metrics, decide, score, score_logits
 
 BINARY = Task(name="b", metrics=("accuracy", "f1", "matthews"), texts=1, labels=("no", "yes"))
-THREE = Task(name="t", metrics=("accuracy", "matthews"), texts=1, labels=("a", "b", "c"))
+THREE = Task(name="t", metrics=("accuracy", "macro_f1", "matthews"), texts=1, labels=("a", "b", "c"))
+RANKED = Task(name="r", metrics=("accuracy", "auc"), texts=1, labels=("no", "yes"))
 SCORES = Task(name="s", metrics=("pearson", "spearman"), texts=1, label_range=(0, 5))
 
 
@@ -35,6 +36,7 @@ def test_three_way_metrics(pairs: list[tuple[int, int]]) -> None:
     said, gold = (np.array(column) for column in zip(*pairs, strict=True))
     found = score(torch.tensor(said), torch.tensor(gold), THREE)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
+    assert found["macro_f1"] == pytest.approx(metrics.f1_score(gold, said, average="macro", zero_division=0), abs=1e-6)
     assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
 
 
@@ -49,6 +51,21 @@ def test_correlations_with_ties(pairs: list[tuple[int, int]]) -> None:
     else:
         assert found["pearson"] == pytest.approx(stats.pearsonr(said, gold).statistic, abs=1e-6)
         assert found["spearman"] == pytest.approx(stats.spearmanr(said, gold).statistic, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 1)), min_size=2, max_size=60))
+def test_auc_ranks_by_the_logits_with_ties(rows: list[tuple[int, int, int]]) -> None:
+    no, yes, gold = (np.array(column) for column in zip(*rows, strict=True))
+    logits_NC = torch.tensor(np.stack([no, yes], 1)).float()
+    found = score_logits(logits_NC, torch.tensor(gold), RANKED)
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, (yes > no).astype(int)))
+    if gold.min() == gold.max():
+        assert math.isnan(found["auc"])
+    else:
+        assert found["auc"] == pytest.approx(metrics.roc_auc_score(gold, yes - no))
+        constant = score(torch.zeros(len(gold)), torch.tensor(gold), RANKED)
+        assert constant["auc"] == 0.5
 
 
 def test_predictions_come_back_in_order_and_never_twice() -> None:
@@ -71,6 +88,12 @@ def test_predictions_come_back_in_order_and_never_twice() -> None:
         (Task(name="x", metrics=("f1",), texts=1, labels=("a", "b", "c")), "does not fit"),
         (Task(name="x", metrics=("pearson",), texts=1, labels=("a", "b")), "does not fit"),
         (Task(name="x", metrics=("accuracy",), texts=1, label_range=(0, 1)), "does not fit"),
+        (Task(name="x", metrics=("accuracy", "auc"), texts=1, labels=("a", "b", "c")), "does not fit"),
+        (
+            Task(name="x", metrics=("auc",), texts=1, labels=("a", "b")),
+            r"put another metric first, e\.g\. task\.metrics=",
+        ),
+        (Task(name="x", metrics=("accuracy", "log_loss"), texts=1, labels=("a", "b")), "every run has the log loss as"),
     ],
 )
 def test_unfit_metrics_are_reported(task: Task, message: str) -> None:

@@ -72,6 +72,13 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     return CsvRows(fields, lines, skipped)
 
 
+def column_names(path: Path) -> list[str]:
+    """The names in the header of a CSV file; raises UserError if it cannot be read as such."""
+    with opened(path, "give data.path=<CSV file>") as stream:
+        header, _ = next(_rows(_lines(stream, path), path))
+    return header
+
+
 class CsvSource:
     """A CSV file with training rows, and optionally one with evaluation rows.
 
