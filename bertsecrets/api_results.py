@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -110,7 +111,7 @@ class DisabledHeads:
         return "\n".join(section.findings)
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{line}</p>" for line in repr(self).splitlines())
+        lines = "".join(f"<p>{escape(line)}</p>" for line in repr(self).splitlines())
         return lines + "".join(html_image(figure, "change of score by layer and head") for figure in self.plots()[:1])
 
     def plots(self) -> list[Figure]:

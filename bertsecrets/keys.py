@@ -270,8 +270,11 @@ class ModelKeys(CommandKeys):
 class ViewKeys(ModelKeys):
     """The settings of ``view``."""
 
-    text: str | Annotated[list[str], Field(min_length=1, max_length=2)] = Field(
-        description="a sentence, or a list of two"
+    text: str | Annotated[list[str], Field(min_length=1, max_length=2)] | None = Field(
+        description="a sentence, a list of two, or null"
+    )
+    head: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = Field(
+        description="a layer and a head in quotes, e.g. '5.1', or null"
     )
     reference: _PATH | None = Field(description=_MODEL_OR_NULL)
 

@@ -56,7 +56,7 @@ def look_closer(
     if disabled is None:
         return
     row = disabled.any_row
-    path = run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
+    path = disabled.outcomes_path(run)
     if not path.is_file():
         return
     outcomes = Outcomes.read(path)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -242,9 +243,14 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
 def with_quoted_text(arguments: list[str]) -> list[str]:
     """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean something.
 
+    So is the ``head`` of a layer, which Hydra would take for a number: 5.10 is another head than 5.1.
+
     >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
     ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
+    >>> with_quoted_text(["head=5.10"])
+    ["head='5.10'"]
     """
+    arguments = [re.sub(r"^head=(\d+\.\d+)$", r"head='\1'", argument) for argument in arguments]
     return [f"{_TEXT}{_as_text(argument)}" if argument.startswith(_TEXT) else argument for argument in arguments]
 
 

@@ -1,4 +1,4 @@
-"""View the attention of a checkpoint's heads to a sentence of one's own."""
+"""View the attention of a checkpoint's heads to a sentence of one's own, or the dossier of one head of a run."""
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -6,30 +6,63 @@ from rich.console import Console
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import read_view
+from bertsecrets.cli.settings import ModelSettings, read_view
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
+from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import initial_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL
-from bertsecrets.reporting.head_view import HeadView, head_view
+from bertsecrets.reporting.head_dossier import head_dossier
+from bertsecrets.reporting.head_view import HeadView, PageView, head_view
 from bertsecrets.results.config_copy import plain
 from bertsecrets.sweeps.output_folder import keep_results
 
 PAGE = "view.html"
 
 
-def view_text(config: DictConfig) -> HeadView:
-    """Write the view of a sentence, or of two, to Hydra's output folder.
-
-    A fine-tuned checkpoint is compared with the model before fine-tuning (or with ``reference``), and its heads can be
-    coloured by the numbers of its run.
+def view(config: DictConfig) -> PageView:
+    """Write the view of a sentence, or of two, or without one the dossier of a head, to Hydra's output folder.
 
     Raises:
-        UserError: If a sentence is empty, or the checkpoint cannot be loaded.
+        UserError: If neither a sentence nor a head is given, a sentence is empty, the head does not exist, or the checkpoint
+            cannot be loaded.
     """
     settings = read_view(plain(config))
     keys = settings.keys
+    head = None if keys.head is None else tuple(map(int, keys.head.split(".")))
+    if keys.text is not None:
+        page: PageView = _view_text(settings, head or (0, 0))
+    elif head is None:
+        raise UserError(
+            "view needs a sentence or a head of a run; give text='The cat sat.', or checkpoint=<run> head=5.1."
+        )
+    else:
+        run = run_of(keys.checkpoint)
+        if run is None:
+            raise UserError(
+                f"head={keys.head} shows a head of a run, but checkpoint is '{keys.checkpoint}'; give checkpoint=<run folder>."
+            )
+        page = head_dossier(run, *head, progress=True)
+    keep_results()
+    folder = run_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = page.save(folder / PAGE)
+    console = Console()
+    for line in page.report.lead:
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(f"View: {path}", soft_wrap=True, markup=False)
+    return page
+
+
+def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> HeadView:
+    """The view of a sentence, or of two, with a head shown at first.
+
+    A fine-tuned checkpoint is compared with the model before fine-tuning (or with ``reference``), and its heads can be
+    coloured by the numbers of its run.
+    """
+    keys = settings.keys
+    assert keys.text is not None
     sentences = [keys.text] if isinstance(keys.text, str) else keys.text
     if not all(sentence.strip() for sentence in sentences):
         raise UserError("A sentence of text is empty; give one or two sentences, e.g. text='The cat sat.'.")
@@ -42,19 +75,11 @@ def view_text(config: DictConfig) -> HeadView:
     else:
         checkpoint, reference = load_models(settings, tokenizer)
     run = run_of(keys.checkpoint)
-    view = head_view(
+    return head_view(
         checkpoint.model,
         tokenizer,
         *sentences,
         reference=reference,
         run=run if run is not None and run.heads_path.is_file() else None,
+        start=(start[0], start[1]),
     )
-    keep_results()
-    folder = run_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    page = view.save(folder / PAGE)
-    console = Console()
-    for note in view.report.notes:
-        console.print(note, soft_wrap=True, markup=False)
-    console.print(f"View: {page}", soft_wrap=True, markup=False)
-    return view

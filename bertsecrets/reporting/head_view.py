@@ -1,7 +1,7 @@
 """A page of one text's attention: every head's map, as lines between tokens too, for a notebook or a browser."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from bertsecrets.attention.watch import capture
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.encoder import check_encoder, describe
+from bertsecrets.models.encoder import check_encoder, describe, evaluating
 from bertsecrets.models.loading import max_positions
+from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.report.page import report_page, write_report
 from bertsecrets.results.run import Run as RunFolder
@@ -27,28 +28,23 @@ if TYPE_CHECKING:
 _WEIGHTS = 2 * 144 * 128**2
 """Weights that fit into a page of 3 MB, if need be with fewer digits: two models' 144 heads at 128 tokens."""
 
+_CLASSIFIER = "ForSequenceClassification"
+"""End of the names of models that answer."""
+
+_WITHOUT = "uniform"
 _TITLE = 80
 _HEIGHT = 900
 
 
-class HeadView:
-    """Every head's attention to one text, as a page without network: show it in a notebook, or :meth:`save` it.
+class PageView:
+    """A page without network: show it in a notebook, or :meth:`save` it.
 
     Args:
         report: The page.
-        example: The tokens and their weights.
     """
 
-    def __init__(self, report: Report, example: ViewerExample) -> None:
+    def __init__(self, report: Report) -> None:
         self.report = report
-        self.example = example
-
-    def __repr__(self) -> str:
-        layers, heads = self.example.stages[0][1].shape[:2]  # type: ignore[union-attr]
-        return (
-            f"HeadView: {layers} layers x {heads} heads, {len(self.example.tokens)} tokens; save it with "
-            '.save("view.html") and open it in a browser'
-        )
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {_HEIGHT}px; border: 0"
@@ -71,6 +67,26 @@ class HeadView:
         return target
 
 
+class HeadView(PageView):
+    """Every head's attention to one text.
+
+    Args:
+        report: The page.
+        example: The tokens and their weights.
+    """
+
+    def __init__(self, report: Report, example: ViewerExample) -> None:
+        super().__init__(report)
+        self.example = example
+
+    def __repr__(self) -> str:
+        layers, heads = self.example.stages[0][1].shape[:2]  # type: ignore[union-attr]
+        return (
+            f"HeadView: {layers} layers x {heads} heads, {len(self.example.tokens)} tokens; save it with "
+            '.save("view.html") and open it in a browser'
+        )
+
+
 def head_view(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
@@ -85,7 +101,8 @@ def head_view(
 ) -> HeadView:
     """View every head's attention to a sentence or a pair of sentences.
 
-    The view has a map, lines between tokens, and a grid of all heads. Weights are those of one forward pass in evaluation
+    The view has a map, lines between tokens, and a grid of all heads; of a classifier it says what the model answers with
+    and without the selected head (its attention made uniform). Weights are those of one forward pass in evaluation
     mode, before dropout. A page takes at most 3 MB; it says which tokens it leaves out for that.
 
     Args:
@@ -130,7 +147,8 @@ def head_view(
         [sentence_of[place] for place in kept],
         [special[place] for place in kept],
     )
-    viewer = HeadViewer([example], start, table)
+    answers = _answers(network, inputs)
+    viewer = HeadViewer([example], start, table, answers=answers)
     report = Report(
         title="Attention heads", subtitle=example.name, notes=notes, sections=[Section("", viewer=viewer)], wide=True
     )
@@ -185,6 +203,36 @@ def _encoded(
         sentence_of.append(last)
     inputs = {name: tensor.to(network.device) for name, tensor in encoding.items()}
     return inputs, sentence_of, [place is None for place in places], notes
+
+
+def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[int, int], str]:
+    """For each head what a sequence classifier answers with and without it, in a sentence; empty for any other model."""
+    if not type(network).__name__.endswith(_CLASSIFIER):
+        return {}
+    # A plain view of another model need not wait for what a sweep imports.
+    from bertsecrets.ablation.engine import engine_for
+    from bertsecrets.ablation.plan import Plan, every_head
+
+    encoder = describe(network)
+    size = (encoder.num_layers, encoder.num_heads)
+    plan = Plan(_WITHOUT, *size, tuple(every_head(*size)))
+    with evaluating(network), torch.no_grad():
+        clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
+    names = network.config.id2label or {}
+    said = _answer(clean_BC[0], names)
+    return {
+        variant.heads[0]: f"The model answers {said}, and {_answer(logits_C, names)} without this head."
+        for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
+    }
+
+
+def _answer(logits_C: Tensor, names: Mapping[int, str]) -> str:
+    """The likeliest class with its probability, or the score of a model with one output."""
+    if len(logits_C) == 1:
+        return number(float(logits_C[0]), 2)
+    share_C = logits_C.float().softmax(-1)
+    best = int(share_C.argmax())
+    return f"“{names.get(best, best)}” ({number(float(share_C[best]), 3)})"
 
 
 def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:

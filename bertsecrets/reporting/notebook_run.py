@@ -3,7 +3,7 @@
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
@@ -11,6 +11,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.run import Run as RunFolder
+
+if TYPE_CHECKING:
+    from bertsecrets.reporting.head_dossier import HeadDossier
 
 
 class Run:
@@ -69,6 +72,17 @@ class Run:
         if heads is None:
             raise UserError(f"'{self.folder}' has no number of a head; take a measure or disable heads first.")
         return heads.arrow().to_pandas()
+
+    def head(self, layer: int, head: int) -> "HeadDossier":
+        """The dossier of a head over the whole evaluation set: what it decides, and what it attends to.
+
+        Raises:
+            UserError: If the head does not exist, or the run's model or data cannot be loaded.
+        """
+        # A run that is only read need not wait for what loads models.
+        from bertsecrets.reporting.head_dossier import head_dossier
+
+        return head_dossier(self.record, layer, head)
 
     def disabled(self) -> Any:
         """The effect of each disabled head, layer or group as a ``pandas.DataFrame``; no row if none was disabled."""

@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,11 @@ class DisabledHeads:
     def any_row(self) -> Row:
         """A row of a single head, for what all rows share."""
         return next(iter(next(iter(self.heads.values())).values()))
+
+    def outcomes_path(self, run: Run) -> Path:
+        """Where the run keeps the logits of these variants."""
+        row = self.any_row
+        return run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
 
     @property
     def spared(self) -> list[tuple[int, int]]:

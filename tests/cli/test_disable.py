@@ -9,6 +9,9 @@ import torch
 from cli.runs import door, small
 from wandb_log import leaves, read_log
 
+import bertsecrets as bs
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.table import HeadTable
 
@@ -92,6 +95,32 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
     learned = scored["p_constant"] <= 0.05
     assert ("Of 12 heads disabled in turn (uniform)" in page) == learned
     assert ("Nothing was learned" in page) != learned
+
+
+def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path) -> None:
+    dossier = bs.Run(trained).head(2, 3)
+    paths = sorted((trained / "ablation").glob("*-uniform.safetensors"))
+    # Outcomes of the finished model, which come first in the alphabet, take precedence over those taken during training.
+    outcomes = Outcomes.read(paths[0] if paths[0].name.startswith("checkpoint-") else paths[-1])
+    (place,) = [at for at, variant in enumerate(outcomes.plan.variants) if variant.name == "l02h03"]
+    answer_N, without_N = outcomes.clean_NC.argmax(-1), outcomes.logits_NVC[:, place].argmax(-1)
+    right_N = answer_N == outcomes.label_N
+    lost, won = int((right_N & (without_N != answer_N)).sum()), int((~right_N & (without_N == outcomes.label_N)).sum())
+    changed = int((answer_N != without_N).sum())
+    assert (
+        f"Without it {changed} of {len(answer_N)} answers change: {lost} right ones become wrong, {won} wrong ones"
+        in repr(dossier)
+    )
+    assert repr(dossier).startswith("layer 2 · head 3: ")
+    page = dossier.save(tmp_path / "head.html").read_text("utf-8")
+    for heading in (
+        "Answers that change most without it",
+        "Where it attends strongly",
+        "Pairs of tokens it attends to",
+    ):
+        assert heading in page
+    with pytest.raises(UserError, match=r"There is no head 3\.0; the model has layers 0 to 2 and heads 0 to 3"):
+        bs.Run(trained).head(3, 0)
 
 
 def test_weights_and_biases_has_the_sweep(trained: Path) -> None:

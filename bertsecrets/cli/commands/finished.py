@@ -21,7 +21,7 @@ _FUNCTIONS = {
     "compare": ("bertsecrets.cli.pages", "compare_runs"),
     "report": ("bertsecrets.cli.pages", "report_again"),
     "merge": ("bertsecrets.cli.merge", "merge_runs"),
-    "view": ("bertsecrets.cli.view", "view_text"),
+    "view": ("bertsecrets.cli.view", "view"),
     "export": ("bertsecrets.cli.export", "export_model"),
     "workspace": ("bertsecrets.cli.workspace", "save_workspace"),
 }

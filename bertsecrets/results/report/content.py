@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -173,12 +173,14 @@ class HeadViewer:
         start: The ``(layer, head)`` shown at first.
         heads: A table by whose columns the reader colours heads; None for the page's own table of all heads.
         histories: Numbers that follow the reader from stage to stage.
+        answers: For a head, a sentence on what the model answers with and without it.
     """
 
     examples: Sequence[ViewerExample]
     start: tuple[int, int] = (0, 0)
     heads: JointTable | None = None
     histories: Sequence[HeadHistory] = ()
+    answers: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

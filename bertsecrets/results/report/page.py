@@ -131,6 +131,9 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
         histories=histories(report.viewer.histories) if report.viewer and examples else [],
+        answers={}
+        if report.viewer is None
+        else {f"{layer}.{head}": visible(text) for (layer, head), text in report.viewer.answers.items()},
         head_code=head_code,
         numeric=_numeric_columns,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),

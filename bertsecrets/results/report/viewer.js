@@ -8,6 +8,7 @@
   const readout = viewer.querySelector(".readout");
   const link = viewer.querySelector("[data-link]");
   const histories = JSON.parse(document.getElementById("viewer-histories").textContent);
+  const answers = JSON.parse(document.getElementById("viewer-answers").textContent);
   const timeline = viewer.querySelector("[data-timeline]");
   const slider = viewer.querySelector("[data-slider]");
   const LABEL_PITCH = 10;
@@ -147,6 +148,9 @@
 
   function caption() {
     const place = `layer ${pick.layer.value} \u00b7 head ${pick.head.value}`;
+    const answer = answers[`${pick.layer.value}.${pick.head.value}`];
+    viewer.querySelector("[data-answer]").hidden = !answer;
+    viewer.querySelector("[data-answer]").textContent = answer ?? "";
     const names = { before: pick.before.selectedOptions[0].text, after: pick.after.selectedOptions[0].text };
     names.change = `${names.after} minus ${names.before}`;
     for (const canvas of canvases) {

@@ -1,0 +1,470 @@
+"""A dossier of one head over a whole evaluation set: examples that it decides, examples it attends in, and pairs of tokens."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor, nn
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.attention.watch import watch
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
+from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import Task, task_from_config
+from bertsecrets.errors import UserError
+from bertsecrets.models.checkpoint import load_checkpoint
+from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.loading import load_tokenizer
+from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
+from bertsecrets.reporting.head_view import PageView
+from bertsecrets.reporting.overview import DisabledHeads
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.run import Run
+from bertsecrets.results.verdicts import WORDS
+from bertsecrets.statistics.ranks import rank_correlation
+
+Array = NDArray[np.float64]
+
+_GROUPS = 10
+_SHOWN = 20
+_FEWEST = 10
+"""Fewer examples with a pair of tokens do not show that the head attends to it."""
+
+_LEVEL = 0.05
+_LONGEST = 300
+"""Characters of an example in a table."""
+
+_PAIRS_AT_ONCE = 2_000_000
+"""Pairs of tokens kept apart by example before they are added up."""
+
+
+class HeadDossier(PageView):
+    """The dossier of one head as a page without network: show it in a notebook, or :meth:`save` it; prints its findings."""
+
+    def __repr__(self) -> str:
+        return "\n".join([self.report.title, *(line for part in self.report.sections for line in part.findings)])
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """A pair of tokens that a head attends to by more than chance.
+
+    Args:
+        query, key: The tokens.
+        weight: Mean weight from ``query`` to ``key``, first within and then over examples.
+        chance: The weight if each token of the example got the same.
+        low: Lower limit of ``weight - chance``, corrected for all pairs that were tested.
+        examples: Number of examples with the pair.
+    """
+
+    query: str
+    key: str
+    weight: float
+    chance: float
+    low: float
+    examples: int
+
+
+@dataclass(frozen=True)
+class HeadAttention:
+    """What one head attends to in N examples.
+
+    Args:
+        share_N: Mean share of a token's attention that goes to other tokens of the text, neither special ones nor itself;
+            NaN for a text of one token.
+        strongest: For each example the largest such weight: the two tokens and the weight.
+        pairs: Pairs of tokens attended to by more than chance, the largest mean weight first.
+        tested: Number of pairs that were tested.
+    """
+
+    share_N: Array
+    strongest: Sequence[tuple[str, str, float]]
+    pairs: Sequence[TokenPair]
+    tested: int
+
+
+def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> HeadDossier:
+    """The dossier of a head, from a run's folder, its checkpoint and the texts of its first evaluation set.
+
+    Args:
+        run: A finished run; with a sweep of single heads the page says which answers depend on the head.
+        layer, head: The head, both from 0.
+        progress: Whether to show a bar while the model reads the set.
+
+    Raises:
+        UserError: If the head does not exist, or the run's model or data cannot be loaded.
+    """
+    model, data = _load(run)
+    encoder = describe(model)
+    if not (0 <= layer < encoder.num_layers and 0 <= head < encoder.num_heads):
+        raise UserError(
+            f"There is no head {layer}.{head}; the model has layers 0 to {encoder.num_layers - 1} and heads 0 to "
+            f"{encoder.num_heads - 1}, e.g. head={encoder.num_layers - 1}.0."
+        )
+    disabled = DisabledHeads.of(run)
+    name = data.evaluation_names[0] if disabled is None else disabled.any_row["evaluation"]
+    dataset = data.evaluation_dataset(name)
+    with progress_over(len(data.evaluation_loader(name)), "reading the evaluation set", visible=progress) as advance:
+        attention = attention_of_head(
+            model, _counted(data.evaluation_loader(name), advance), layer, head, data.tokenizer
+        )
+    sections = [
+        _decided(run, disabled, (layer, head), data.task, data, dataset.examples),
+        _strength(attention, dataset.examples),
+        _pairs(attention),
+    ]
+    change_N = None if disabled is None else _changes(run, disabled, (layer, head), data.task, dataset.examples)
+    if change_N is not None:
+        sections[1] = _with_correlation(sections[1], attention.share_N, change_N)
+    return HeadDossier(_page(run, disabled, (layer, head), sections, name, len(dataset)))
+
+
+def attention_of_head(
+    model: nn.Module, batches: Iterable[Batch], layer: int, head: int, tokenizer: Any
+) -> HeadAttention:
+    """What one head attends to in all examples of the batches, in order of their index.
+
+    Args:
+        model: The model, which is put into evaluation mode meanwhile.
+        batches: Batches of examples.
+        layer, head: The head.
+        tokenizer: Its tokenizer, for the names of tokens.
+    """
+    maps: list[Tensor] = []
+    rows: dict[int, tuple[float, int, int, float]] = {}
+    sums = _PairSums(len(tokenizer))
+
+    def observe(at: int, attention_BHQK: Tensor) -> None:
+        if at == layer:
+            maps[:] = [attention_BHQK[:, head].double().cpu()]
+
+    device = next(model.parameters()).device
+    with evaluating(model), torch.no_grad(), watch(model, observe):
+        for batch in batches:
+            model(**batch.to(device).inputs())
+            for row, index in enumerate(batch.index_B.tolist()):
+                length = int(batch.attention_mask_BS[row].sum())
+                real_S = batch.attention_mask_BS[row].bool()
+                ids_S = batch.input_ids_BS[row][real_S].numpy()
+                words = np.flatnonzero(~batch.special_BS[row][real_S].numpy())
+                weight_QK = maps[0][row][real_S][:, real_S].numpy()[np.ix_(words, words)]
+                np.fill_diagonal(weight_QK, 0)
+                if len(words) < 2:
+                    rows[index] = (np.nan, -1, -1, np.nan)
+                    continue
+                query, key = np.unravel_index(int(weight_QK.argmax()), weight_QK.shape)
+                rows[index] = (
+                    float(weight_QK.sum(-1).mean()),
+                    int(ids_S[words[query]]),
+                    int(ids_S[words[key]]),
+                    float(weight_QK[query, key]),
+                )
+                sums.add(ids_S[words], weight_QK, 1 / length)
+    ordered = [rows[index] for index in sorted(rows)]
+
+    def name(token: int) -> str:
+        return MISSING if token < 0 else str(tokenizer.convert_ids_to_tokens([token])[0])
+
+    return HeadAttention(
+        np.array([share for share, *_ in ordered]),
+        [(name(query), name(key), weight) for _, query, key, weight in ordered],
+        *sums.above_chance(name),
+    )
+
+
+class _PairSums:
+    """Sums over examples of the weight of each pair of tokens and of its excess over chance."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.parts: list[tuple[NDArray[np.int64], Array]] = []
+        self.size = 0
+
+    def add(self, ids_W: NDArray[np.int64], weight_WW: Array, chance: float) -> None:
+        """Add an example's weights between different tokens of its text."""
+        apart_WW = ~np.eye(len(ids_W), dtype=bool)
+        keys = (ids_W[:, None] * self.vocabulary + ids_W[None])[apart_WW]
+        key_P, place = np.unique(keys, return_inverse=True)
+        mean_P = np.bincount(place, weight_WW[apart_WW]) / np.bincount(place)
+        excess_P = mean_P - chance
+        ones = np.ones(len(key_P))
+        self.parts.append((key_P, np.stack([ones, mean_P, chance * ones, excess_P, excess_P**2], 1)))
+        self.size += len(key_P)
+        if self.size > _PAIRS_AT_ONCE:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        keys = np.concatenate([key_P for key_P, _ in self.parts])
+        values = np.concatenate([value_P5 for _, value_P5 in self.parts])
+        key_P, place = np.unique(keys, return_inverse=True)
+        self.parts = [(key_P, np.stack([np.bincount(place, column) for column in values.T], 1))]
+        self.size = 0
+
+    def above_chance(self, name: Callable[[int], str]) -> tuple[list[TokenPair], int]:
+        """Pairs whose mean excess is above 0 by a one-sided t test with Bonferroni's correction, and how many were tested."""
+        if not self.parts:
+            return [], 0
+        self._add_up()
+        key_P, sums_P5 = self.parts[0]
+        frequent_P = sums_P5[:, 0] >= _FEWEST
+        key_P, (count_P, weight_P, chance_P, excess_P, squares_P) = key_P[frequent_P], sums_P5[frequent_P].T
+        if not len(key_P):
+            return [], 0
+        mean_P = excess_P / count_P
+        spread_P = np.sqrt(np.maximum(squares_P - count_P * mean_P**2, 0) / (count_P - 1))
+        low_P = mean_P - stats.t.isf(_LEVEL / len(key_P), count_P - 1) * spread_P / np.sqrt(count_P)
+        weight_P, chance_P = weight_P / count_P, chance_P / count_P
+        pairs = [
+            TokenPair(
+                name(int(key_P[at] // self.vocabulary)),
+                name(int(key_P[at] % self.vocabulary)),
+                float(weight_P[at]),
+                float(chance_P[at]),
+                float(low_P[at]),
+                int(count_P[at]),
+            )
+            for at in np.argsort(-weight_P)
+            if low_P[at] > 0
+        ]
+        return pairs, len(key_P)
+
+
+def _load(run: Run) -> tuple[nn.Module, TaskData]:
+    """The fine-tuned model and the data of a run, or of the run that it analysed."""
+    config = run.config()
+    checkpoint = config.get("checkpoint")
+    if checkpoint == INITIAL:
+        raise UserError(
+            f"'{run.folder}' analysed a model before fine-tuning, whose answers mean nothing; give a run of train.py or its analysis."
+        )
+    # Of a training, the key is a section.
+    source = (config.get("trained") or {}).get("folder", checkpoint) if isinstance(checkpoint, str) else run.folder
+    for section, key in (("data", "source"), ("task", "source"), ("model", "family")):
+        value = (config.get(section) or {}).get(key)
+        # A run's folder is data, which must not cause imports.
+        if isinstance(value, str) and (":" in value or ".py" in value):
+            raise UserError(
+                f"{section}.{key} of '{run.folder}' is the code '{value}', which is not imported because a folder names it; a "
+                "dossier needs a source of this project or of an installed package."
+            )
+    task, spec = task_from_config(config["task"]), ModelSpec.read("model", config["model"])
+    tokenizer = load_tokenizer(spec)
+    data = TaskData.from_config(config["data"], task, tokenizer, config["task"]["training"], config["seed"])
+    return load_checkpoint(find_checkpoint(Path(source)), task, spec).model, data
+
+
+def _counted(batches: Iterable[Batch], advance: Any) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch
+        advance()
+
+
+def _pair_of_answers(outcomes: Outcomes, variant: int, task: Task) -> tuple[Tensor, Tensor]:
+    """Numbers of each answer with and without a head, ``[N, C]``: probabilities, or one score; NaN where only estimated."""
+    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, variant]
+    if not task.is_regression:
+        before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
+    if outcomes.weight_NV is not None:
+        after_NC = after_NC.where(outcomes.weight_NV[:, variant, None] > 0, torch.nan)
+    return before_NC, after_NC
+
+
+def _outcomes(run: Run, disabled: DisabledHeads, head: tuple[int, int]) -> tuple[Outcomes, int] | None:
+    """The outcomes of the run's sweep, and the place of a head's variant; None if it has neither."""
+    path = disabled.outcomes_path(run)
+    if not path.is_file():
+        return None
+    outcomes = Outcomes.read(path)
+    places = [
+        at for at, one in enumerate(outcomes.plan.variants) if one.kind == "head" and (one.layer, one.head) == head
+    ]
+    return (outcomes, places[0]) if places else None
+
+
+def _moved(before_NC: Tensor, after_NC: Tensor, task: Task) -> Tensor:
+    """Change of the score, or of the probability of the answer with the head, ``[N]``."""
+    if task.is_regression:
+        return (after_NC - before_NC)[:, 0]
+    answer_N1 = before_NC.argmax(-1, keepdim=True)
+    return (after_NC.gather(1, answer_N1) - before_NC.gather(1, answer_N1))[:, 0]
+
+
+def _changes(
+    run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task, examples: Sequence[Example]
+) -> Array | None:
+    """How much each example's answer changes without a head, ``[N]``; NaN for examples that the sweep left out."""
+    swept = _outcomes(run, disabled, head)
+    if swept is None:
+        return None
+    change_N = _moved(*_pair_of_answers(*swept, task), task).abs()
+    by_index = dict(zip(swept[0].index_N.tolist(), change_N.tolist(), strict=True))
+    return np.array([by_index.get(index, np.nan) for index in sorted(example.index for example in examples)])
+
+
+def _decided(
+    run: Run,
+    disabled: DisabledHeads | None,
+    head: tuple[int, int],
+    task: Task,
+    data: TaskData,
+    examples: Sequence[Example],
+) -> Section:
+    """The examples by how much their answer changes without the head."""
+    title = "Answers that change most without it"
+    swept = None if disabled is None else _outcomes(run, disabled, head)
+    if swept is None:
+        return Section(
+            title,
+            ["Which answers depend on this head was not measured."],
+            commands=[f"python analyze.py checkpoint={run.folder} analysis=disable"],
+        )
+    outcomes, variant = swept
+    before_NC, after_NC = _pair_of_answers(outcomes, variant, task)
+    change_N = _moved(before_NC, after_NC, task)
+    texts = {example.index: example for example in examples}
+    order = change_N.abs().nan_to_num(-1).argsort(descending=True)[:_SHOWN].tolist()
+    rows = []
+    for place in order:
+        if not change_N[place].isfinite():
+            continue
+        example = texts[int(outcomes.index_N[place])]
+        answers = [_answer(numbers_C, task) for numbers_C in (before_NC[place], after_NC[place])]
+        change = float(change_N[place])
+        rows.append(
+            [
+                _shortened(" / ".join(example.texts)),
+                data.label_name(example.label),
+                *answers,
+                number(change, 3, signed=True) if task.is_regression else number(100 * change, 1, signed=True),
+            ]
+        )
+    unit = "change" if task.is_regression else "change of its answer, points"
+    header = ["text", "right answer", "with the head", "without it", unit]
+    return Section(title, [_flips(outcomes, before_NC, after_NC, task)], tables=[Table(header, rows)])
+
+
+def _answer(numbers_C: Tensor, task: Task) -> str:
+    if task.is_regression:
+        return number(float(numbers_C[0]), 2)
+    best = int(numbers_C.argmax())
+    return f"{task.labels[best]} ({float(numbers_C[best]):.2f})"
+
+
+def _flips(outcomes: Outcomes, before_NC: Tensor, after_NC: Tensor, task: Task) -> str:
+    """How many answers change, in a sentence."""
+    known_N = after_NC.isfinite().all(-1)
+    count = int(known_N.sum())
+    if task.is_regression:
+        moved = float((after_NC - before_NC)[known_N].abs().mean())
+        return f"Without it a score moves by {number(moved)} on average over {count:,} examples."
+    label_N = outcomes.label_N.long()
+    right_N, still_N = before_NC.argmax(-1) == label_N, after_NC.argmax(-1) == label_N
+    changed = int(((before_NC.argmax(-1) != after_NC.argmax(-1)) & known_N).sum())
+    lost, won = int((right_N & ~still_N & known_N).sum()), int((~right_N & still_N & known_N).sum())
+    return f"Without it {changed:,} of {count:,} answers change: {lost:,} right ones become wrong, {won:,} wrong ones become right."
+
+
+def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
+    """Examples by the share of attention between words, in tenths."""
+    texts = dict(enumerate(sorted(examples, key=lambda one: one.index)))
+    known = [place for place in np.argsort(-np.nan_to_num(attention.share_N, nan=-1)) if place in texts]
+    known = [int(place) for place in known if np.isfinite(attention.share_N[place])]
+    rows = []
+    groups = [group.tolist() for group in np.array_split(np.array(known, int), min(_GROUPS, len(known)) or 1)]
+    for rank, group in enumerate(groups, start=1):
+        if not group:
+            continue
+        middle = group[len(group) // 2]
+        query, key, weight = attention.strongest[middle]
+        high, low = attention.share_N[group[0]], attention.share_N[group[-1]]
+        rows.append(
+            [
+                str(rank),
+                f"{number(low, 2)} to {number(high, 2)}",
+                _shortened(" / ".join(texts[middle].texts)),
+                f"{query} → {key} ({number(weight, 2)})",
+            ]
+        )
+    mean = number(float(np.nanmean(attention.share_N))) if known else MISSING
+    return Section(
+        "Where it attends strongly",
+        [
+            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(known):,} examples."
+        ],
+        [
+            "The rest goes to special tokens and to itself. Tenths of the examples, the strongest first, each by its middle example."
+        ],
+        [Table(["tenth", "share", "text", "strongest pair"], rows)],
+    )
+
+
+def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Section:
+    """The section with whether strength tells which answers depend on the head."""
+    found = rank_correlation(share_N, change_N)
+    if not found.judged:
+        return section
+    verb = "goes with" if found.significant else "is not shown to go with"
+    return replace(
+        section,
+        findings=[
+            *section.findings,
+            f"How strongly it attends {verb} how much the answer changes without it: rank correlation {number(found.rho, 2)} "
+            f"({number(found.low, 2)} to {number(found.high, 2)}, p {p_value(found.p_value)}).",
+        ],
+    )
+
+
+def _pairs(attention: HeadAttention) -> Section:
+    """Pairs of tokens attended to by more than chance."""
+    title = "Pairs of tokens it attends to"
+    if not attention.tested:
+        return Section(title, [f"No pair of tokens occurs in {_FEWEST} examples."])
+    shown = attention.pairs[:_SHOWN]
+    rows = [
+        [f"{pair.query} → {pair.key}", number(pair.weight), number(pair.chance), number(pair.low), f"{pair.examples:,}"]
+        for pair in shown
+    ]
+    lead = f"; most: {shown[0].query} → {shown[0].key} ({number(shown[0].weight, 2)})" if shown else ""
+    return Section(
+        title,
+        [f"{len(attention.pairs):,} of {attention.tested:,} pairs of tokens get more attention than chance{lead}."],
+        [
+            f"Pairs that occur in at least {_FEWEST} examples. Chance is the same weight for every token of an example; limits are "
+            "corrected for all pairs that were tested."
+        ],
+        [Table(["pair", "mean weight", "chance", "excess at least", "examples"], rows)] if rows else [],
+    )
+
+
+def _page(
+    run: Run,
+    disabled: DisabledHeads | None,
+    head: tuple[int, int],
+    sections: Sequence[Section],
+    evaluation: str,
+    count: int,
+) -> Report:
+    """The page: the run's grid of heads with this one selected, and the sections."""
+    report = report_run(run, heads=1, figures=0).report
+    verdict = None if disabled is None else disabled.verdicts.get(head)
+    together = [section for section in report.sections if section.joint is not None]
+    return Report(
+        title=head_label(*head) + (f": {WORDS[verdict]}" if verdict else ""),
+        subtitle=f"{run.name}: {count:,} examples of {evaluation}",
+        facts=report.facts,
+        sections=[*sections, *together],
+        overview=None if report.overview is None else replace(report.overview, start=head),
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,113 @@
+"""The dossier of a head: what it attends to is that of naive loops, and limits are those of scipy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data.toy import wordpiece
+from scipy import stats
+from trainings import tiny_classifier
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.reporting.head_dossier import HeadAttention, attention_of_head
+from bertsecrets.reporting.head_view import head_view
+
+LAYER, HEAD = 1, 2
+TEXTS = [
+    f"the {noun} {verb} the {other}"
+    for noun in ("cat", "dog")
+    for verb in ("saw", "sees", "eats")
+    for other in ("cat", "fish")
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_classifier().eval()
+
+
+@pytest.fixture(scope="module")
+def naive(model: Any) -> list[tuple[list[int], np.ndarray]]:
+    """For each text its token ids between the special tokens, and the head's weights between all tokens."""
+    tokenizer, rows = wordpiece(), []
+    model.set_attn_implementation("eager")
+    for text in TEXTS:
+        encoding = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            weight_QK = model(**encoding, output_attentions=True).attentions[LAYER][0, HEAD].double().numpy()
+        rows.append((encoding["input_ids"][0].tolist(), weight_QK))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def attention(model: Any, naive: object) -> HeadAttention:
+    split = EncodedSplit([Example(i, (text,), 0) for i, text in enumerate(TEXTS)], wordpiece(), 32)
+    # Batches in another order than the examples.
+    return attention_of_head(model, [split[[7, 3, 8, 0, 11]], split[[1, 2, 4, 5, 6, 9, 10]]], LAYER, HEAD, wordpiece())
+
+
+def test_shares_and_strongest_pairs_are_those_of_loops(
+    naive: list[tuple[list[int], np.ndarray]], attention: HeadAttention
+) -> None:
+    tokenizer = wordpiece()
+    for place, (ids, weight_QK) in enumerate(naive):
+        words = range(1, len(ids) - 1)
+        given = [sum(weight_QK[q, k] for k in words if k != q) for q in words]
+        assert attention.share_N[place] == pytest.approx(np.mean(given), abs=1e-6)
+        weight, query, key = max((weight_QK[q, k], q, k) for q in words for k in words if k != q)
+        assert attention.strongest[place][:2] == tuple(tokenizer.convert_ids_to_tokens([ids[query], ids[key]]))
+        assert attention.strongest[place][2] == pytest.approx(weight, abs=1e-6)
+
+
+def test_pairs_above_chance_are_those_of_a_t_test(
+    naive: list[tuple[list[int], np.ndarray]], attention: HeadAttention
+) -> None:
+    tokenizer = wordpiece()
+    weights: dict[tuple[int, int], list[float]] = {}
+    chances: dict[tuple[int, int], list[float]] = {}
+    for ids, weight_QK in naive:
+        words = range(1, len(ids) - 1)
+        of_text: dict[tuple[int, int], list[float]] = {}
+        for q in words:
+            for k in words:
+                if q != k:
+                    of_text.setdefault((ids[q], ids[k]), []).append(weight_QK[q, k])
+        for pair, several in of_text.items():
+            weights.setdefault(pair, []).append(float(np.mean(several)))
+            chances.setdefault(pair, []).append(1 / len(ids))
+    tested = {pair: values for pair, values in weights.items() if len(values) >= 10}
+    assert attention.tested == len(tested) > 0
+    expected = {}
+    for pair, values in tested.items():
+        excess = np.array(values) - np.array(chances[pair])
+        interval = stats.ttest_1samp(excess, 0, alternative="greater").confidence_interval(1 - 0.05 / len(tested))
+        if interval.low > 0:
+            name = tuple(tokenizer.convert_ids_to_tokens(list(pair)))
+            expected[name] = (np.mean(values), np.mean(chances[pair]), interval.low, len(values))
+    found = {(pair.query, pair.key): (pair.weight, pair.chance, pair.low, pair.examples) for pair in attention.pairs}
+    assert found.keys() == expected.keys()
+    for name, numbers in expected.items():
+        assert found[name] == pytest.approx(numbers, abs=1e-6), name
+    assert [pair.weight for pair in attention.pairs] == sorted((pair.weight for pair in attention.pairs), reverse=True)
+
+
+def test_a_view_says_what_a_classifier_answers_without_each_head(model: Any, tmp_path: Path) -> None:
+    import bertsecrets as bs
+
+    tokenizer = wordpiece()
+    view = head_view(model, tokenizer, TEXTS[0])
+    assert view.report.viewer is not None
+    answers = view.report.viewer.answers
+    encoding = tokenizer(TEXTS[0], return_tensors="pt")
+    with torch.no_grad():
+        whole_C = model(**encoding).logits[0].softmax(-1)
+        with bs.override(model, [bs.HeadEdit(LAYER, HEAD, "uniform")]):
+            without_C = model(**encoding).logits[0].softmax(-1)
+    names = model.config.id2label
+    said, other = (f"“{names[int(share_C.argmax())]}” ({float(share_C.max()):.3f})" for share_C in (whole_C, without_C))
+    assert answers[LAYER, HEAD] == f"The model answers {said}, and {other} without this head."
+    assert len(set(answers.values())) > 1
+    assert "without this head" in view.save(tmp_path / "view.html").read_text("utf-8")
