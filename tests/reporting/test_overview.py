@@ -175,3 +175,41 @@ def test_a_reader_clicks_a_head_switches_the_measure_copies_and_prints(tmp_path:
     )
     assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr)
     assert json.loads(Page(run.report_path).scripts[0])["start"] == "1.2"
+
+
+POINTS = """
+const box = document.getElementById("scatter");
+box.open = true;
+setTimeout(() => {
+  const [across, up] = box.querySelectorAll("select");
+  document.body.dataset.axes = `${across.selectedOptions[0].text}|${up.selectedOptions[0].text}`;
+  const at = (head) => Number(box.querySelector(`[data-point="${head}"]`).getAttribute("cx"));
+  document.body.dataset.order = [..."012"].map((head) => at(`0.${head}`)).join("|");
+  box.querySelector('[data-point="0.1"]').dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  setTimeout(() => {
+    document.body.dataset.picked = document.querySelector("#overview [data-name]").textContent;
+    document.body.dataset.large = box.querySelector('[r="9"]').dataset.point;
+  }, 200);
+}, 300);
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, Chrome or chromium-browser on the path")
+def test_points_lie_where_two_numbers_put_them_and_select_heads(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=1 - abs(DELTA), delta_LH=DELTA, significant_LH=NEEDED)
+    report_run(run, heads=2).write(run)
+    add_probe(run.report_path, POINTS)
+    done = browse(run.report_path, tmp_path / "profile", "--virtual-time-budget=5000", "--dump-dom")
+    (body,) = re.findall(r"<body[^>]*>", done.stdout)
+    seen = dict(re.findall(r'data-(\w+)="([^"]*)"', body))
+    across, up = seen["axes"].split("|")
+    assert "cosine" in across
+    assert "accuracy" in up
+    value_H = (1 - abs(DELTA))[0, :3]
+    place_H = list(map(float, seen["order"].split("|")))
+    assert [value_H[a] < value_H[b] for a in range(3) for b in range(3)] == [
+        place_H[a] < place_H[b] for a in range(3) for b in range(3)
+    ]
+    assert (seen["picked"], seen["large"]) == ("layer 0 · head 1", "0.1")
+    assert not re.search(r"ERROR:CONSOLE|Uncaught", done.stderr)

@@ -104,6 +104,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         "joint_table.js",
         "cells.js",
         "overview.js",
+        "scatter.js",
     )
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     widths = sorted({image.width for image in images if image is not None})
@@ -119,7 +120,9 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         next_image=iter(images).__next__,
         examples=examples,
         notes=notes,
-        policy=content_policy(css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "overview.js"))),
+        policy=content_policy(
+            css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "overview.js", "scatter.js"))
+        ),
         css=css,
         js=js,
         joint_js=parts["joint_table.js"],
@@ -127,6 +130,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         colours=colour_stops(),
         overview=None if report.overview is None else overview_data(report.overview),
         overview_js=parts["overview.js"],
+        scatter_js=parts["scatter.js"],
         words={**WORDS, "": "not disabled"},
         layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
