@@ -53,8 +53,8 @@ class Pruning(Experiment):
         )
         return Section(
             cls.title,
-            [guarantee_in_words(content)],
-            [_how(content), *_source_in_words(content), *_controls_in_words(content)],
+            [knee_in_words(content), guarantee_in_words(content)],
+            [_how(content), *_source_in_words(content)],
             [_costs_table(content), _scores_table(content)],
             [
                 FigureBlock(
@@ -186,19 +186,37 @@ def _how(content: Mapping[str, Any]) -> str:
     )
 
 
-def _controls_in_words(content: Mapping[str, Any]) -> list[str]:
-    """The first score beside the random orders, where half of the heads are kept; nothing without random orders."""
-    rows = content["curves"]
-    half = min((row["kept"] for row in rows), key=lambda kept: abs(kept - content["total"] / 2))
-    here = [row for row in rows if row["kept"] == half and row["change"] is not None]
-    own = next((row for row in here if row["score"] not in CONTROLS), None)
-    random = [row["change"] for row in here if row["score"] == RANDOM]
-    if own is None or not random:
-        return []
-    return [
-        f"With {half} of {content['total']} heads, {own['score']} changes {content['metric']} by {_points(own['change'])} points, "
-        f"{len(random)} random order{'s' * (len(random) > 1)} by {_range(random)}."
+def knee_in_words(content: Mapping[str, Any]) -> str:
+    """Where the loss of the chosen order begins: from there on, the interval of every smaller model lies below 0.
+
+    Args:
+        content: From :func:`bertsecrets.pruning.search.as_extras`.
+    """
+    score, total, metric = content["chosen"]["score"], content["total"], content["metric"]
+    rows = [row for row in content["curves"] if row["score"] == score and row["change"] is not None]
+    rows.sort(key=lambda row: -row["kept"])
+    start = len(rows)
+    while start and rows[start - 1]["high"] is not None and rows[start - 1]["high"] < 0:
+        start -= 1
+    if start == len(rows):
+        return f"By {score}, no loss of {metric} is shown down to {rows[-1]['kept']} of {total} heads." if rows else ""
+    lost = rows[start]
+    if start == 0:
+        text = f"By {score}, {metric} falls from the first step on: with {lost['kept']} of {total} heads"
+    else:
+        last = rows[start - 1]
+        text = (
+            f"By {score}, the loss begins between {last['kept']} and {lost['kept']} of {total} heads: with {last['kept']}, "
+            f"{metric} changes by {_change_of_one(last)} points, with {lost['kept']}"
+        )
+    verb = f" it changes by {_change_of_one(lost)} points" if start == 0 else f" by {_change_of_one(lost)}"
+    random = [
+        row["change"]
+        for row in content["curves"]
+        if row["score"] == RANDOM and row["kept"] == lost["kept"] and row["change"] is not None
     ]
+    orders = f"; {len(random)} random order{'s' * (len(random) > 1)} there: {_range(random)}" if random else ""
+    return f"{text}{verb}{orders}."
 
 
 def _range(changes: Sequence[float]) -> str:

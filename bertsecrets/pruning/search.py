@@ -34,6 +34,9 @@ from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, evaluat
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
 
+_FINER = 3
+"""Sizes that are added around the knee of an order."""
+
 Batches = Callable[[], Iterable[Batch]]
 Bar = Callable[[int, str], AbstractContextManager[Callable[..., object]]]
 """A progress bar by its total and its words, such as :func:`bertsecrets.results.progress.progress_over`."""
@@ -141,7 +144,16 @@ def search(
     Raises:
         UserError: If a score does not exist or does not fit.
     """
-    plans = _plans(model, task, examples, settings, columns, context, finished, bar)
+    encoder = describe(model)
+    sizes, total = check_settings(settings, encoder), encoder.num_layers * encoder.num_heads
+    # One ranking gives the sets of all sizes; scores computed anew after each step depend on the steps.
+    refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
+    plans = _plans(
+        model, task, examples, settings, columns, [*range(1, total)] if refines else sizes, context, finished, bar
+    )
+    if refines:
+        sizes = _refined(model, task, examples, settings, context, finished, bar, plans, sizes)
+        plans = [(name, seed, _at(sets, sizes)) for name, seed, sets in plans]
     if settings.recovery_epochs:
         with bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
             orders = [
@@ -162,12 +174,12 @@ def _plans(
     examples: Examples,
     settings: PruneSettings,
     columns: Mapping[str, Array],
+    sizes: Sequence[int],
     context: Context,
     finished: Finished,
     bar: Bar,
 ) -> list[_Plan]:
     encoder = describe(model)
-    sizes = check_settings(settings, encoder)
     names = with_controls(settings.scores)
     first = next(name for name in names if name not in CONTROLS)
     known: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = {}
@@ -194,6 +206,56 @@ def _plans(
                 sets = removal_sets(score, situation, sizes, iterative=settings.iterative)
                 plans.append((name, seed, tuple(sets)))
     return plans
+
+
+def _at(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
+    """Of the sets of all sizes from 1, those of some sizes."""
+    return tuple(sets[size - 1] for size in sizes)
+
+
+def _refined(
+    model: nn.Module,
+    task: Task,
+    examples: Examples,
+    settings: PruneSettings,
+    context: Context,
+    finished: Finished,
+    bar: Bar,
+    plans: Sequence[_Plan],
+    sizes: Sequence[int],
+) -> list[int]:
+    """The sizes and others around the knee of each score's curve on the examples that choose the heads."""
+    choosers = [sets for name, _, sets in plans if name not in CONTROLS]
+    coarse = [heads for sets in choosers for heads in _at(sets, sizes)]
+    with bar(len(set(coarse)) * _count(examples.share), "removing heads, coarsely") as advance:
+        results = evaluate_sets(
+            model, coarse, examples.share(), task, context=context, parts=finished.parts, progress=advance
+        )
+    _, change_V = results.changes(task.metrics[0])
+    return around_the_knee(change_V.reshape(len(choosers), len(sizes)), sizes, settings.max_loss / 100)
+
+
+def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> list[int]:
+    """Numbers of removed heads, with further ones where the loss of an order begins to be the margin or more.
+
+    These lie between the last size whose loss is below the margin (0 if there is none) and the next.
+
+    Args:
+        change_OS: Change of score of each order at each size.
+        sizes: The sizes, ascending.
+        margin: The loss of score that matters.
+
+    >>> around_the_knee(np.array([[0.0, -0.005, -0.2, -0.3]]), [10, 20, 30, 39], 0.01)
+    [10, 20, 22, 25, 28, 30, 39]
+    """
+    refined = set(sizes)
+    for change_S in change_OS:
+        fine = np.flatnonzero(change_S > -margin)
+        after = int(fine[-1]) + 1 if fine.size else 0
+        if after < len(sizes):
+            last = sizes[after - 1] if after else 0
+            refined |= {round(size) for size in np.linspace(last, sizes[after], _FINER + 2)[1:-1]}
+    return sorted(refined - {0})
 
 
 def _orders(

@@ -96,13 +96,26 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
     section = Pruning.describe(view_of(run))
     assert section is not None
-    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
+    assert section.findings[1].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
     costs, scores = section.tables
     assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
     assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
     assert scores.header == ["heads kept", "exact", "random", "reversed"]
     assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
+
+
+def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> None:
+    settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact"], latency_rounds=0, save=False)
+    validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
+    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
+    removed = [12 - row["kept"] for row in content["curves"] if row["score"] == "exact"]
+    # The steps are 6 and 11; three sizes are added below one of them, unless nothing is lost.
+    assert removed == sorted(removed)
+    assert removed in ([6, 11], [2, 3, 4, 6, 11], [6, 7, 8, 10, 11])
+    assert {row["score"]: 0 for row in content["curves"]}.keys() == {"exact", "random", "reversed"}
+    for score in ("random", "reversed"):
+        assert [12 - row["kept"] for row in content["curves"] if row["score"] == score] == removed
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.experiment import guarantee_in_words
+from bertsecrets.pruning.experiment import guarantee_in_words, knee_in_words
 from bertsecrets.pruning.guarantee import examples_needed, guarantee
 from bertsecrets.pruning.sets import SetResults
 
@@ -119,3 +119,35 @@ def test_how_many_examples_it_would_take_in_words(needed: int | None, hopeless: 
         "curves": [],
     }
     assert expected in guarantee_in_words(content)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (
+            [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
+            "By exact, the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by "
+            "−15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
+        ),
+        ([(-0.01, 0.01)] * 5, "By exact, no loss of accuracy is shown down to 2 of 12 heads."),
+        (
+            [(-0.3, -0.1)] * 5,
+            "By exact, accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
+            "2 random orders there: −9.0 to −8.0.",
+        ),
+    ],
+)
+def test_where_the_loss_begins_in_words(limits: list[tuple[float, float]], expected: str) -> None:
+    """A loss that a smaller model does not have is noise: the loss begins where it stays."""
+    sizes = (10, 8, 6, 4, 2)
+    curves = [
+        {"score": "exact", "seed": 0, "kept": kept, "change": (low + high) / 2, "low": low, "high": high}
+        for kept, (low, high) in zip(sizes, limits, strict=True)
+    ]
+    curves += [
+        {"score": "random", "seed": seed, "kept": kept, "change": change, "low": change, "high": change}
+        for seed, change in enumerate((-0.09, -0.08))
+        for kept in sizes
+    ]
+    content = {"chosen": {"score": "exact"}, "total": 12, "metric": "accuracy", "curves": curves}
+    assert knee_in_words(content) == expected
