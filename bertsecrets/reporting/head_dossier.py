@@ -1,5 +1,6 @@
 """A dossier of one head over a whole evaluation set: examples that it decides, examples it attends in, and pairs of tokens."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,14 +118,11 @@ def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> 
         attention = attention_of_head(
             model, _counted(data.evaluation_loader(name), advance), layer, head, data.tokenizer
         )
-    sections = [
-        _decided(run, disabled, (layer, head), data.task, data, dataset.examples),
-        _strength(attention, dataset.examples),
-        _pairs(attention),
-    ]
-    change_N = None if disabled is None else _changes(run, disabled, (layer, head), data.task, dataset.examples)
-    if change_N is not None:
-        sections[1] = _with_correlation(sections[1], attention.share_N, change_N)
+    swept = None if disabled is None else _swept(run, disabled, (layer, head), data.task)
+    strength = _strength(attention, dataset.examples)
+    if swept is not None:
+        strength = _with_correlation(strength, attention.share_N, swept.change_of(dataset.examples))
+    sections = [_decided(run, swept, data, dataset.examples), strength, _pairs(attention)]
     return HeadDossier(_page(run, disabled, (layer, head), sections, name, len(dataset)))
 
 
@@ -268,18 +266,40 @@ def _counted(batches: Iterable[Batch], advance: Any) -> Iterator[Batch]:
         advance()
 
 
-def _pair_of_answers(outcomes: Outcomes, variant: int, task: Task) -> tuple[Tensor, Tensor]:
-    """Numbers of each answer with and without a head, ``[N, C]``: probabilities, or one score; NaN where only estimated."""
-    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, variant]
-    if not task.is_regression:
-        before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
-    if outcomes.weight_NV is not None:
-        after_NC = after_NC.where(outcomes.weight_NV[:, variant, None] > 0, torch.nan)
-    return before_NC, after_NC
+@dataclass(frozen=True)
+class _Swept:
+    """What a run's sweep has stored of one head.
+
+    Args:
+        index_N: Index of each example of the sweep.
+        label_N: Class indices or scores.
+        before_NC, after_NC: Numbers of each answer with and without the head: probabilities, or one score; NaN where a screened
+            sweep only estimated them.
+        regression: Whether the answer is a score.
+    """
+
+    index_N: Tensor
+    label_N: Tensor
+    before_NC: Tensor
+    after_NC: Tensor
+    regression: bool
+
+    @property
+    def change_N(self) -> Tensor:
+        """Change of the score, or of the probability of the answer with the head."""
+        if self.regression:
+            return (self.after_NC - self.before_NC)[:, 0]
+        answer_N1 = self.before_NC.argmax(-1, keepdim=True)
+        return (self.after_NC.gather(1, answer_N1) - self.before_NC.gather(1, answer_N1))[:, 0]
+
+    def change_of(self, examples: Sequence[Example]) -> Array:
+        """How much each answer changes, in order of the examples' index; NaN for examples that the sweep left out."""
+        by_index = dict(zip(self.index_N.tolist(), self.change_N.abs().tolist(), strict=True))
+        return np.array([by_index.get(index, np.nan) for index in sorted(example.index for example in examples)])
 
 
-def _outcomes(run: Run, disabled: DisabledHeads, head: tuple[int, int]) -> tuple[Outcomes, int] | None:
-    """The outcomes of the run's sweep, and the place of a head's variant; None if it has neither."""
+def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task) -> _Swept | None:
+    """What the run's sweep has stored of a head; None if nothing."""
     path = disabled.outcomes_path(run)
     if not path.is_file():
         return None
@@ -287,69 +307,43 @@ def _outcomes(run: Run, disabled: DisabledHeads, head: tuple[int, int]) -> tuple
     places = [
         at for at, one in enumerate(outcomes.plan.variants) if one.kind == "head" and (one.layer, one.head) == head
     ]
-    return (outcomes, places[0]) if places else None
-
-
-def _moved(before_NC: Tensor, after_NC: Tensor, task: Task) -> Tensor:
-    """Change of the score, or of the probability of the answer with the head, ``[N]``."""
-    if task.is_regression:
-        return (after_NC - before_NC)[:, 0]
-    answer_N1 = before_NC.argmax(-1, keepdim=True)
-    return (after_NC.gather(1, answer_N1) - before_NC.gather(1, answer_N1))[:, 0]
-
-
-def _changes(
-    run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task, examples: Sequence[Example]
-) -> Array | None:
-    """How much each example's answer changes without a head, ``[N]``; NaN for examples that the sweep left out."""
-    swept = _outcomes(run, disabled, head)
-    if swept is None:
+    if not places:
         return None
-    change_N = _moved(*_pair_of_answers(*swept, task), task).abs()
-    by_index = dict(zip(swept[0].index_N.tolist(), change_N.tolist(), strict=True))
-    return np.array([by_index.get(index, np.nan) for index in sorted(example.index for example in examples)])
+    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, places[0]]
+    if not task.is_regression:
+        before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
+    if outcomes.weight_NV is not None:
+        after_NC = after_NC.where(outcomes.weight_NV[:, places[0], None] > 0, torch.nan)
+    return _Swept(outcomes.index_N, outcomes.label_N, before_NC, after_NC, task.is_regression)
 
 
-def _decided(
-    run: Run,
-    disabled: DisabledHeads | None,
-    head: tuple[int, int],
-    task: Task,
-    data: TaskData,
-    examples: Sequence[Example],
-) -> Section:
+def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[Example]) -> Section:
     """The examples by how much their answer changes without the head."""
     title = "Answers that change most without it"
-    swept = None if disabled is None else _outcomes(run, disabled, head)
     if swept is None:
         return Section(
             title,
             ["Which answers depend on this head was not measured."],
-            commands=[f"python analyze.py checkpoint={run.folder} analysis=disable"],
+            commands=[f"python analyze.py checkpoint={shlex.quote(str(run.folder))} analysis=disable"],
         )
-    outcomes, variant = swept
-    before_NC, after_NC = _pair_of_answers(outcomes, variant, task)
-    change_N = _moved(before_NC, after_NC, task)
-    texts = {example.index: example for example in examples}
-    order = change_N.abs().nan_to_num(-1).argsort(descending=True)[:_SHOWN].tolist()
+    by_index = {example.index: example for example in examples}
+    change_N = swept.change_N
     rows = []
-    for place in order:
+    for place in change_N.abs().nan_to_num(-1).argsort(descending=True)[:_SHOWN].tolist():
         if not change_N[place].isfinite():
             continue
-        example = texts[int(outcomes.index_N[place])]
-        answers = [_answer(numbers_C, task) for numbers_C in (before_NC[place], after_NC[place])]
-        change = float(change_N[place])
+        example, change = by_index[int(swept.index_N[place])], float(change_N[place])
         rows.append(
             [
                 _shortened(" / ".join(example.texts)),
                 data.label_name(example.label),
-                *answers,
-                number(change, 3, signed=True) if task.is_regression else number(100 * change, 1, signed=True),
+                *(_answer(numbers_C, data.task) for numbers_C in (swept.before_NC[place], swept.after_NC[place])),
+                number(change, 3, signed=True) if swept.regression else number(100 * change, 1, signed=True),
             ]
         )
-    unit = "change" if task.is_regression else "change of its answer, points"
+    unit = "change" if swept.regression else "change of its answer, points"
     header = ["text", "right answer", "with the head", "without it", unit]
-    return Section(title, [_flips(outcomes, before_NC, after_NC, task)], tables=[Table(header, rows)])
+    return Section(title, [_flips(swept)], tables=[Table(header, rows)])
 
 
 def _answer(numbers_C: Tensor, task: Task) -> str:
@@ -359,18 +353,19 @@ def _answer(numbers_C: Tensor, task: Task) -> str:
     return f"{task.labels[best]} ({float(numbers_C[best]):.2f})"
 
 
-def _flips(outcomes: Outcomes, before_NC: Tensor, after_NC: Tensor, task: Task) -> str:
+def _flips(swept: _Swept) -> str:
     """How many answers change, in a sentence."""
-    known_N = after_NC.isfinite().all(-1)
-    count = int(known_N.sum())
-    if task.is_regression:
-        moved = float((after_NC - before_NC)[known_N].abs().mean())
-        return f"Without it a score moves by {number(moved)} on average over {count:,} examples."
-    label_N = outcomes.label_N.long()
-    right_N, still_N = before_NC.argmax(-1) == label_N, after_NC.argmax(-1) == label_N
-    changed = int(((before_NC.argmax(-1) != after_NC.argmax(-1)) & known_N).sum())
-    lost, won = int((right_N & ~still_N & known_N).sum()), int((~right_N & still_N & known_N).sum())
-    return f"Without it {changed:,} of {count:,} answers change: {lost:,} right ones become wrong, {won:,} wrong ones become right."
+    known_N = swept.after_NC.isfinite().all(-1)
+    before_NC, after_NC, label_N = swept.before_NC[known_N], swept.after_NC[known_N], swept.label_N[known_N]
+    if swept.regression:
+        moved = number(float((after_NC - before_NC).abs().mean()))
+        return f"Without it a score moves by {moved} on average over {len(label_N):,} examples."
+    answer_N, without_N = before_NC.argmax(-1), after_NC.argmax(-1)
+    right_N, still_N = answer_N == label_N.long(), without_N == label_N.long()
+    return (
+        f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} answers change: "
+        f"{int((right_N & ~still_N).sum()):,} right ones become wrong, {int((~right_N & still_N).sum()):,} wrong ones become right."
+    )
 
 
 def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
