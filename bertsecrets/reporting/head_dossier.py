@@ -257,6 +257,7 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
     task, spec = task_from_config(config["task"]), ModelSpec.read("model", config["model"])
     tokenizer = load_tokenizer(spec)
     data = TaskData.from_config(config["data"], task, tokenizer, config["task"]["training"], config["seed"])
+    data.prepare_data()
     return load_checkpoint(find_checkpoint(Path(source)), task, spec).model, data
 
 

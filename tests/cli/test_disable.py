@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cli.runs import door, small
+from PIL import Image
 from wandb_log import leaves, read_log
 
 import bertsecrets as bs
@@ -136,6 +137,10 @@ def test_weights_and_biases_has_the_sweep(trained: Path) -> None:
         assert logged[f"ablation/f1/{name}"] == pytest.approx(delta), name
     for name in ("ablation/table", "figures/ablation_head_uniform_accuracy", "figures/ablation_layer_uniform_f1"):
         assert f"{name}/path" in logged, name
+    # The page's own figure.
+    picture = log.parent / "files" / str(logged["figures/ablation_head_uniform_accuracy/path"])
+    own = trained / "figures" / "ablation_head_uniform_accuracy.png"
+    assert Image.open(picture).tobytes() == Image.open(own).tobytes()
     rows = AblationTable.read(trained / "ablation.parquet").select(step=24, metric="accuracy", kind="head").rows()
     assert summary["ablation/worst_delta"] == pytest.approx(min(row["delta"] for row in rows))
     assert summary["ablation/n_significant"] == sum(row["significant"] for row in rows)
