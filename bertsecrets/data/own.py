@@ -187,10 +187,7 @@ def _check_repeated(
     """
     if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
         return
-    numbers = [_number(value) for value in values]
-    if all(number is not None for number in numbers) and not all(
-        number.is_integer() for number in numbers if number is not None
-    ):
+    if any(number is not None and not number.is_integer() for number in map(_number, values)):
         return
     possible = [name for name, column in others().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)]
     advice = (

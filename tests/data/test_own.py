@@ -77,7 +77,7 @@ def test_an_evaluation_file_is_evaluated_on(tmp_path: Path) -> None:
         (list(map(str, range(21))), "scores", (0.0, 20.0)),
         ([str(i / 4) for i in range(30)], "auto", (0.0, 7.25)),
         (["a|b", "a", "b"], "classes", ("a", "a|b", "b")),
-        (["art, law", "trade"], "auto", ("art, law", "trade")),
+        (["art | law", "trade"], "auto", ("art | law", "trade")),
         (["nan", "inf", "1"], "auto", ("inf", "nan", "1")),
         (["1", "2", "NA", "3"], "classes", ("NA", "1", "2", "3")),
         (["1", "1.0", "0"], "classes", ("0", "1", "1.0")),
