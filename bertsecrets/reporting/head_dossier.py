@@ -23,8 +23,8 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
-from bertsecrets.reporting.head_view import PageView
 from bertsecrets.reporting.overview import DisabledHeads
+from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
 from bertsecrets.results.progress import progress_over

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating
 from bertsecrets.models.loading import max_positions
+from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
-from bertsecrets.results.report.page import report_page, write_report
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:
@@ -33,38 +32,6 @@ _CLASSIFIER = "ForSequenceClassification"
 
 _WITHOUT = "uniform"
 _TITLE = 80
-_HEIGHT = 900
-
-
-class PageView:
-    """A page without network: show it in a notebook, or :meth:`save` it.
-
-    Args:
-        report: The page.
-    """
-
-    def __init__(self, report: Report) -> None:
-        self.report = report
-
-    def _repr_html_(self) -> str:
-        style = f"width: 100%; height: {_HEIGHT}px; border: 0"
-        return f'<iframe title="Attention heads" style="{style}" srcdoc="{escape(self.html())}"></iframe>'
-
-    def html(self) -> str:
-        """The page, at most 3 MB."""
-        return report_page(self.report)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the page to a file, and return its path.
-
-        Raises:
-            UserError: If the folder does not exist, or the disk is full.
-        """
-        target = Path(path)
-        if not target.parent.is_dir():
-            raise UserError(f"Folder '{target.parent}' does not exist; make it, or save the view elsewhere.")
-        write_report(target, self.report)
-        return target
 
 
 class HeadView(PageView):
