@@ -70,14 +70,16 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> Hea
     for sentence in sentences:
         check_characters(sentence)
     tokenizer = load_tokenizer(settings.model)
-    if keys.checkpoint in (None, INITIAL) and keys.reference is None:
+    untrained = keys.checkpoint in (None, INITIAL)
+    if untrained and keys.reference is None:
         checkpoint = initial_checkpoint(settings.task, settings.model, keys.init, keys.seed)
         reference = None
     else:
         checkpoint, reference = load_models(settings, tokenizer)
     run = run_of(keys.checkpoint)
     return head_view(
-        checkpoint.model,
+        # An untrained task head has no answers.
+        checkpoint.model.base_model if untrained else checkpoint.model,
         tokenizer,
         *sentences,
         reference=reference,
