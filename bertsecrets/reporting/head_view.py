@@ -185,7 +185,7 @@ def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[
     plan = Plan(_WITHOUT, *size, tuple(every_head(*size)))
     with evaluating(network), torch.no_grad():
         clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
-    names = network.config.id2label or {}
+    names: Mapping[Any, str] = network.config.id2label or {}
     said = _answer(clean_BC[0], names)
     return {
         variant.heads[0]: f"The model answers {said}, and {_answer(logits_C, names)} without this head."
@@ -193,7 +193,7 @@ def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[
     }
 
 
-def _answer(logits_C: Tensor, names: Mapping[int, str]) -> str:
+def _answer(logits_C: Tensor, names: Mapping[Any, str]) -> str:
     """The likeliest class with its probability, or the score of a model with one output."""
     if len(logits_C) == 1:
         return number(float(logits_C[0]), 2)
