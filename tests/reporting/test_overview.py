@@ -94,7 +94,7 @@ def test_a_page_opens_with_its_grid_and_folds_the_rest(tmp_path: Path) -> None:
     # The sentence on the selected head stands there without a script, too.
     assert "accuracy without it: −5.0 points (+1.0 to +1.0); 4 of 408 answers change." in page.text
     folds = page.all("details", **{"class": "fold"})
-    assert [fold["id"] for fold in folds] == [f"section-{place + 1}" for place in range(len(folds))]
+    assert [fold["id"] for fold in folds] == ["scatter", *(f"section-{place + 1}" for place in range(len(folds) - 1))]
     assert all("open" not in fold for fold in folds)
     commands = re.findall(r"<li>[^<]*<span[^<]*</span><br><code>(.*?)</code>", run.report_path.read_text("utf-8"))
     assert len(commands) == 3
