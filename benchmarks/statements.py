@@ -43,7 +43,10 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
     verdict = "; ".join(
         f"{verdict} ({', '.join(by_verdict[verdict])})" for verdict in VERDICTS if verdict in by_verdict
     )
-    cells = (f"{statement.statement} (`{statement.name}`)", verdict if len(by_verdict) > 1 else next(iter(by_verdict)))
+    cells = (
+        f"{statement.statement} (`{statement.name}`)<br>{statement.words}",
+        verdict if len(by_verdict) > 1 else next(iter(by_verdict)),
+    )
     return f"| {' | '.join((*cells, '<br>'.join(numbers), statement.published, statement.source))} |"
 
 

@@ -74,6 +74,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
         "package": None,
         "revision": None,
         "sha256": None,
+        "objective": "sentence_embeddings",
     }
     trained = {"name": run.name, "init": run.init, "seed": settings.keys.seed}
     OmegaConf.update(recorded, "trained", trained, force_add=True)

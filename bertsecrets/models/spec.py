@@ -4,12 +4,13 @@ import hashlib
 import importlib.util
 import os
 from pathlib import Path
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.files import CONFIG, check_config_file, is_file
-from bertsecrets.settings import Name, Settings
+from bertsecrets.settings import Meaning, Name, Settings
 
 RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
@@ -22,6 +23,10 @@ BEST, LAST = "best.ckpt", "last.ckpt"
 
 INITIAL = "initial"
 """Given as the checkpoint: the model before any fine-tuning."""
+
+
+Objective = Literal["masked_words", "replaced_words", "sentence_embeddings"]
+"""What a pre-trained model was trained for; models of sentence embeddings are language models trained on, by contrast of sentences."""
 
 
 def check_init(init: str) -> None:
@@ -41,6 +46,8 @@ class ModelSpec(Settings):
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
         family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a model type
             whose family fits; None for that of the model's type.
+        objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about pre-trained language
+            models say so where they are judged on another kind of model.
     """
 
     name: Name
@@ -55,6 +62,9 @@ class ModelSpec(Settings):
     )
     family: str | None = Field(
         default=None, min_length=1, description="module:Class or file.py:Class of a family, a model type, or null"
+    )
+    objective: Annotated[Objective | None, Meaning(numbers=False)] = Field(
+        default=None, description=f"{', '.join(get_args(Objective))}, or null"
     )
 
     def locate(self) -> str:

@@ -294,9 +294,10 @@ def _section(entry: Entry) -> Section:
     return Section(
         statement.statement,
         paragraphs=[
-            f"{statement.source}, on {statement.scope} ({statement.language}): {statement.published}"
-            + (f" In its words: “{statement.quote}”" if statement.quote else ""),
-            f"Here: the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
+            f"{statement.source} ({statement.language}): {statement.words}",
+            f"Measured there: {statement.there} {statement.published}",
+            f"Measured here: {statement.here}",
+            f"The number is the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
             *([f"Why in this way: {statement.why}"] if statement.why else []),
             *depends_on(entry),
         ],

@@ -5,10 +5,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import yaml
+from numpy.typing import NDArray
 from papers.paper_runs import (
     VOITA_EXTRAS,
     by_layer,
@@ -22,18 +24,23 @@ from papers.paper_runs import (
 from reporting.finished_runs import make_run
 from scipy import stats
 
+from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.papers.statements import statement as statement_module
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
-from bertsecrets.papers.statements.kinds import kinds
-from bertsecrets.papers.statements.statement import Statement
+from bertsecrets.papers.statements.kinds import KINDS
+from bertsecrets.papers.statements.sheet import Grid
+from bertsecrets.papers.statements.statement import Statement, read_statement
+from bertsecrets.papers.statements.test import Finding, Reading
 from bertsecrets.results.run import Run
 
 
 def cell_of(folder: Path, about: str = "tuned", **test: Any) -> Cell:
     """The one cell of a statement with a test on the runs of a folder."""
-    kind = kinds()[test["kind"]]
-    words = {"name": "made_up", "source": "A paper", "statement": "So.", "published": "Yes.", "scope": "BERT"}
+    kind = KINDS[test["kind"]]
+    words = {"name": "made_up", "source": "A paper", "statement": "So.", "quote": "So.", "published": "Yes."}
+    words |= {"there": "BERT.", "here": "The same."}
     statement = Statement.read("statement", {**words, "about": about, "test": kind.read("test", test)})
     (entry,) = judge([statement], models_in(folder), folder.parent / f"{folder.name}-readings")
     (cell,) = entry.cells
@@ -281,3 +288,75 @@ def test_one_seed_speaks_for_its_model_and_several_for_the_task(tmp_path: Path) 
     assert cell_of(tmp_path, **test).verdict == HOLDS_HERE
     make_run(tmp_path / "two", seed=2, cosine_LH=by_layer(0.81, 0.9), p_constant=0.001)
     assert cell_of(tmp_path, **test).verdict == HOLDS
+
+
+class Means:
+    """A sheet of one column: the same number for two heads of each layer, with its error."""
+
+    def __init__(self, mean_L: NDArray[np.float64], error: float) -> None:
+        self.mean_L, self.error = mean_L, error
+
+    def grid(self, column: str) -> Grid:
+        value_LH = np.repeat(self.mean_L[:, None], 2, axis=1)
+        return Grid(value_LH, np.full(value_LH.shape, self.error), 100)
+
+
+LAST_TWO = {"kind": "extreme_layers", "column": "drift/cosine", "layers": "last_two", "extreme": "lowest", "above": 0}
+
+
+def extreme(mean_SL: NDArray[np.float64], error: float = 0.001) -> tuple[Reading, Finding]:
+    test = KINDS["extreme_layers"].read("test", LAST_TWO)
+    reading = test.joint_reading([[cast(Any, Means(mean_L, error))] for mean_L in mean_SL])
+    return reading, test.judge([reading])
+
+
+def test_extreme_layers_are_compared_in_the_mean_of_the_seeds() -> None:
+    """Each seed has another layer that is lower than one of the last two; in the mean none is."""
+    mean_SL = np.full((4, 6), 0.9)
+    mean_SL[:, -2:] = 0.7
+    mean_SL[range(4), range(4)] = 0.68
+    reading, finding = extreme(mean_SL)
+    gaps_S = mean_SL[:, 0] - 0.7
+    assert reading.value == pytest.approx(gaps_S.mean())
+    assert reading.detail.startswith("lowest layer: ")
+    assert finding.p_value == pytest.approx(stats.ttest_1samp(gaps_S, 0).pvalue, rel=0.4)
+    mean_SL[:, 0] = 0.5
+    reading, finding = extreme(mean_SL)
+    assert finding.value < 0
+    assert finding.p_value < 0.05
+
+
+def test_layers_that_are_alike_are_rarely_refuted() -> None:
+    generator = np.random.default_rng(1)
+    refuted = 0
+    for _ in range(30):
+        _, finding = extreme(0.8 + 0.02 * generator.standard_normal((5, 6)), 0.0)
+        refuted += finding.value < 0 and finding.p_value <= 0.05
+    assert refuted <= 3
+
+
+def test_a_reading_that_is_kept_keeps_its_own_p_value(tmp_path: Path) -> None:
+    columns = {"p_position_corrected": np.array([[0.01, 0.9], [0.01, 0.9]])}
+    make_run(tmp_path / "run", measured=[("initial", "frame_relations", columns)])
+    test: dict[str, Any] = {"kind": "tested_heads", "p_values": ["frame_relations/p_position_corrected"], "above": 0}
+    first, second = (cell_of(tmp_path, "before", **test) for _ in range(2))
+    assert first.verdict == HOLDS_HERE
+    assert second == first
+
+
+def test_a_kind_of_an_installed_package_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_kinds.py").write_text(
+        "from bertsecrets.papers.statements.kinds.columns import Mean\n\n\nclass Doubled(Mean):\n    factor: float\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "theirs.yaml"
+    test = {"kind": "their_kinds.Doubled", "factor": 2.0, "column": "drift/cosine", "above": 0.5}
+    words = dict.fromkeys(("source", "statement", "quote", "published", "there", "here"), "So.")
+    path.write_text(yaml.safe_dump({**words, "about": "tuned", "test": test}))
+    with pytest.raises(UserError, match=r"test\.kind is 'their_kinds.Doubled'"):
+        read_statement(path)
+    monkeypatch.setattr(statement_module, "files", lambda: {"theirs": path})
+    assert type(read_statement(path).test).__name__ == "Doubled"
+    path.write_text(path.read_text().replace("Doubled", "Tripled"))
+    with pytest.raises(UserError, match=r"'their_kinds\.Tripled' cannot be imported"):
+        read_statement(path)

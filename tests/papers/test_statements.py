@@ -33,7 +33,7 @@ from bertsecrets.papers.statements.judge import (
     depends_on,
     judge,
 )
-from bertsecrets.papers.statements.kinds import kinds
+from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import Grid
 from bertsecrets.papers.statements.statement import FOLDER, Statement, check_columns, read_statement, read_statements
 from bertsecrets.papers.statements.test import REACH, Reading
@@ -53,10 +53,12 @@ def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> 
         "source": "A paper",
         "statement": "It is so.",
         "published": "0.5.",
-        "scope": "BERT",
+        "quote": "It is so.",
+        "there": "BERT.",
+        "here": "The same.",
         "about": about,
     }
-    kind = kinds()[test["kind"]]
+    kind = KINDS[test["kind"]]
     return Statement.read("statement", {**base, **keys, "test": kind.read("test", dict(test))})
 
 
@@ -349,7 +351,7 @@ def test_each_kind_of_test_on_a_table_worked_by_hand(tmp_path: Path, name: str) 
 def test_every_kind_has_cases() -> None:
     cases = Path(__file__).with_name("test_kinds.py").read_text("utf-8")
     tested = {test["kind"] for test, *_ in CASES.values()} | {"agreement"}
-    assert {kind for kind in set(kinds()) - tested if f'kind="{kind}"' not in cases} == set()
+    assert {kind for kind in set(KINDS) - tested if f'kind="{kind}"' not in cases} == set()
 
 
 @pytest.mark.parametrize(
@@ -430,6 +432,13 @@ def test_a_model_that_has_not_learned_is_not_read_but_its_model_before_is(tmp_pa
     assert only(tuned).finding is None
     assert "not shown to have learned" in only(tuned).reason
     assert only(before).verdict == HOLDS_HERE
+
+
+def test_a_verdict_on_pre_training_names_a_sentence_embedding_model(tmp_path: Path) -> None:
+    model = {"name": "minilm", "path": "model", "objective": "sentence_embeddings"}
+    surface_run(tmp_path / "run", stage="initial", model=model)
+    cell = only(ledger(tmp_path, statement_of({**MEAN, "above": 0.3}, "before"))[0])
+    assert (cell.subject, cell.verdict) == ("mrpc (sentence-embedding model)", HOLDS_HERE)
 
 
 def test_changes_are_read_from_paired_differences(tmp_path: Path) -> None:
@@ -645,13 +654,13 @@ def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypat
     made = surface_run(tmp_path / "run")
     statements = [statement_of({**MEAN, "above": 0.3}), statement_of({**MEAN, "above": 0.4}, name="second")]
     read: list[str] = []
-    original = kinds()["mean"].reading
+    original = KINDS["mean"].reading
 
     def counted(self: Any, sheet: Any) -> Reading:
         read.append(sheet.name)
         return original(self, sheet)
 
-    monkeypatch.setattr(kinds()["mean"], "reading", counted)
+    monkeypatch.setattr(KINDS["mean"], "reading", counted)
     first = ledger(tmp_path, *statements)
     assert len(read) == 2
     assert ledger(tmp_path, *statements) == first
@@ -676,10 +685,12 @@ def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:
     statements = read_statements()
     assert len(statements) >= 40
     check_columns(statements, [])
+    # read_statement refuses one without there, here, and either the source's words or ours.
+    assert all(statement.there.endswith(".") and statement.here.endswith(".") for statement in statements)
     assert all(
         statement.statement.endswith(".") and statement.published.endswith((".", ").")) for statement in statements
     )
-    assert {statement.test.kind for statement in statements} <= set(kinds())
+    assert {statement.test.kind for statement in statements} <= set(KINDS)
 
 
 GOOD = yaml.safe_load((FOLDER / "clark_sep_half.yaml").read_text())
@@ -698,6 +709,10 @@ GOOD = yaml.safe_load((FOLDER / "clark_sep_half.yaml").read_text())
         ({"test": {**GOOD["test"], "column": "surface/seps"}}, "unknown column 'surface/seps'"),
         ({"test": {**GOOD["test"], "column": "surfaces/cls"}}, "unknown measure 'surfaces'; did you mean 'surface'"),
         ({"sauce": "x"}, "Unknown key"),
+        ({"paraphrase": "It is said."}, "give either quote, the source's own words, or paraphrase"),
+        ({"quote": ""}, "give either quote, the source's own words, or paraphrase"),
+        ({"there": ""}, "there is empty"),
+        ({"here": None}, "here is not set"),
     ],
 )
 def test_a_wrong_statement_is_one_sentence(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:

@@ -243,6 +243,8 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
     several = len({model for model, _ in parts}) > 1
+    # What is said of language models is not refuted or confirmed by a model that was trained on for something else.
+    other = {"sentence_embeddings": " (sentence-embedding model)"}
     found = []
     for (model, task), runs in parts.items():
         sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
@@ -250,7 +252,9 @@ def _before(models: Studied) -> list[Subject]:
             (one.checkpoint for group in models.tuned for one in group.models if any(run in one.parts for run in runs)),
             BEFORE_TRAINING,
         )
-        found.append(Subject(f"{task} · {model}" if several else task, model, task, (sheet,), (), trained))
+        kind = other.get(str(runs[0].config["model"].get("objective")), "")
+        name = f"{task} · {model}" if several else task
+        found.append(Subject(f"{name}{kind}", model, task, (sheet,), (), trained))
     return sorted(found, key=lambda subject: subject.name)
 
 
@@ -461,4 +465,7 @@ def _reading(content: object) -> Reading | None:
     value, stderr, reliability = (
         math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
     )
-    return Reading(value, stderr, int(content["count"]), str(content["detail"]), reliability)
+    p = content["p_value"]
+    return Reading(
+        value, stderr, int(content["count"]), str(content["detail"]), reliability, p if p is None else float(p)
+    )

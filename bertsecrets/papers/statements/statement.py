@@ -11,13 +11,13 @@ import yaml
 from pydantic import Field
 
 from bertsecrets.ablation.direct import DirectEffects
-from bertsecrets.doors import offered_folders
+from bertsecrets.doors import error_text, offered_folders, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import is_path
-from bertsecrets.papers.statements.kinds import kinds
+from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, OR, About
 from bertsecrets.papers.statements.test import Test
 from bertsecrets.pruning.experiment import Pruning
@@ -40,9 +40,9 @@ class Statement(Settings):
         name: Its id: the name of its file.
         source: Paper, and section, table or figure.
         statement: The statement, in a sentence of ours.
-        quote: The source's own words, where they are short and known.
+        quote, paraphrase: The source's own words, or, where they are not at hand, what it says in ours; exactly one of them.
         published: What the paper reports, with its number.
-        scope: What it was said of: models, tasks.
+        there, here: What was measured there, and what is measured here: model, data and quantity.
         language: Language of the texts.
         about: Whether it is about the fine-tuned model, the model before fine-tuning, the difference between them, or
             fine-tuned random weights.
@@ -56,9 +56,11 @@ class Statement(Settings):
     name: str
     source: str = Field(min_length=1, description="a text: paper, and section, table or figure")
     statement: str = Field(min_length=1, description="a sentence")
-    quote: str = Field(default="", description="a text, or an empty one")
+    quote: str = Field(default="", description="the source's own words, or an empty text")
+    paraphrase: str = Field(default="", description="a sentence, or an empty text")
     published: str = Field(min_length=1, description="a sentence")
-    scope: str = Field(min_length=1, description="a text: what the statement was made about")
+    there: str = Field(min_length=1, description="a sentence: what the source measured, of which model, on which data")
+    here: str = Field(min_length=1, description="a sentence: what is measured here, of which model, on which data")
     language: str = Field(default="English", min_length=1, description="a language")
     about: About = Field(description="tuned, before, change or random")
     tasks: list[str] = Field(default=[], description="a list of names of tasks")
@@ -66,6 +68,11 @@ class Statement(Settings):
     one_sided: str = Field(default="", description="a sentence, or an empty text")
     why: str = Field(default="", description="a text, or an empty one")
     test: Test
+
+    @property
+    def words(self) -> str:
+        """What the source says, quoted or in our words."""
+        return f"“{self.quote}”" if self.quote else f"In our words: {self.paraphrase}"
 
 
 def files() -> dict[str, Path]:
@@ -132,10 +139,26 @@ def read_statement(path: Path) -> Statement:
         _log.warning(f"'{path}': the key '{_FORMER}' is now 'statement'; the old name still works.")
         values.setdefault("statement", values.pop(_FORMER))
     test = values.get("test")
-    kind = test.get("kind") if isinstance(test, Mapping) else None
-    if not isinstance(kind, str) or kind not in kinds():
-        raise UserError(f"{section}: test.kind is {shown(kind)}; {choices(str(kind), kinds())}.")
-    return Statement.read(section, {**values, "name": path.stem, "test": _read_test(section, kinds()[kind], test)})
+    kind = _kind(section, test.get("kind") if isinstance(test, Mapping) else None, path)
+    if bool(values.get("quote")) == bool(values.get("paraphrase")):
+        raise UserError(f"{section}: give either quote, the source's own words, or paraphrase, what it says in yours.")
+    return Statement.read(section, {**values, "name": path.stem, "test": _read_test(section, kind, test)})
+
+
+def _kind(section: str, name: object, path: Path) -> type[Test]:
+    """A kind of test by its name; a statement of an installed package, but not a file by its path, may name one of the package."""
+    if isinstance(name, str) and name in KINDS:
+        return KINDS[name]
+    if isinstance(name, str) and "." in name and path in files().values():
+        try:
+            kind = resolve(name)
+        except Exception as error:
+            # Importing a module of another package can raise anything.
+            raise UserError(f"{section}: test.kind '{name}' cannot be imported ({error_text(error)}).") from error
+        if isinstance(kind, type) and issubclass(kind, Test):
+            return kind
+        raise UserError(f"{section}: test.kind '{name}' is not a subclass of Test.")
+    raise UserError(f"{section}: test.kind is {shown(name)}; {choices(str(name), KINDS)}.")
 
 
 def _read_test(section: str, kind: type[Test], values: Any) -> Test:

@@ -167,7 +167,9 @@ class Test(Settings, ABC):
         if all(reading.p_value is not None for reading in known):
             # Shown only if it is shown in every seed.
             p = max(reading.p_value for reading in known if reading.p_value is not None)
-            return Finding(float(np.mean([r.value for r in known])), math.nan, math.nan, p, tuple(readings))
+            value = float(np.mean([reading.value for reading in known]))
+            reach = REACH * known[0].stderr if len(known) == 1 else math.nan
+            return Finding(value, value - reach, value + reach, p, tuple(readings))
         value_S = np.array([reading.value for reading in known]) - self.threshold
         error_S = np.array([reading.stderr for reading in known])
         if len(known) == 1:

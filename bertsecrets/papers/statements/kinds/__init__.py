@@ -1,19 +1,47 @@
-"""The kinds of tests, one file each: a file here with a subclass of ``Test`` of any name is a kind called like the file."""
+"""The kinds of tests, by the names that statements give."""
 
-import importlib
-import inspect
-import pkgutil
-from functools import cache
-
+from bertsecrets.papers.statements.kinds.columns import (
+    Agreement,
+    Contrast,
+    Correlation,
+    ExtremeLayers,
+    HighestColumn,
+    Linked,
+    Mean,
+    Share,
+    SomeHead,
+    TestedHeads,
+)
+from bertsecrets.papers.statements.kinds.experiments import (
+    Gates,
+    Groups,
+    Pruning,
+    Record,
+    Relations,
+    Score,
+    Speed,
+    VoitaSyntactic,
+)
 from bertsecrets.papers.statements.test import Test
 
-
-@cache
-def kinds() -> dict[str, type[Test]]:
-    """Every kind of test by its name."""
-    found = {}
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        module = importlib.import_module(f"{__name__}.{name}")
-        own = (kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__)
-        found[name] = next(kind for kind in own if issubclass(kind, Test))
-    return found
+KINDS: dict[str, type[Test]] = {
+    "agreement": Agreement,
+    "contrast": Contrast,
+    "correlation": Correlation,
+    "extreme_layers": ExtremeLayers,
+    "gates": Gates,
+    "groups": Groups,
+    "highest_column": HighestColumn,
+    "linked": Linked,
+    "mean": Mean,
+    "pruning": Pruning,
+    "record": Record,
+    "relations": Relations,
+    "score": Score,
+    "share": Share,
+    "some_head": SomeHead,
+    "speed": Speed,
+    "tested_heads": TestedHeads,
+    "voita_syntactic": VoitaSyntactic,
+}
+"""Every kind of test of the package by its name; statements of installed packages may name one of theirs (``package.module.Class``)."""

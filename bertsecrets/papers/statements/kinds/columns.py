@@ -1,0 +1,506 @@
+"""Kinds of tests that read columns of the head table."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
+from bertsecrets.papers.statements.sheet import PLACES, Array, LackingError, Layers, Sheet, settings_for
+from bertsecrets.papers.statements.test import REACH, RankTest, Reading, Test, listed, mean_of, reliability, summed
+from bertsecrets.results.formatting import head_label
+from bertsecrets.results.scores import LEVEL
+from bertsecrets.results.sections import highest
+from bertsecrets.settings import Settings
+from bertsecrets.statistics.ranks import rank_correlation, spearman
+
+
+class Where(Settings):
+    """Which heads count: those in which another column is above a number."""
+
+    column: str = Field(description="a column, <measure>/<column>")
+    above: float | int = Field(description="a number")
+
+
+class Mean(Test):
+    """Mean over heads of a column, or of several columns together, minus another.
+
+    Args:
+        column: The column, or columns that are added up.
+        minus: Columns to take away.
+        layers: The layers whose heads count.
+        where: Which of these heads count; null for all.
+        absolute: Whether to take the absolute value of the mean.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    minus: str | list[str] = Field(default=[], description="a column, <measure>/<column>, or a list of them")
+    layers: Layers = Field(default="all", description="a name of layers")
+    where: Where | None = None
+    absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return (0.0, math.inf) if self.absolute else super().limits
+
+    @property
+    def columns(self) -> Sequence[str]:
+        other = () if self.where is None else (self.where.column,)
+        return (*listed(self.column), *listed(self.minus), *other)
+
+    @property
+    def number(self) -> str:
+        what = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
+        places = f" of {PLACES[self.layers].words}"
+        chosen = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
+        return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{places}{chosen}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
+        for column in listed(self.minus):
+            other = sheet.grid(column)
+            value_LH, stderr_LH = value_LH - other.value_LH, stderr_LH + other.stderr_LH
+        rows = list(PLACES[self.layers].rows(len(value_LH)))
+        chosen_LH = np.zeros(value_LH.shape, bool)
+        chosen_LH[rows] = True
+        if self.where is not None:
+            chosen_LH &= sheet.grid(self.where.column).value_LH > self.where.above
+        chosen_LH &= np.isfinite(value_LH)
+        heads = int(chosen_LH.sum())
+        detail = "" if self.where is None else f"{heads} of {chosen_LH.size} heads"
+        if not heads:
+            return Reading(np.nan, np.nan, count, detail)
+        value, stderr = mean_of(value_LH[chosen_LH], stderr_LH[chosen_LH])
+        return Reading(abs(value) if self.absolute else value, stderr, count, detail)
+
+
+class Contrast(Test):
+    """Mean over the heads of some layers minus that over the heads of others.
+
+    Args:
+        column: The column, or columns that are added up.
+        layers, other: The layers, and those to compare with.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    layers: Layers = Field(description="a name of layers")
+    other: Layers = Field(description="a name of layers")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return listed(self.column)
+
+    @property
+    def number(self) -> str:
+        what = " + ".join(self.columns)
+        return f"mean of {what} over {PLACES[self.layers].words} minus that over {PLACES[self.other].words}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        value_LH, stderr_LH, count = summed(sheet, self.columns)
+        first, second = (list(PLACES[name].rows(len(value_LH))) for name in (self.layers, self.other))
+        (mean, stderr), (other, other_stderr) = (mean_of(value_LH[rows], stderr_LH[rows]) for rows in (first, second))
+        return Reading(mean - other, stderr + other_stderr, count)
+
+
+class ExtremeLayers(Test):
+    """The gap between the layer means of some layers and those of all others: above 0 if the former are the most extreme.
+
+    Means over seeds are compared, pair by pair of a named and another layer. The layers are the most extreme where every pair shows
+    it (an intersection-union test, Berger 1982), and are not where some pair shows the contrary (Bonferroni over pairs).
+
+    Args:
+        column: The column, or columns that are added up.
+        layers: The layers.
+        extreme: Whether their means are said to be the highest or the lowest.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    layers: Layers = Field(description="a name of layers")
+    extreme: Literal["highest", "lowest"] = Field(description="highest or lowest")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return listed(self.column)
+
+    @property
+    def number(self) -> str:
+        what, which = " + ".join(self.columns), PLACES[self.layers].words
+        return f"gap of the mean of {what} between {which} and the nearest other layer, positive if {self.extreme}"
+
+    @property
+    def joins(self) -> str:
+        return "seeds"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        return self.joint_reading([[sheet]])
+
+    def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        means, errors, count = [], [], 0
+        for (sheet,) in groups:
+            value_LH, stderr_LH, examples = summed(sheet, self.columns)
+            by_layer = [mean_of(value_H, stderr_H) for value_H, stderr_H in zip(value_LH, stderr_LH, strict=True)]
+            mean_L, error_L = np.array(by_layer).T
+            means.append(mean_L if self.extreme == "highest" else -mean_L)
+            errors.append(error_L)
+            count = max(count, examples)
+        mean_SL, error_SL = np.stack(means), np.stack(errors)
+        named = list(PLACES[self.layers].rows(mean_SL.shape[1]))
+        rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
+        if np.isnan(mean_SL).any() or not rest:
+            return Reading(np.nan, np.nan, count)
+        # The gap of each seed would have its own pair of layers, the least favourable one: its mean over seeds is too low.
+        pairs = [
+            self._over_models(
+                [
+                    Reading(float(gap), float(error), count)
+                    for gap, error in zip(
+                        mean_SL[:, layer] - mean_SL[:, other], error_SL[:, layer] + error_SL[:, other], strict=True
+                    )
+                ]
+            )
+            for layer in named
+            for other in rest
+        ]
+        least = min(pairs, key=lambda pair: pair.value)
+        detail = f"{self.extreme} layer: {int(np.argmax(mean_SL.mean(0)))}"
+        if not all(math.isfinite(pair.p_value) for pair in pairs):
+            return Reading(least.value, np.nan, count, detail)
+        if self.holds(least.value):
+            p = max(pair.p_value for pair in pairs)
+        else:
+            p = min(1.0, len(pairs) * min(pair.p_value for pair in pairs if not self.holds(pair.value)))
+        reach = max(least.value - min(pair.low for pair in pairs), least.high - least.value)
+        return Reading(least.value, reach / REACH, count, detail, p_value=p)
+
+
+class Share(Test):
+    """Share of the heads in which a column lies over, or under, a number.
+
+    The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one head, or
+    layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads (Bonferroni).
+
+    Args:
+        column: The column, or columns that are added up.
+        over, under: The number; exactly one of them is given.
+        layers: The layers whose heads count.
+        per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers; null for heads.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    over: float | int | None = Field(default=None, description="a number, or null")
+    under: float | int | None = Field(default=None, description="a number, or null")
+    layers: Layers = Field(default="all", description="a name of layers")
+    per_layer: Literal["highest", "lowest"] | None = Field(default=None, description="highest, lowest or null")
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if (self.over is None) == (self.under is None):
+            raise ValueError("one number")
+        return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return listed(self.column)
+
+    @property
+    def number(self) -> str:
+        side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
+        what = " + ".join(self.columns)
+        places = PLACES[self.layers].words
+        if self.per_layer is not None:
+            return f"share of {places} whose {self.per_layer} {what} is {side}"
+        return f"share of the heads of {places} with {what} {side}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        value_LH, stderr_LH, count = summed(sheet, self.columns)
+        rows = list(PLACES[self.layers].rows(len(value_LH)))
+        value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
+        reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
+        shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
+        if not np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
+            return Reading(shares[0], np.nan, count)
+        one = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
+        return Reading(shares[0], max(one, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
+
+    def _share(self, value_LH: Array) -> float:
+        if self.per_layer is not None:
+            value_LH = (np.nanmax if self.per_layer == "highest" else np.nanmin)(value_LH, axis=1)
+        known = value_LH[np.isfinite(value_LH)]
+        if not len(known):
+            return float("nan")
+        if self.over is not None:
+            return float((known > self.over).mean())
+        assert self.under is not None
+        return float((known < self.under).mean())
+
+
+class SomeHead(Test):
+    """The n-th highest number of all heads (or layers, of a column of layers).
+
+    The best of many noisy numbers is high in any sample: its interval is the simultaneous one of all heads (Bonferroni).
+
+    Args:
+        column: The column, or columns that are added up.
+        or_columns: Further columns, where measured; the highest (or lowest) of a head's columns counts.
+        layers: The layers whose heads count.
+        rank: Which of the highest, from 1.
+        lowest: Whether to count from the lowest.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+    or_columns: list[str] = Field(default=[], description="a list of columns, <measure>/<column>")
+    layers: Layers = Field(default="all", description="a name of layers")
+    rank: int = Field(default=1, ge=1, description="a whole number from 1")
+    lowest: bool = Field(default=False, description="true or false")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (*listed(self.column), *self.or_columns)
+
+    @property
+    def number(self) -> str:
+        end = "lowest" if self.lowest else "highest"
+        what = " + ".join(listed(self.column)) + "".join(f" or {column}" for column in self.or_columns)
+        if self.rank == 1:
+            return f"{end} {what} of all heads{'' if self.layers == 'all' else f' of {PLACES[self.layers].words}'}"
+        return f"{what} of the head of rank {self.rank} (1: the {end})"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
+        sign, tests = -1.0 if self.lowest else 1.0, 1
+        for column in self.or_columns:
+            try:
+                other = sheet.grid(column)
+            except LackingError:
+                continue
+            tests += 1
+            farther_LH = sign * other.value_LH > sign * value_LH
+            value_LH = np.where(farther_LH, other.value_LH, value_LH)
+            stderr_LH = np.where(farther_LH, other.stderr_LH, stderr_LH)
+        others = [layer for layer in range(len(value_LH)) if layer not in PLACES[self.layers].rows(len(value_LH))]
+        value_LH = value_LH.copy()
+        value_LH[others] = np.nan
+        value_N, stderr_N = sign * value_LH.ravel(), stderr_LH.ravel()
+        known = np.isfinite(value_N)
+        if known.sum() < self.rank:
+            return Reading(np.nan, np.nan, count)
+        order = np.argsort(np.where(known, -value_N, np.inf), kind="stable")
+        layer, head = divmod(int(order[self.rank - 1]), value_LH.shape[1])
+        detail = head_label(layer, head) if value_LH.shape[1] > 1 else f"layer {layer}"
+        reach = NormalDist().inv_cdf(1 - 0.025 / (tests * int(known.sum())))
+        value, low, high = (
+            np.sort((value_N + factor * stderr_N)[known])[-self.rank] for factor in (0.0, -reach, reach)
+        )
+        return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
+
+
+class HighestColumn(Test):
+    """Gap between the mean over heads of a column and that of the highest other column with the same prefix.
+
+    Args:
+        column: The column.
+        prefix: What the names of the columns to compare with begin with.
+        without: Columns with the prefix that do not count.
+        layers: The layers whose heads count.
+    """
+
+    column: str = Field(description="a column, <measure>/<column>")
+    prefix: str = Field(description="the beginning of names of columns, <measure>/<beginning>")
+    without: list[str] = Field(default=[], description="a list of columns")
+    layers: Layers = Field(default="all", description="a name of layers")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+    @property
+    def number(self) -> str:
+        return f"gap between {self.column} and the highest other {self.prefix}… over {PLACES[self.layers].words}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        grid = sheet.grid(self.column)
+        rows = list(PLACES[self.layers].rows(len(grid.value_LH)))
+        names = [name for name in sheet.columns(self.prefix) if name not in (self.column, *self.without)]
+        others = {}
+        for name in names:
+            other = sheet.grid(name)
+            mean, stderr = mean_of(other.value_LH[rows], other.stderr_LH[rows])
+            if mean == mean:
+                others[name] = (mean, stderr)
+        if not others:
+            raise LackingError(f"columns {self.prefix}… to compare with", settings_for(self.column, sheet.about))
+        highest = max(others, key=lambda name: others[name][0])
+        mean, stderr = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
+        return Reading(
+            mean - others[highest][0],
+            stderr + others[highest][1],
+            grid.count,
+            f"highest other: {highest.split('/')[1]}",
+        )
+
+
+class Correlation(RankTest):
+    """Spearman's rank correlation of two columns over heads; its standard error is over heads.
+
+    Args:
+        column, other: The columns.
+        absolute: Whether to take its absolute value.
+    """
+
+    column: str = Field(description="a column, <measure>/<column>")
+    other: str = Field(description="a column, <measure>/<column>")
+    absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.absolute else super().limits
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column, self.other)
+
+    @property
+    def number(self) -> str:
+        size = "size of the " if self.absolute else ""
+        return f"{size}rank correlation over heads of {self.column} and {self.other}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        first, second = (sheet.grid(column) for column in self.columns)
+        correlation = rank_correlation(first.value_LH, second.value_LH)
+        value = abs(correlation.rho) if self.absolute else correlation.rho
+        stderr = (correlation.high - correlation.low) / (2 * REACH)
+        attenuation = math.sqrt(reliability(first) * reliability(second))
+        count = max(first.count, second.count)
+        return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)
+
+
+_RESAMPLES = 400
+
+
+class Agreement(RankTest):
+    """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their seeds).
+
+    Its standard error is that of a bootstrap over heads.
+
+    Args:
+        column: The column.
+        between: ``seeds`` or ``tasks``.
+    """
+
+    column: str = Field(description="a column, <measure>/<column>")
+    between: Literal["seeds", "tasks"] = Field(description="seeds or tasks")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+    @property
+    def joins(self) -> str:
+        return self.between
+
+    @property
+    def number(self) -> str:
+        return f"mean rank correlation over heads of {self.column} between {self.between}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        return self.joint_reading([[sheet]])
+
+    def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
+        grids_G = [[sheet.grid(self.column) for sheet in group] for group in groups]
+        count = max(grid.count for grids in grids_G for grid in grids)
+        value_GN = np.stack([np.mean([grid.value_LH for grid in grids], axis=0).ravel() for grids in grids_G])
+        value_GN = value_GN[:, np.isfinite(value_GN).all(0)]
+        detail = f"{len(groups)} {self.between}"
+        if len(groups) < 2:
+            return Reading(np.nan, np.nan, count, detail)
+        generator = np.random.default_rng(0)
+        drawn = [
+            _mean_correlation(value_GN[:, generator.integers(value_GN.shape[1], size=value_GN.shape[1])])
+            for _ in range(_RESAMPLES)
+        ]
+        # The mean over the seeds of a task is at least as reliable as the least reliable of them.
+        least = float(np.min([reliability(grid) for grids in grids_G for grid in grids]))
+        return Reading(_mean_correlation(value_GN), float(np.nanstd(drawn, ddof=1)), count, detail, least)
+
+
+def _mean_correlation(value_GN: Array) -> float:
+    return float(np.mean([spearman(first_N, second_N) for first_N, second_N in combinations(value_GN, 2)]))
+
+
+class TestedHeads(Test):
+    """Number of heads whose p-values in all of some columns are at most 0.05; the columns are corrected over heads.
+
+    Its p-value is that of the head with the lowest, of which the largest of its p-values counts: all tests have to be
+    passed. That no head passes refutes nothing.
+
+    Args:
+        p_values: The columns.
+    """
+
+    p_values: list[str] = Field(min_length=1, description="a list of columns, <measure>/<column>")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return tuple(self.p_values)
+
+    @property
+    def number(self) -> str:
+        return f"number of heads that pass {' and '.join(self.p_values)}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        grids = [sheet.grid(column) for column in self.p_values]
+        p_LH = np.max([grid.value_LH for grid in grids], axis=0)
+        count = max(grid.count for grid in grids)
+        if not np.isfinite(p_LH).any():
+            return Reading(math.nan, math.nan, count)
+        head = np.unravel_index(np.nanargmin(p_LH), p_LH.shape)
+        passed = int((p_LH <= LEVEL).sum())
+        detail = f"best: {head_label(int(head[0]), int(head[1]))}"
+        return Reading(float(passed), math.nan, count, detail, p_value=float(np.nanmin(p_LH)) if passed else 1.0)
+
+
+class Linked(Test):
+    """Mean over kinds of linked words of the share of a head's attention to them that remains beyond position.
+
+    Of each kind the head counts that attends to such words most. Its mean attention to them minus that to other words at the
+    same distance, divided by the former, is the share.
+
+    Args:
+        pairs: The kinds of linked words; those that no example has are left out.
+    """
+
+    pairs: list[str] = Field(min_length=1, description="a list of kinds of linked words")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        return "share of the attention between linked words that remains beyond position, mean over kinds of links"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        shares, errors, count = [], [], 0
+        for pair in self.pairs:
+            try:
+                weight, mean, beyond = (sheet.grid(f"{TokenToToken.name}/{pair}{end}") for end in ("", MEAN, BEYOND))
+            except LackingError:
+                continue
+            if np.isfinite(weight.value_LH).any():
+                head = highest(weight.value_LH)
+                if math.isfinite(beyond.value_LH[head]) and mean.value_LH[head] > 0:
+                    shares.append(beyond.value_LH[head] / mean.value_LH[head])
+                    errors.append(beyond.stderr_LH[head] / mean.value_LH[head])
+                    count = max(count, beyond.count)
+        if not shares:
+            raise LackingError("attention between such words", settings_for(TokenToToken.name, sheet.about))
+        return Reading(float(np.mean(shares)), float(np.mean(errors)), count, f"{len(shares)} kinds of links")

@@ -1,0 +1,429 @@
+"""Kinds of tests that read what experiments keep beside the head table, or scores."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+from scipy import stats
+
+from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.voita_roles import FROM_HEAD, VoitaRoles, roles_of
+from bertsecrets.papers.statements.sheet import LackingError, Sheet, settings_for
+from bertsecrets.papers.statements.test import REACH, Reading, Test
+from bertsecrets.pruning.experiment import Pruning as Experiment
+from bertsecrets.pruning.scores import CONTROLS, REVERSED
+from bertsecrets.reporting.comparison import CORRELATIONS
+from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.formatting import head_label
+
+
+class Record(Test):
+    """A number of an experiment's record; its standard error is that of its 95 % interval.
+
+    Args:
+        experiment: The experiment.
+        at: The way to the entry: keys, and of a list the entry with some values.
+        value, low, high: Keys of the number and of its limits in the entry.
+    """
+
+    experiment: str = Field(description="the name of an experiment")
+    at: list[str | dict[str, str]] = Field(description="a list of keys, and of values that an entry of a list has")
+    value: str = Field(default="value", description="a key")
+    low: str = Field(default="low", description="a key")
+    high: str = Field(default="high", description="a key")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        steps = [step if isinstance(step, str) else ", ".join(step.values()) for step in self.at]
+        return f"{self.value} of {self.experiment} ({'; '.join(steps)})"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        for content in sheet.records(self.experiment):
+            entry, count, detail = content, 0, ""
+            for step in self.at:
+                entry = _step(entry, step)
+                if isinstance(entry, Mapping):
+                    count = int(entry.get("count", count))
+                    detail = head_label(entry["layer"], entry["head"]) if {"layer", "head"} <= set(entry) else detail
+            if isinstance(entry, Mapping) and {self.value, self.low, self.high} <= set(entry):
+                reach = float(entry[self.high]) - float(entry[self.low])
+                stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
+                return Reading(float(entry[self.value]), stderr, count, detail)
+        raise LackingError(f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment))
+
+
+def _step(entry: Any, step: str | Mapping[str, str]) -> Any:
+    if isinstance(step, str):
+        return entry.get(step) if isinstance(entry, Mapping) else None
+    entries = entry if isinstance(entry, Sequence) else ()
+    return next((one for one in entries if all(one.get(key) == value for key, value in step.items())), None)
+
+
+class Relations(Test):
+    """A number of the best heads of syntactic relations.
+
+    Args:
+        value: ``beats_offset``: the share of relations whose best head is better than the best fixed offset; ``to_head``: the
+            share whose best head attends from the dependent to its head; ``lowest_accuracy``: the accuracy of the relation
+            with the lowest.
+        relations: The relations that count; empty for all. Those that the sentences do not have are left out.
+    """
+
+    value: Literal["beats_offset", "to_head", "lowest_accuracy"] = Field(
+        description="beats_offset, to_head or lowest_accuracy"
+    )
+    relations: list[str] = Field(default=[], description="a list of relations")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def number(self) -> str:
+        which = ", ".join(self.relations) or "all that the sentences have"
+        what = {
+            "beats_offset": "share of relations whose best head is better than the best fixed offset",
+            "to_head": "share of relations whose best head attends from the dependent to its head",
+            "lowest_accuracy": "accuracy of the best head of the relation with the lowest",
+        }[self.value]
+        return f"{what} ({which})"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        for content in sheet.records(Dependency.name):
+            record = DependencyRecord.read(content)
+            scores = [] if record is None else [score for score in record.relations if score.relation != "all"]
+            scores = [score for score in scores if not self.relations or score.relation in self.relations]
+            if scores:
+                break
+        else:
+            raise LackingError(f"{self.number} (too few words)", sheet.settings_of(Dependency.name))
+        count, number = sum(score.count for score in scores), len(scores)
+        if self.value == "lowest_accuracy":
+            lowest = min(scores, key=lambda score: score.accuracy)
+            return Reading(lowest.accuracy, (lowest.high - lowest.low) / (2 * REACH), count, lowest.relation)
+        if self.value == "to_head":
+            to_head = sum(not score.from_head for score in scores)
+            p = float(stats.binomtest(to_head, number, self.threshold).pvalue)
+            return Reading(to_head / number, math.nan, count, f"{to_head} of {number} relations", p_value=p)
+        above = sum(score.gain > 0 for score in scores)
+        ends = [sum(score.gain_low > 0 for score in scores), sum(score.gain_high > 0 for score in scores)]
+        # At least one relation on either side, as for shares of heads.
+        reach = max(1, *(abs(end - above) for end in ends)) / number
+        return Reading(above / number, reach / REACH, count, f"{above} of {number} relations")
+
+
+class Groups(Test):
+    """Stability of the second most stable group of heads, so that two are at least as stable; 0..1.
+
+    Its standard error is the largest that a mean over that many samples can have.
+    """
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        return "stability of the second most stable group of heads over samples of the texts"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        for content in sheet.records(Clusters.name):
+            record = ClusterRecord.read(content)
+            if record is not None and record.replicates and len(record.stability) > 1:
+                value = sorted(record.stability)[-2]
+                stderr = math.sqrt(value * (1 - value) / record.replicates)
+                return Reading(value, stderr, record.rows, f"{max(record.groups) + 1} groups")
+        raise LackingError("groups of heads in samples of the texts", sheet.settings_of(Clusters.name))
+
+
+class VoitaSyntactic(Test):
+    """Largest share of pairs of words, over heads, relations and directions, beyond that of their most frequent distance.
+
+    Relations with fewer than ``min_count`` pairs of the measure do not count. The interval is simultaneous over all heads,
+    relations and directions (Bonferroni); the share of the most frequent distance is taken as known.
+    """
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        return "highest share of pairs of a syntactic relation that a head finds, beyond that of their most frequent distance"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        view = sheet.view(VoitaRoles.name)
+        baselines = {
+            column: float(baseline["share"])
+            for relation, baseline in view.extras.get("baselines", {}).items()
+            if baseline["count"] >= view.extras["min_count"]
+            for column in (relation, relation + FROM_HEAD)
+            if view.has(column)
+        }
+        if not baselines:
+            raise LackingError("enough pairs of words with a relation", settings_for(VoitaRoles.name, sheet.about))
+        grids = {column: view.grid(column) for column in baselines}
+        gain_CLH = np.stack([grids[column][0] - share for column, share in baselines.items()])
+        stderr_CLH = np.stack([grid[1] for grid in grids.values()])
+        reach = NormalDist().inv_cdf(1 - 0.025 / int(np.isfinite(gain_CLH).sum()))
+        value, low, high = (float(np.nanmax(gain_CLH + sign * reach * stderr_CLH)) for sign in (0, -1, 1))
+        column, layer, head = np.unravel_index(np.nanargmax(gain_CLH), gain_CLH.shape)
+        detail = f"{list(baselines)[int(column)]}: {head_label(int(layer), int(head))}"
+        count = max(view.count(name) for name in baselines)
+        return Reading(value, max(value - low, high - value) / REACH, count, detail)
+
+
+_FARTHEST = 0.03
+"""Largest distance of a pruned share from the requested one: heads are whole, and go in steps."""
+
+_STEP = 0.05
+"""A step of pruning that comes so near to every share."""
+
+
+class Pruning(Test):
+    """Change of score, in points, with a share of the heads removed without further training; the nearest share that was taken counts.
+
+    Args:
+        order: The score in whose order heads are removed; ``random``: the mean over random orders.
+        minus: Another order whose change is taken away; null for none.
+        share: Share of the heads to remove.
+    """
+
+    order: str = Field(description="the name of a pruning score")
+    minus: str | None = Field(default=None, description="the name of a pruning score, or null")
+    share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (f"{Experiment.name}/kept",)
+
+    @property
+    def number(self) -> str:
+        less = "" if self.minus is None else f" minus that in the order of {self.minus}"
+        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {self.order}{less}"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        orders = [order for order in (self.order, self.minus) if order is not None]
+        settings = f"{settings_for(Experiment.name, 'tuned')} 'prune.scores=[{','.join(orders)}]' prune.step={_STEP:g}"
+        try:
+            contents = [content for content in sheet.records(Experiment.name) if self._fits(content)]
+        except LackingError:
+            contents = []
+        if not contents:
+            raise LackingError(
+                f"pruning in the order of {' and '.join(orders)}, scored once and without further training", settings
+            )
+        content, kept = min(
+            ((content, row["kept"]) for content in contents for row in content["curves"] if row["score"] == self.order),
+            key=lambda point: self._distance(point[0], point[1]),
+        )
+        if self._distance(content, kept) > _FARTHEST:
+            raise LackingError(
+                f"pruning in the order of {self.order} with {100 * self.share:g} % of the heads removed "
+                f"({_FARTHEST:.0%} more or less)",
+                settings,
+            )
+        points = [_change(content, kept, order) for order in orders]
+        value = points[0][0] - sum(change for change, _ in points[1:])
+        removed = 1 - kept / int(content["total"])
+        detail = f"{kept} of {content['total']} heads kept ({100 * removed:.0f} % removed); {content['metric']}"
+        return Reading(value, sum(error for _, error in points), int(content["examples"]), detail)
+
+    def _fits(self, content: Mapping[str, Any]) -> bool:
+        """Whether a record has the orders, computed once, and changed nothing but the heads."""
+        scores = list(dict.fromkeys(row["score"] for row in content["curves"]))
+        if content["iterative"] or content["recovery_epochs"] or self.order not in scores:
+            return False
+        # The reversed order is that of the run's first score.
+        first = next(score for score in scores if score not in CONTROLS)
+        return self.minus is None or (self.minus in scores and (self.minus != REVERSED or first == self.order))
+
+    def _distance(self, content: Mapping[str, Any], kept: int) -> float:
+        return abs(kept / int(content["total"]) - (1 - self.share))
+
+
+def _change(content: Mapping[str, Any], kept: int, order: str) -> tuple[float, float]:
+    """The change of score in points and its standard error; several random orders count as their mean."""
+    rows = [row for row in content["curves"] if row["score"] == order and row["kept"] == kept]
+    if not rows:
+        return math.nan, math.nan
+    change_R = 100 * np.array([row["change"] for row in rows])
+    error = float(np.mean([100 * (row["high"] - row["low"]) / (2 * REACH) for row in rows]))
+    # The mean of several random orders varies with the orders as well.
+    spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
+    return float(change_R.mean()), math.sqrt(error**2 + spread)
+
+
+_QUARTILE = NormalDist().inv_cdf(0.75)
+
+
+class Speed(Test):
+    """Examples per second gained with a share of the heads removed, in percent, mean over batch sizes.
+
+    The standard error is that of a single round, from the upper quartile of the rounds: more than the median's.
+
+    Args:
+        share: Share of the heads to remove; the nearest that was timed counts.
+    """
+
+    share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        return f"examples per second gained with {100 * self.share:g} % of the heads removed, in percent"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        settings = sheet.settings_of(Experiment.name)
+        rows = [
+            (abs(row["kept"] / content["total"] - 1 + self.share), row["kept"], content)
+            for content in sheet.records(Experiment.name)
+            for row in content["curves"]
+            if row["score"] == content["chosen"]["score"]
+        ]
+        if not rows:
+            raise LackingError("latencies", settings)
+        _, kept, content = min(rows, key=lambda row: row[:2])
+        latency = next(
+            row["latency"]
+            for row in content["curves"]
+            if row["score"] == content["chosen"]["score"] and row["kept"] == kept
+        )
+        if not latency:
+            raise LackingError("latencies of a model with fewer heads", settings)
+        gains = [100 * (timed["whole"] / timed["smaller"] - 1) for timed in latency.values()]
+        slower = [100 * (timed["whole"] / timed["high"] - 1) for timed in latency.values()]
+        stderr = float(np.mean(np.subtract(gains, slower))) / _QUARTILE
+        return Reading(float(np.mean(gains)), stderr, len(gains), f"{kept} of {content['total']} heads kept")
+
+
+_GATES, _SHUT = "causal_gates", "causal_gates/pushed_shut"
+
+
+class Gates(Test):
+    """A number of the gates of a frozen model.
+
+    Args:
+        value: ``change``: change of score in points with the first model on the path of penalties that has fewer than half of
+            the heads; ``roles``: share of heads with a role of Voita et al. that stay open when gates are pushed shut, minus
+            that of other heads, by Fisher's exact test.
+    """
+
+    value: Literal["change", "roles"] = Field(description="change or roles")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        if self.value == "change":
+            return "change of score, in points, with the first model on the path of gates that has fewer than half of the heads"
+        return "share of heads with a role whose gates stay open, minus that of other heads"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        shut_LH = sheet.grid(_SHUT).value_LH
+        return self._change(sheet, shut_LH.size) if self.value == "change" else _roles(sheet, shut_LH >= 0.5)
+
+    def _change(self, sheet: Sheet, total: int) -> Reading:
+        for content in sheet.records(_GATES):
+            few = [row for row in content.get("curves", ()) if row["kept"] < total / 2 and row["change"] is not None]
+            if few:
+                row = few[0]
+                reach = math.nan if row["low"] is None else 100 * (row["high"] - row["low"])
+                detail = f"{row['kept']} of {total} heads kept; {content['metric']}"
+                return Reading(100 * row["change"], reach / (2 * REACH), int(content["examples"]), detail)
+        raise LackingError(
+            "a model on the path of gates with fewer than half of the heads", settings_for(_GATES, "tuned")
+        )
+
+
+def _roles(sheet: Sheet, open_LH: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Reading:
+    view = sheet.view(VoitaRoles.name)
+    special_LH = np.logical_or.reduce(list(roles_of(view).values()))
+    table = [
+        [int((part_LH & gate_LH).sum()) for gate_LH in (open_LH, ~open_LH)] for part_LH in (special_LH, ~special_LH)
+    ]
+    shares = [row[0] / sum(row) if sum(row) else math.nan for row in table]
+    detail = f"{table[0][0]} of {sum(table[0])} heads with a role stay, {table[1][0]} of {sum(table[1])} others"
+    p = float(stats.fisher_exact(table).pvalue)
+    return Reading(shares[0] - shares[1], math.nan, view.count(view.columns[0].name), detail, p_value=p)
+
+
+_SAME = 1e-9
+
+
+class Score(Test):
+    """The first metric of the first evaluation set, in points, minus another.
+
+    Args:
+        minus: ``constant``: that of a constant answer, whose correlation counts as 0; ``random``: the mean over the seeds of
+            the same model fine-tuned from random weights.
+        absolute: Whether to take the size of the difference.
+    """
+
+    minus: Literal["constant", "random"] = Field(description="constant or random")
+    absolute: bool = Field(default=False, description="true or false")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return (0.0, math.inf) if self.absolute else super().limits
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def number(self) -> str:
+        other = {"constant": "a constant answer", "random": "random weights, fine-tuned"}[self.minus]
+        return f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of {other}, in points"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        metric, own, error, count = _score(sheet.runs[0])
+        if self.minus == "constant":
+            constant = next(iter(sheet.runs[0].scores["sets"].values()))["constant"][metric]
+            difference = own - (0.0 if constant is None else float(constant))
+            # A model that scores exactly the same gives the same answer: no other sample would tell them apart.
+            stderr = 0.0 if abs(difference) < _SAME else error
+        else:
+            if not sheet.random:
+                raise LackingError("the same model fine-tuned from random weights", "")
+            others = [_score(run) for run in sheet.random]
+            scores = np.array([score for _, score, _, _ in others])
+            spread = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else others[0][2] ** 2
+            difference, stderr = own - float(scores.mean()), math.sqrt(error**2 + spread)
+        value = 100 * (abs(difference) if self.absolute else difference)
+        return Reading(value, 100 * stderr, count, metric)
+
+
+def _score(run: FinishedRun) -> tuple[str, float, float, int]:
+    """The first metric, its value and standard error over examples, and their number; NaN where undefined or unknown."""
+    first = next(iter(run.scores["sets"].values()))
+    metric, count = next(iter(first["constant"])), int(first["count"])
+    score = first["model"][metric]
+    if score is None:
+        return metric, math.nan, math.nan, count
+    if metric in CORRELATIONS and count > 3:
+        return metric, float(score), (1 - float(score) ** 2) / math.sqrt(count - 3), count
+    error = math.sqrt(max(0.0, score * (1 - score)) / count) if metric == "accuracy" else math.nan
+    return metric, float(score), error, count
