@@ -42,7 +42,7 @@ from bertsecrets.results.formatting import MISSING, head_label, heads_label, num
 from bertsecrets.results.run import INITIAL, difference_stage
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.sections import highest
-from bertsecrets.results.verdicts import NEEDED
+from bertsecrets.results.verdicts import NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 
 RESULTS = Path(__file__).parent / "results" / "dark_secrets.json"
@@ -57,7 +57,7 @@ TASKS = {
 }
 MODELS = {"minilm": "MiniLM", "mpnet": "all-mpnet-base-v2"}
 SPECIAL = ("cls", "sep")
-WORDS = ("nouns", "verbs", "pronouns", "subjects", "objects", "negation")
+KINDS_OF_WORDS = ("nouns", "verbs", "pronouns", "subjects", "objects", "negation")
 PATTERNS = tuple(column.name for column in Patterns.columns)
 PAPER_PATTERNS = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
 PAIRS = (
@@ -143,7 +143,7 @@ def drift(view: MeasureView) -> Record:
 def features(view: MeasureView) -> Record:
     result: Record = {}
     for name, change in view.compared[INITIAL].items():
-        if name not in (*WORDS, *SPECIAL):
+        if name not in (*KINDS_OF_WORDS, *SPECIAL):
             continue
         rise_LH = np.where(change.differs_LH, change.delta_LH, -1.0)
         place = highest(rise_LH)
@@ -180,6 +180,10 @@ def token_to_token(view: MeasureView) -> Record:
             "of": int(position_LH.size),
         }
     return result
+
+
+_COUNTED = " / ".join(WORDS[code] for code in VERDICTS)
+"""Heading of columns of :func:`counts`."""
 
 
 def counts(verdicts: Sequence[str]) -> str:
@@ -477,10 +481,10 @@ def special_table(tasks: Sequence[Group]) -> Rows:
 
 
 def word_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", *WORDS, "largest rise of a head"]]
+    rows = [["task", *KINDS_OF_WORDS, "largest rise of a head"]]
     for group in tasks:
         cells = []
-        for word in WORDS:
+        for word in KINDS_OF_WORDS:
             seeds = [run[word] for run in group["features"] if word in run]
             values = (
                 [number(mean([one[name] for one in seeds])) for name in ("before", "after", "uniform")] if seeds else []
@@ -489,7 +493,7 @@ def word_table(tasks: Sequence[Group]) -> Rows:
             cells.append(f"{values[0]} → {values[1]} [{values[2]}]; {', '.join(moved)}" if seeds else MISSING)
         rises = []
         for run in group["features"]:
-            risen = {word: run[word]["rise"] for word in WORDS if word in run and run[word]["rise"]}
+            risen = {word: run[word]["rise"] for word in KINDS_OF_WORDS if word in run and run[word]["rise"]}
             word = max(risen, key=lambda word: risen[word][2] - risen[word][1], default=None)
             head, before, after = risen[word] if word else (None, None, None)
             rises.append(f"{word}, {head_label(*head)}: {number(before)} → {number(after)}" if head else "none")
@@ -544,7 +548,7 @@ def extreme(runs: Sequence[Record], end: str) -> str:
 def head_table(tasks: Sequence[Group]) -> Rows:
     rows = [["task", "metric", "score", "lowest and highest, one head disabled", "mean change, points"]]
     rows[0] += [
-        " / ".join(VERDICTS),
+        _COUNTED,
         "over seeds",
         "significant gains",
         "largest loss",
@@ -574,7 +578,7 @@ def head_table(tasks: Sequence[Group]) -> Rows:
 
 
 def layer_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", "change by layer, points (* needed)", " / ".join(VERDICTS), "over seeds", "paper"]]
+    rows = [["task", "change by layer, points (* needed)", _COUNTED, "over seeds", "paper"]]
     for group in tasks:
         runs = group["layer"]
         change_L = np.mean([run["delta"] for run in runs], 0)

@@ -20,6 +20,7 @@ from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT
+from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval
 
@@ -90,7 +91,7 @@ def one_head(models: Studied) -> Section | None:
         "examples",
         "seeds",
         "significant heads",
-        "dispensable",
+        WORDS[DISPENSABLE],
         "gains",
         "changes, points",
     ]
@@ -121,7 +122,7 @@ def all_but_one(models: Studied) -> Section | None:
                     str(layer),
                     ", ".join(str(row["head"]) for row in heads),
                     ", ".join(number(100 * row["delta"], 1, signed=True) for row in heads),
-                    ", ".join(row["verdict"] for row in heads),
+                    ", ".join(WORDS[row["verdict"]] for row in heads),
                     MISSING if theirs is None or place >= len(theirs) else number(theirs[place], 2, signed=True),
                 ]
             )

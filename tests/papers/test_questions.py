@@ -311,7 +311,10 @@ def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
     together = side_by_side(runs_in(tmp_path))
     assert told(together).short == "5 of 24 heads attend to some kind of word; 0 heads needed"
     assert "5 of 24 heads attend to some kind of word more than to as many random words" in told(together).sentence
-    assert "0 heads are needed, 24 dispensable, the rest inconclusive (408 examples)" in told(together).sentence
+    assert (
+        "0 heads are needed, 24 can be spared, and for the rest there are not enough examples to tell (408 examples)"
+        in told(together).sentence
+    )
     assert [lack.command.split()[3] for lack in together.missing] == ["analysis=patterns"]
 
 
@@ -357,7 +360,7 @@ def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, hol
     run.declare(Pruning().declaration())
     answer = told(more_than_needed(runs_in(tmp_path)))
     assert answer.short == short
-    assert "10 of 24 are shown to be dispensable" in answer.sentence
+    assert "10 of 24 can be spared" in answer.sentence
 
 
 def with_predictions(folder: Path, right_N: ArrayLike) -> Path:

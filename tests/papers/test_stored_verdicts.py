@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -37,3 +38,19 @@ def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> Non
     cells = [cell for result in stored["statements"].values() for cell in result["subjects"].values()]
     assert {cell["verdict"] for cell in cells} <= set(VERDICTS)
     assert all(cell["seeds"] > 1 for cell in cells if cell["verdict"] in (HOLDS, FAILS))
+
+
+def test_no_other_page_tells_verdicts_in_prose() -> None:
+    """A verdict on a statement stands in the table of stored ones alone; those on heads have the words of pages, not codes."""
+    statements, heads = (r"does not hold|holds of this model|cannot be told", r"dispensable|inconclusive")
+    # docs/ablation.md names the codes of tables, in code.
+    codes = re.compile(r"```.*?```|`[^`\n]*`|“[^”]*”", re.DOTALL)
+    found = {
+        (page.name, word)
+        for page in (ROOT / "docs").glob("*.md")
+        for word in re.findall(
+            heads if page.name == "statements.md" else f"{statements}|{heads}", codes.sub("", page.read_text("utf-8"))
+        )
+    }
+    assert found == set()
+    assert re.findall(heads, "dispensable heads")

@@ -1,6 +1,5 @@
 """Questions about importance: redundant or unnecessary heads, heads of relations, and how many heads are needed."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from bertsecrets.results.figures.pruning import pruning_curves
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 
@@ -39,8 +38,8 @@ def redundant_or_unnecessary(runs: Studied) -> Answer:
         rest = len(rows) - len(redundant) - len(together) - len(needed)
         worst = min(rows, key=lambda row: row["interaction"])
         counts = (
-            f"{len(redundant)} redundant (needed together, each of its heads dispensable), {len(together)} unnecessary "
-            f"(dispensable together), {len(needed)} needed but not shown to be redundant, {rest} undecided"
+            f"{len(redundant)} redundant (needed together, though each of its heads can be spared), {len(together)} unnecessary "
+            f"(can be spared together), {len(needed)} needed but not shown to be redundant, {rest} undecided"
         )
         sentence = (
             f"Of {len(rows)} groups of heads with similar maps: {counts}. The largest loss beyond the sum of single heads is that "
@@ -95,7 +94,7 @@ def _group_table(rows: Sequence[Row]) -> Table:
         [
             row["heads"],
             number(100 * row["delta"], 1, signed=True),
-            row["verdict"],
+            WORDS[row["verdict"]],
             number(100 * row["interaction"], 1, signed=True),
             f"{number(100 * row['interaction_low'], 1, signed=True)} to {number(100 * row['interaction_high'], 1, signed=True)}",
             p_value(row["p_controls"]),
@@ -161,7 +160,7 @@ _NO_EFFECTS = "no run disabled every head in turn."
 
 
 def more_than_needed(runs: Studied) -> Answer:
-    """How many heads are dispensable one at a time, and how many can go together with a guarantee."""
+    """How many heads can be spared one at a time, and how many together with a guarantee."""
     told = []
     missing = []
     for one in runs.tuned:
@@ -181,7 +180,7 @@ def more_than_needed(runs: Studied) -> Answer:
             singly = effect.dispensable_RLH.mean(axis=(1, 2)) * size[0] * size[1]
             sentences.append(
                 f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {number(float(singly.mean()), 0)} of "
-                f"{size[0] * size[1]} are shown to be dispensable: a loss of {effect.metric} that matters is ruled out on "
+                f"{size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
                 f"{effect.count:,} examples{', mean over seeds' if len(singly) > 1 else ''}."
             )
         if pruned:
@@ -217,17 +216,11 @@ def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
 def _size_table(one: Group, effect: Effects | None) -> Table:
     if effect is None:
         return Table(["models", "heads"], [[one.name, MISSING]], "Verdicts on single heads")
-    counts = Counter(
-        {
-            "needed": float(effect.needed_RLH.mean(axis=0).sum()),
-            "dispensable": float(effect.dispensable_RLH.mean(axis=0).sum()),
-        }
-    )
     total = effect.delta_RLH[0].size
-    rest = total - sum(counts.values())
-    cells = [[one.name, str(total), *(number(counts[name], 1) for name in ("needed", "dispensable")), number(rest, 1)]]
+    needed, spared = (float(mask_RLH.mean(axis=0).sum()) for mask_RLH in (effect.needed_RLH, effect.dispensable_RLH))
+    counts = [number(count, 1) for count in (needed, spared, total - needed - spared)]
     return Table(
-        ["models", "heads", "needed", "dispensable", "inconclusive"],
-        cells,
+        ["models", "heads", *(WORDS[code] for code in (NEEDED, DISPENSABLE, INCONCLUSIVE))],
+        [[one.name, str(total), *counts]],
         f"Verdicts on single heads, {seeds_in_words(len(effect.delta_RLH))}",
     )

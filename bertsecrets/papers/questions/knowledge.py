@@ -162,7 +162,7 @@ def side_by_side(runs: Studied) -> Answer:
             parts.append(
                 f"Importance: disabling one head changes {effect.metric} by {number(100 * float(np.nanmin(delta_LH)), 1, signed=True)} "
                 f"to {number(100 * float(np.nanmax(delta_LH)), 1, signed=True)} points; {number(float(needed), 0)} heads are needed, "
-                f"{number(float(spare), 0)} dispensable, the rest inconclusive ({effect.count:,} examples)."
+                f"{number(float(spare), 0)} can be spared, and for the rest there are not enough examples to tell ({effect.count:,} examples)."
             )
             shorts.append(f"{number(float(needed), 0)} heads needed")
             figure = head_panels(
