@@ -24,7 +24,7 @@ from bertsecrets.results.figures.panels import LayerLine
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Table
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 
 _SEP = "sep"
@@ -43,7 +43,7 @@ def what_sep_is_for(runs: Studied) -> Answer:
         verdicts = {direction: _most([_verdict(each, direction) for each in records]) for direction in ("to", "from")}
         short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
         changes = "; ".join(
-            f"{direction} [SEP]: {change_in_words(row, record)}, {row.verdict}"
+            f"{direction} [SEP]: {change_in_words(row, record)}, {WORDS[row.verdict]}"
             for direction in ("to", "from")
             if (row := record.row(_SEP, direction)) is not None
         )
