@@ -225,7 +225,7 @@ def typical_heads(models: Studied) -> Section | None:
             f"Figure 1 ({model.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means over all "
             f"texts: {'; '.join(rows)}."
         )
-        return Section("", figures=[FigureBlock("paper_figure1", figure, caption, "Attention maps of four heads.")])
+        return Section("", figures=[FigureBlock("clark_figure1", figure, caption, "Attention maps of four heads.")])
     return None
 
 
@@ -253,7 +253,7 @@ def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]])
             f"Figure 5 ({model.name}), on one text: “{' / '.join(example.texts)}” A frame marks the first tokens of a word and "
             "of its syntactic head. Heads are scored by the attention between words alone, without that to [CLS] and [SEP]."
         )
-        return [FigureBlock("paper_figure5", figure, caption, "Attention maps of heads that follow relations.")]
+        return [FigureBlock("clark_figure5", figure, caption, "Attention maps of heads that follow relations.")]
     return []
 
 
@@ -305,7 +305,7 @@ def positions(models: Studied) -> Section | None:
         for model in measured[:1]
         if model.view.has(column)
     }
-    figures = _figure("paper_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer")
+    figures = _figure("clark_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer")
     return Section("", tables=tables, figures=figures)
 
 
@@ -338,7 +338,7 @@ def special_tokens(models: Studied) -> Section | None:
             for name, label in (("sep_to_sep", "[SEP]"), ("other_to_sep", "other tokens"))
         ],
     }
-    figures = _figure("paper_figure2", lines, first, "cls", "Figure 2: special tokens and punctuation")
+    figures = _figure("clark_figure2", lines, first, "cls", "Figure 2: special tokens and punctuation")
     return Section("", tables=tables, figures=figures)
 
 
@@ -362,7 +362,7 @@ def gradients(models: Studied) -> Section | None:
         label: [LayerLine(label, first.view.value(column))]
         for column, label in ((_SEP_GRADIENT, "[SEP]"), (_OTHER_GRADIENT, "other tokens"))
     }
-    figures = _figure("paper_figure3", lines, first, _SEP_GRADIENT, "Figure 3: gradient of the loss", "gradient", None)
+    figures = _figure("clark_figure3", lines, first, _SEP_GRADIENT, "Figure 3: gradient of the loss", "gradient", None)
     return Section("", tables=tables, figures=figures)
 
 
@@ -389,7 +389,7 @@ def entropy(models: Studied) -> Section | None:
     )
     first = measured[0]
     lines = {label: [LayerLine(label, first.view.value(column))] for column, (label, _) in nats.items()}
-    figures = _figure("paper_figure4", lines, first, "bits", "Figure 4: entropy of attention", "bits", None)
+    figures = _figure("clark_figure4", lines, first, "bits", "Figure 4: entropy of attention", "bits", None)
     return Section("", tables=tables, figures=figures)
 
 
@@ -540,7 +540,7 @@ def dependency(models: Studied) -> Section | None:
         note=f"{model.name}; bars: 95 % intervals over sentences; {record.sentences:,} sentences",
     )
     caption = f"Table 1 as a figure ({model.name})."
-    figures = [FigureBlock("paper_table1", figure, caption, "Dots with intervals, one row a relation.")]
+    figures = [FigureBlock("clark_table1", figure, caption, "Dots with intervals, one row a relation.")]
     figures += heads_of_relations([(model, record.relations) for model, record in records])
     return Section(
         "",
@@ -676,7 +676,7 @@ def groups(models: Studied) -> Section | None:
     return Section(
         "",
         tables=_tables(header, rows, "Distances between heads and their groups"),
-        figures=[FigureBlock("paper_figure6", figure, caption, "Heads as points in the plane.")],
+        figures=[FigureBlock("clark_figure6", figure, caption, "Heads as points in the plane.")],
     )
 
 

@@ -132,7 +132,7 @@ def test_a_model_that_is_not_the_papers_has_no_published_numbers(tmp_path: Path)
     text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
     assert "these runs minilm: the paper's numbers for heads and layers are left out" in text
     assert text.count("No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
-    assert [*(tmp_path / "page" / "figures").glob("paper_positions.*")]
+    assert [*(tmp_path / "page" / "figures").glob("clark_positions.*")]
 
 
 def test_a_training_and_its_analysis_are_one_model_on_a_papers_page(tmp_path: Path) -> None:

@@ -20,24 +20,15 @@ from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.entropy import Entropy
-from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.page import StatementsPage
 from bertsecrets.papers.pages import find_page
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Told
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
-from bertsecrets.papers.questions.knowledge import (
-    before_and_after,
-    linked_words,
-    meaningful_or_vertical,
-    shares_of_patterns,
-    side_by_side,
-)
+from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.questions import answered
-from bertsecrets.papers.questions.separators import what_sep_is_for, where_special_tokens_are_attended
-from bertsecrets.papers.questions.structure import diagonal_entropy_and_likeness, what_heads_do
+from bertsecrets.papers.questions.separators import what_sep_is_for
 from bertsecrets.papers.questions.training import gradients, reasons
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.pruning.experiment import Pruning
@@ -100,12 +91,13 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
 
 
 def test_the_overview_links_to_answers_and_figures(tmp_path: Path) -> None:
-    columns = {"cls": np.full(SIZE, 0.1), "sep_total": RISING + 0.1, "sep_total_uniform": np.full(SIZE, 0.1)}
+    names = ("cls", "sep_total", "punctuation", "sep_to_sep", "other_to_sep")
+    columns = dict.fromkeys(names, RISING + 0.1)
     folder = make_run(tmp_path / "run", measured=[("checkpoint", "surface", columns)])
     Run.open(folder).declare(Surface(1, 1).declaration())
     text = questions_page().write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
-    assert '<a href="#figure-special_mrpc">figure</a>' in text
-    assert '<figure id="figure-special_mrpc">' in text
+    assert '<a href="#figure-clark_figure2">figure</a>' in text
+    assert '<figure id="figure-clark_figure2">' in text
     title = "Is [CLS] attended to in early layers and [SEP] in late ones"
     assert re.search(rf"{re.escape(title)}[^<]*</a>", text)
 
@@ -287,35 +279,17 @@ def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], 
         assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
 
 
-def test_shares_of_patterns_have_intervals(tmp_path: Path) -> None:
-    with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
-    sentence = told(shares_of_patterns(runs_in(tmp_path))).sentence
-    assert "heterogeneous 10.0 % (95 % interval 8.0 to 12.0)" in sentence
-    assert "vertical 50.0 % (95 % interval 48.0 to 52.0)" in sentence
-
-
 def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
     delta_LH = np.zeros(SIZE)
     delta_LH[0, :2], delta_LH[1, 0] = 0.2, -0.2
     stages = {"checkpoint": 0.3 + delta_LH, "initial": np.full(SIZE, 0.3), "checkpoint-initial": delta_LH}
-    over_LH = np.where(np.arange(24).reshape(SIZE) < 5, 0.1, -0.1)
-    measured = [
-        (stage, "features", {"noun": value_LH, "noun_over_random": over_LH}) for stage, value_LH in stages.items()
-    ]
-    make_run(tmp_path / "run", measured=measured, delta_LH=np.zeros(SIZE), dispensable_LH=np.ones(SIZE))
+    measured = [(stage, "features", {"noun": value_LH}) for stage, value_LH in stages.items()]
+    make_run(tmp_path / "run", measured=measured)
     answer = told(before_and_after(runs_in(tmp_path)))
     assert "Of 24 numbers (24 heads, 1 kinds of tokens), 2 rise and 1 fall significantly" in answer.sentence
     # (2 · 0.2 − 0.2) / 24 = 0.008, with an error of at most 0.01.
     assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
     assert answer.short == UNTOLD
-    together = side_by_side(runs_in(tmp_path))
-    assert told(together).short == "5 of 24 heads attend to some kind of word; 0 heads needed"
-    assert "5 of 24 heads attend to some kind of word more than to as many random words" in told(together).sentence
-    assert (
-        "0 heads are needed, 24 can be spared, and for the rest there are not enough examples to tell (408 examples)"
-        in told(together).sentence
-    )
-    assert [lack.command.split()[3] for lack in together.missing] == ["analysis=patterns"]
 
 
 @pytest.mark.parametrize(("sign", "short"), [(1, "relation heads matter more"), (-1, "relation heads matter less")])
@@ -447,68 +421,11 @@ def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
     assert told(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
 
 
-def declared(folder: Path, *experiments: Any) -> Path:
-    Run.open(folder).declare(*(experiment.declaration() for experiment in experiments))
-    return folder
-
-
-def test_positions_entropy_and_separators_by_layer(tmp_path: Path) -> None:
-    near = {name: np.full(SIZE, 0.1) for name in ("previous", "same", "next")}
-    near["previous"][2, 3] = 0.9
-    bits_LH = np.repeat([[4.0], [3.0], [1.0], [2.0], [3.0], [4.0]], 4, axis=1)
-    surface = {"cls": RISING[::-1], "sep_total": 0.4 + RISING, "sep_total_uniform": np.full(SIZE, 0.1)}
-    measured = [
-        ("checkpoint", "offsets", near),
-        ("checkpoint", "entropy", {"bits": bits_LH}),
-        ("checkpoint", "surface", surface),
-    ]
-    declared(make_run(tmp_path / "run", measured=measured), Offsets(1, 1), Entropy(1, 1), Surface(1, 1))
-    runs = runs_in(tmp_path)
-    answer = diagonal_entropy_and_likeness(runs)
-    assert "one offset: 1 to the previous token, 0 to the token itself, 0 to the next token." in told(answer).sentence
-    assert "Entropy is lowest in layer 2 (1.00 bits; first layer 4.00 bits, last 4.00)." in told(answer).sentence
-    assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=clusters"]
-    doing = told(what_heads_do(runs)).sentence
-    assert "Layer 2 · head 3 attends most to the previous token: 0.900 (95 % interval 0.880 to 0.920)" in doing
-    assert "These intervals are not corrected for choosing the highest head." in doing
-    # Layers 3 to 5 are above 0.5 by more than their errors; of layer 2, the last head's 0.51 is not.
-    assert "12 of 24 heads give [SEP] significantly more than half" in told(what_heads_do(runs)).sentence
-    place = told(where_special_tokens_are_attended(runs))
-    assert "[CLS] gets most in layer 0 (0.215), [SEP] in layer 5 (0.615)." in place.sentence
-    # A mean of 0.515 over uniform attention's 0.1.
-    assert "5.15 (95 % interval 4.95 to 5.35) times as much as their share of the tokens" in place.sentence
-
-
-def test_intervals_of_attention_stay_between_0_and_1(tmp_path: Path) -> None:
-    near = {name: np.full(SIZE, share) for name, share in (("previous", 0.995), ("same", 0.1), ("next", 0.01))}
-    declared(make_run(tmp_path / "run", measured=[("checkpoint", "offsets", near)]), Offsets(1, 1))
-    sentence = told(what_heads_do(runs_in(tmp_path))).sentence
-    # 0.995 and 0.010, each with an error of 1.96 · 0.01.
-    assert "0.995 (95 % interval 0.975 to 1.000)" in sentence
-    assert "0.010 (95 % interval 0.000 to 0.030)" in sentence
-
-
 def test_commands_quote_folders(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "my run")
     commands = [lack.command for lack in relation_heads(runs_in(tmp_path)).missing]
     assert len(commands) == 2
     assert all(command.startswith(f"python analyze.py checkpoint='{folder}' analysis=") for command in commands)
-
-
-def test_linked_words_beyond_position(tmp_path: Path) -> None:
-    flat = np.zeros(SIZE)
-    strong = flat.copy()
-    strong[4, 1] = 0.3
-    columns = {
-        "verb_to_subject": strong + 0.4,
-        "verb_to_subject_mean": strong + 0.2,
-        "verb_to_subject_beyond_position": strong,
-    }
-    columns |= {"noun_to_pronoun": flat, "noun_to_pronoun_mean": flat, "noun_to_pronoun_beyond_position": flat}
-    make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", columns)])
-    answer = told(linked_words(runs_in(tmp_path)))
-    assert answer.short == "beyond position for 1 of 2 kinds"
-    assert "verb → subject in layer 4 · head 1: +0.300 (95 % interval +0.280 to +0.320)" in answer.sentence
 
 
 def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:

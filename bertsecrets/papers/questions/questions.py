@@ -1,4 +1,4 @@
-"""The answers to questions of readers, by name, as a page shows them."""
+"""The answers that take more than statements and the sections of papers, by name, as a page shows them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -7,15 +7,8 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import Answer, section_of
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
-from bertsecrets.papers.questions.knowledge import (
-    before_and_after,
-    linked_words,
-    meaningful_or_vertical,
-    shares_of_patterns,
-    side_by_side,
-)
-from bertsecrets.papers.questions.separators import what_sep_is_for, where_special_tokens_are_attended
-from bertsecrets.papers.questions.structure import diagonal_entropy_and_likeness, what_heads_do
+from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
+from bertsecrets.papers.questions.separators import what_sep_is_for
 from bertsecrets.papers.questions.training import gradients, reasons
 from bertsecrets.results.report.content import Section
 
@@ -24,18 +17,12 @@ _ANSWERS: Mapping[str, Callable[[Studied], Answer]] = {
     for answer in (
         gradients,
         before_and_after,
-        side_by_side,
         what_sep_is_for,
         redundant_or_unnecessary,
         meaningful_or_vertical,
-        shares_of_patterns,
         relation_heads,
         more_than_needed,
         reasons,
-        what_heads_do,
-        linked_words,
-        where_special_tokens_are_attended,
-        diagonal_entropy_and_likeness,
     )
 }
 

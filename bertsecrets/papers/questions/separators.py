@@ -1,4 +1,4 @@
-"""Questions about special tokens: what attention to [SEP] is for, and where [CLS] and [SEP] are attended to."""
+"""What attention to [SEP] is for."""
 
 from collections import Counter
 
@@ -7,23 +7,17 @@ import numpy as np
 from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words
 from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
-from bertsecrets.measures.surface import UNIFORM
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import (
     UNTOLD,
     Answer,
-    Estimate,
     Missing,
     Told,
     estimate,
     lacking,
     widest_error,
 )
-from bertsecrets.results.figures.layer_scatter import layer_scatter
-from bertsecrets.results.figures.panels import LayerLine
-from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 
@@ -115,59 +109,3 @@ def _norms(one: Group) -> str | None:
         f" Over all heads, the norm of [SEP]'s value is {ratio.text(2, signed=False)} times that of words; "
         f"{len(heads)} heads give [SEP] at least half of their attention."
     )
-
-
-def where_special_tokens_are_attended(runs: Studied) -> Answer:
-    """In which layers [CLS] and [SEP] get most attention, and attention to [SEP] over its share of the tokens."""
-    told = []
-    for one in runs.tuned:
-        views = one.views("surface", "cls", "sep_total", "sep_total" + UNIFORM)
-        if not views:
-            continue
-        highest = {}
-        for column in ("cls", "sep_total"):
-            mean_L = one.layer_means("surface", column)
-            assert mean_L is not None
-            highest[column] = f"layer {int(np.nanargmax(mean_L))} ({number(float(np.nanmax(mean_L)))})"
-        share = float(np.nanmean(views[0].value("sep_total" + UNIFORM)))
-        total = estimate(
-            [float(np.nanmean(view.value("sep_total"))) for view in views], widest_error(views[0].stderr("sep_total"))
-        )
-        times = _over_uniform(views)
-        sentence = (
-            f"[CLS] gets most in {highest['cls']}, [SEP] in {highest['sep_total']}. All [SEP] together get "
-            f"{total.text(3, signed=False)} of the attention, and {times.text(2, signed=False)} times as much as their share of the "
-            f"tokens ({number(share)}), a number that does not grow with the number of [SEP]s."
-        )
-        figure = layer_scatter(
-            {"": [LayerLine("[CLS]", views[0].value("cls")), LayerLine("[SEP]", views[0].value("sep_total"))]},
-            title="Attention to [CLS] and to all [SEP]",
-            unit="mean attention",
-            note=sample_size(views[0].count("cls")),
-            top=1.0,
-        )
-        block = FigureBlock(f"special_{one.name}", figure, f"Attention to special tokens, {one.name}.", "Scatter.")
-        told.append(Told(one.name, "", sentence, [_by_layer(views[0])], [block]))
-    missing = lacking(runs, told, "no run measured attention to special tokens.", "analysis=surface")
-    return Answer(told, missing)
-
-
-def _over_uniform(views: list[MeasureView]) -> Estimate:
-    ratios = []
-    for view in views:
-        value, uniform = (float(np.nanmean(view.value(name))) for name in ("sep_total", "sep_total" + UNIFORM))
-        ratios.append(value / uniform)
-    uniform = float(np.nanmean(views[0].value("sep_total" + UNIFORM)))
-    return estimate(ratios, widest_error(views[0].stderr("sep_total")) / uniform)
-
-
-def _by_layer(view: MeasureView) -> Table:
-    rows = [
-        [
-            str(layer),
-            number(float(np.nanmean(view.value("cls")[layer]))),
-            number(float(np.nanmean(view.value("sep_total")[layer]))),
-        ]
-        for layer in range(len(view.value("cls")))
-    ]
-    return Table(["layer", "to [CLS]", "to all [SEP]"], rows, "Mean attention over the heads of each layer, first seed")
