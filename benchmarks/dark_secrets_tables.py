@@ -32,10 +32,9 @@ from bertsecrets.measures.linguistic.columns import above_zero, pair_label
 from bertsecrets.measures.linguistic.features import UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, BEYOND_WORD, CLS_TO, MEAN, RANDOM
 from bertsecrets.models.spec import RANDOM_INIT
-from bertsecrets.papers.kovaleva2019 import HEADS, LAYERS, SCORES, SHARES
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.page import read_page
-from bertsecrets.papers.shows import by_layer
+from bertsecrets.papers.shows import by_layer, published
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.reporting.runs import FinishedRun, read_run
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
@@ -59,7 +58,6 @@ MODELS = {"minilm": "MiniLM", "mpnet": "all-mpnet-base-v2"}
 SPECIAL = ("cls", "sep")
 KINDS_OF_WORDS = ("nouns", "verbs", "pronouns", "subjects", "objects", "negation")
 PATTERNS = tuple(column.name for column in Patterns.columns)
-PAPER_PATTERNS = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
 PAIRS = (
     "verb_to_subject",
     "subject_to_verb",
@@ -75,6 +73,7 @@ Numbers = list[float]
 """A value with the limits of its 95 % interval."""
 Key = tuple[str, str, int, str]
 """Model, task, seed and initial weights of a run."""
+THEIRS = published("kovaleva2019")
 KINDS = ("head", "layer")
 
 
@@ -390,7 +389,7 @@ def score_table(tasks: Sequence[Group]) -> Rows:
             both = {seed: one["metrics"][metric]["score"] for seed, one in group.random.items() if seed in seeds}
             deltas = [difference(seeds[seed]["score"], one) for seed, one in both.items()]
             some = f" [{len(both)} of {len(seeds)} seeds]" if len(both) < len(seeds) else ""
-            known = SCORES.get(group.task, {}).get(metric)
+            known = THEIRS["scores"].get(group.task, {}).get(metric)
             rows.append(
                 [
                     group.label,
@@ -411,7 +410,7 @@ def pattern_table(tasks: Sequence[Group], *, change: bool) -> Rows:
     for group in tasks:
         shares = [[run[name]["change" if change else "after"] for run in group["patterns"]] for name in PATTERNS]
         rows.append([group.label, *(numbers(share, 1, 100, signed=change) for share in shares)])
-        paper = dict(zip(PAPER_PATTERNS, SHARES.get(group.task, ()), strict=False))
+        paper = THEIRS["shares"].get(group.task, {})
         if paper and not change and group is [one for one in tasks if one.task == group.task][-1]:
             rows.append([f"{TASKS[group.task]}, paper", *(str(paper.get(name, MISSING)) for name in PATTERNS)])
     return rows
@@ -559,7 +558,7 @@ def head_table(tasks: Sequence[Group]) -> Rows:
         runs = group["head"]
         delta_V = np.mean([run["delta"] for run in runs], 0)
         whole = mean([run["score"] for run in runs])
-        theirs = HEADS.get(group.task)
+        theirs = THEIRS["heads"].get(group.task)
         rows.append(
             [
                 group.label,
@@ -588,7 +587,7 @@ def layer_table(tasks: Sequence[Group]) -> Rows:
         else:
             needed = set.intersection(*({layer for layer, _ in run["needed"]} for run in runs))
         ours = [change + "*" * (layer in needed) for layer, change in enumerate(points(change_L))]
-        theirs, whole = LAYERS.get(group.task, ()), HEADS.get(group.task, (0,))[0]
+        theirs, whole = THEIRS["layers"].get(group.task, ()), THEIRS["heads"].get(group.task, (0,))[0]
         paper = " ".join(points([score - whole for score in theirs])) or MISSING
         rows.append([group.label, " ".join(ours), *verdict_cells(group, "layer"), paper])
     return rows

@@ -20,7 +20,7 @@ from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Model, Studied
-from bertsecrets.papers.shows import BERT_BASE, by_layer
+from bertsecrets.papers.shows import BERT_BASE, by_layer, published
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.gallery import MapPanel, gallery
 from bertsecrets.results.figures.head_space import head_space
@@ -39,43 +39,8 @@ BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
 
 Array = NDArray[np.float64]
 
-PREVIOUS = ((1, 4), (3, 5), (6, 11), (7, 4))
-NEXT = ((0, 10), (1, 1), (2, 0), (2, 9), (5, 9))
-"""Section 3.1: heads that give about half or more of their attention to the previous and to the next token."""
+_THEIRS = published("clark2019")
 
-CLS = (0.04, 0.25, 0.24, 0.14, 0.02, 0.01, 0.01, 0.01, 0.01, 0.015, 0.02, 0.005)
-SEPARATOR = (0.02, 0.05, 0.07, 0.20, 0.48, 0.545, 0.53, 0.565, 0.57, 0.48, 0.065, 0.07)
-PUNCTUATION = (0.07, 0.11, 0.08, 0.08, 0.05, 0.045, 0.045, 0.05, 0.05, 0.07, 0.50, 0.57)
-SEP_TO_SEP = (0.15, 0.14, 0.10, 0.48, 0.89, 0.91, 0.89, 0.91, 0.88, 0.37, 0.07, 0.10)
-OTHER_TO_SEP = (0.03, 0.05, 0.08, 0.20, 0.47, 0.54, 0.53, 0.56, 0.565, 0.48, 0.07, 0.07)
-"""Figure 2: attention by layer, mean over heads."""
-
-SEPARATOR_GRADIENT = (1.11, 0.93, 0.76, 0.29, 0.06, 0.06, 0.07, 0.06, 0.06, 0.10, 0.34, 0.30)
-"""Figure 3: gradient with respect to attention to [SEP], divided by that to any token, by layer."""
-
-ENTROPY = (3.6, 2.9, 2.55, 2.75, 2.4, 1.9, 1.95, 1.75, 2.2, 2.5, 2.8, 2.85)
-CLS_ENTROPY = (3.65, 3.6, 2.1, 2.75, 2.45, 2.35, 2.6, 2.05, 2.25, 2.8, 3.5, 3.89)
-"""Figure 4, in nats: mean over heads by layer, of all rows and of the row of [CLS]."""
-
-RELATIONS = {
-    "all": (34.5, 26.3, None),
-    "prep": (66.7, 61.8, (6, 3)),
-    "pobj": (76.3, 34.6, (8, 5)),
-    "det": (94.3, 51.7, (7, 10)),
-    "nn": (70.4, 70.2, (3, 9)),
-    "nsubj": (58.5, 45.5, (7, 1)),
-    "amod": (75.6, 68.3, (3, 9)),
-    "dobj": (86.8, 40.0, (7, 9)),
-    "advmod": (48.8, 40.2, (6, 5)),
-    "aux": (81.1, 71.5, (3, 9)),
-    "poss": (80.5, 47.7, (6, 5)),
-    "auxpass": (94.1, 82.5, (3, 9)),
-    "ccomp": (48.8, 12.4, (7, 0)),
-    "mark": (50.7, 14.5, (7, 1)),
-    "prt": (99.1, 91.4, (5, 6)),
-}
-"""Table 1 in percent: the best head, the best fixed offset, and that head; ``auxpass`` as the notebook prints it, where the
-table has the row slipped."""
 
 _UNIVERSAL = {
     "obj": "dobj",
@@ -85,23 +50,6 @@ _UNIVERSAL = {
     "compound:prt": "prt",
 }
 """Labels of Universal Dependencies -> those of the paper for the same relation, where they differ."""
-
-COREFERENCE = {
-    "nearest": (27, 29, 29, 19),
-    "head_match": (52, 47, 67, 40),
-    "rule_based": (69, 70, 77, 60),
-    "head": (65, 64, 73, 58),
-}
-"""Table 2 in percent: all mentions, pronouns, proper names, nominal mentions."""
-
-PUBLISHED_PROBES = {
-    "right_branching": 26,
-    "distances_words": 58,
-    "random_attention_words": 30,
-    "attention": 61,
-    "attention_words": 77,
-}
-"""Table 3: words with the right head, in percent."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +220,7 @@ def _kept(model: State, relations: frozenset[str] | set[str] = frozenset()) -> t
 
 
 _HALF = 0.5
-_SEP_GRADIENT, _OTHER_GRADIENT, _ALL_GRADIENTS = "gradient_sep_total", "gradient_other", "gradient_all"
+_SEP_GRADIENT, _OTHER_GRADIENT = "gradient_sep_total", "gradient_other"
 
 
 def positions(models: Studied) -> Section | None:
@@ -282,8 +230,8 @@ def positions(models: Studied) -> Section | None:
         return None
     previous, same, following = (column_name(offset) for offset in (-1, 0, 1))
     names = {
-        previous: ("previous", PREVIOUS),
-        following: ("next", NEXT),
+        previous: ("previous", _THEIRS["positions"]["previous"]),
+        following: ("next", _THEIRS["positions"]["next"]),
     }
     rows = [
         [
@@ -305,92 +253,91 @@ def positions(models: Studied) -> Section | None:
         for model in measured[:1]
         if model.view.has(column)
     }
-    figures = _figure("clark_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer")
+    figures = _figure(
+        "clark_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer", "attention", 1.0
+    )
     return Section("", tables=tables, figures=figures)
 
 
 def special_tokens(models: Studied) -> Section | None:
     """Section 3.2, figure 2: attention to [CLS], [SEP] and punctuation."""
-    measured = states(models, "surface")
-    if not measured:
-        return None
-    shown = {
-        "cls": ("[CLS]", CLS),
-        "sep_total": ("[SEP]", SEPARATOR),
-        "punctuation": (". and ,", PUNCTUATION),
-        "sep_to_sep": ("[SEP] → [SEP]", SEP_TO_SEP),
-        "other_to_sep": ("other → [SEP]", OTHER_TO_SEP),
+    columns = {
+        "cls": ("attention to", "[CLS]"),
+        "sep_total": ("attention to", "[SEP]"),
+        "punctuation": ("attention to", ". and ,"),
+        "sep_to_sep": ("attention to [SEP] from", "[SEP]"),
+        "other_to_sep": ("attention to [SEP] from", "other tokens"),
     }
-    rows = [
-        [label, model.name, by_layer(model.layer_means(column)), model.theirs(theirs)]
-        for column, (label, theirs) in shown.items()
-        for model in measured
-        if model.view.has(column)
-    ]
-    tables = _tables(["attention", "model", "mean by layer", "paper (figure)"], rows, "Mean over heads, from layer 0")
-    first = measured[0]
-    lines = {
-        "attention to": [
-            LayerLine(shown[name][0], first.view.value(name)) for name in ("cls", "sep_total", "punctuation")
-        ],
-        "attention to [SEP] from": [
-            LayerLine(label, first.view.value(name))
-            for name, label in (("sep_to_sep", "[SEP]"), ("other_to_sep", "other tokens"))
-        ],
-    }
-    figures = _figure("clark_figure2", lines, first, "cls", "Figure 2: special tokens and punctuation")
-    return Section("", tables=tables, figures=figures)
+    title = "Figure 2: special tokens and punctuation"
+    return _layer_means(models, "surface", columns, _THEIRS["attention"], "clark_figure2", title, "attention", 1.0)
 
 
 def gradients(models: Studied) -> Section | None:
     """Section 3.2, figure 3: how much the loss depends on attention to [SEP]."""
-    measured = [model for model in states(models, "gradient_importance") if model.view.has(_SEP_GRADIENT)]
-    if not measured:
-        return None
-    rows = [
-        [
-            model.name,
-            by_layer(model.layer_means(_SEP_GRADIENT) / model.layer_means(_ALL_GRADIENTS)),
-            model.theirs(SEPARATOR_GRADIENT),
-        ]
-        for model in measured
-    ]
-    header = ["model", "gradient of [SEP] / of any token, by layer", "paper (figure, masked language modelling)"]
-    tables = _tables(header, rows, "How much the loss depends on attention to [SEP], from layer 0")
-    first = measured[0]
-    lines = {
-        label: [LayerLine(label, first.view.value(column))]
-        for column, label in ((_SEP_GRADIENT, "[SEP]"), (_OTHER_GRADIENT, "other tokens"))
-    }
-    figures = _figure("clark_figure3", lines, first, _SEP_GRADIENT, "Figure 3: gradient of the loss", "gradient", None)
-    return Section("", tables=tables, figures=figures)
+    columns = {_SEP_GRADIENT: ("gradient of", "[SEP]"), _OTHER_GRADIENT: ("gradient of other tokens", "other tokens")}
+    theirs = {_SEP_GRADIENT: _THEIRS["gradient"]}
+    title = "Figure 3: gradient of the loss, in the table divided by that of any token"
+    return _layer_means(
+        models, "gradient_importance", columns, theirs, "clark_figure3", title, "gradient", over="gradient_all"
+    )
 
 
 def entropy(models: Studied) -> Section | None:
     """Section 3.3, figure 4: focused and broad heads."""
-    measured = states(models, "entropy")
+    columns = {"bits": ("all", "tokens"), "cls_bits": ("from", "[CLS]")}
+    theirs = {name: np.divide(nats, np.log(2)) for name, nats in _THEIRS["entropy"].items()}
+    title = "Figure 4: entropy of attention; texts of the paper are longer than most sentences"
+    return _layer_means(models, "entropy", columns, theirs, "clark_figure4", title, "bits", beside=("uniform",))
+
+
+def _layer_means(
+    models: Studied,
+    measure: str,
+    columns: Mapping[str, tuple[str, str]],
+    theirs: Mapping[str, Sequence[float]],
+    name: str,
+    title: str,
+    unit: str,
+    top: float | None = None,
+    over: str = "",
+    beside: Sequence[str] = (),
+) -> Section | None:
+    """Means by layer in every state, the paper's beside ours, and a dot for each head of the first state.
+
+    Args:
+        models: The models.
+        measure: The measure.
+        columns: Column -> its panel in the figure, and its line there; together they name it in the table.
+        theirs: Column -> the paper's means by layer.
+        name, title, unit, top: Of the figure.
+        over: A column by which the means of the table are divided; empty for none.
+        beside: Columns that the table has besides, without numbers of the paper.
+    """
+    measured = [model for model in states(models, measure) if model.view.has(next(iter(columns)))]
     if not measured:
         return None
-    nats = {"bits": ("all tokens", ENTROPY), "cls_bits": ("from [CLS]", CLS_ENTROPY)}
     rows = [
         [
-            label,
+            " ".join(columns.get(column, (column,))),
             model.name,
-            by_layer(model.layer_means(column)),
-            number(float(np.nanmean(model.view.value("uniform"))), 2),
-            model.theirs([value / np.log(2) for value in theirs]),
+            by_layer(model.layer_means(column) / (model.layer_means(over) if over else 1.0)),
+            model.theirs(theirs[column]) if column in theirs else MISSING,
         ]
-        for column, (label, theirs) in nats.items()
+        for column in (*columns, *beside)
         for model in measured
+        if model.view.has(column)
     ]
-    header = ["rows", "model", "bits, mean by layer", "uniform", "paper (figure)"]
-    tables = _tables(
-        header, rows, "Entropy of attention, from layer 0; texts of the paper are longer than most sentences"
-    )
     first = measured[0]
-    lines = {label: [LayerLine(label, first.view.value(column))] for column, (label, _) in nats.items()}
-    figures = _figure("clark_figure4", lines, first, "bits", "Figure 4: entropy of attention", "bits", None)
-    return Section("", tables=tables, figures=figures)
+    lines: dict[str, list[LayerLine]] = {}
+    for column, (panel, line) in columns.items():
+        lines.setdefault(panel, []).append(LayerLine(line, first.view.value(column)))
+    return Section(
+        "",
+        tables=_tables(
+            [unit, "model", "mean by layer", "paper (figure)"], rows, f"{title}; mean over heads, from layer 0"
+        ),
+        figures=_figure(name, lines, first, next(iter(columns)), title, unit, top),
+    )
 
 
 def _figure(
@@ -399,8 +346,8 @@ def _figure(
     model: State,
     column: str,
     title: str,
-    unit: str = "attention",
-    top: float | None = 1.0,
+    unit: str,
+    top: float | None,
 ) -> list[FigureBlock]:
     note = f"{model.name}; {sample_size(model.view.count(column))}"
     figure = layer_scatter(lines, title=title, unit=unit, note=note, top=top)
@@ -586,7 +533,7 @@ def probes(models: Studied) -> Section | None:
             _interval(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
             _interval(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
             _percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
-            str(PUBLISHED_PROBES.get(score["name"], MISSING)),
+            str(_THEIRS["probes"].get(score["name"], MISSING)),
         ]
         for model in measured
         for score in model.view.extras["scores"]
@@ -595,13 +542,8 @@ def probes(models: Studied) -> Section | None:
     return Section("", tables=_tables(header, rows, "Table 3: words with the right head", apart=True))
 
 
-def _theirs(relation: str) -> str:
-    return _UNIVERSAL.get(relation, relation)
-
-
 def _relation_row(model: State, score: RelationScore) -> list[str]:
-    theirs = RELATIONS.get(_theirs(score.relation))
-    place = None if theirs is None else theirs[2]
+    theirs = _THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))
     return [
         model.name,
         score.relation,
@@ -611,7 +553,7 @@ def _relation_row(model: State, score: RelationScore) -> list[str]:
         f"{number(score.offset, 0, signed=True)}: {_percent(score.baseline)}",
         _interval(score.gain, score.gain_low, score.gain_high, signed=True),
         MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
-        MISSING if place is None or not model.published else head_label(*place),
+        MISSING if theirs is None or len(theirs) < 4 or not model.published else head_label(*theirs[2:]),
     ]
 
 
@@ -629,7 +571,9 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
             f"{kind['count']:,}",
             label,
             _interval(entry["accuracy"], entry["low"], entry["high"]),
-            MISSING if place is None or name not in COREFERENCE else str(COREFERENCE[name][place]),
+            MISSING
+            if place is None or name not in _THEIRS["coreference"]
+            else str(_THEIRS["coreference"][name][place]),
         ]
         for label, name, entry in finders
     ]

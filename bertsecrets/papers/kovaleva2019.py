@@ -28,7 +28,7 @@ from bertsecrets.measures.linguistic.columns import feature_label, pair_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
 from bertsecrets.papers.models import Group, Studied
-from bertsecrets.papers.shows import BERT_BASE, beside_the_paper, published_for
+from bertsecrets.papers.shows import BERT_BASE, beside_the_paper, published, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
@@ -47,81 +47,7 @@ from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Change, MeasureView, Replicates
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
-SCORES = {
-    "mrpc": {"accuracy": (31.6, 68.3, 82.3), "f1": (0.0, 81.2, 87.9)},
-    "stsb": {"pearson": (33.1, 2.9, 82.7)},
-    "sst2": {"accuracy": (49.1, 80.5, 92.0)},
-    "qqp": {"accuracy": (60.9, 63.2, 78.6), "f1": (0.0, 0.0, 65.2)},
-    "rte": {"accuracy": (52.7, 52.7, 64.6)},
-    "qnli": {"accuracy": (52.8, 49.5, 84.4)},
-    "mnli": {"accuracy": (31.7, 61.0, 78.6)},
-}
-"""Table 1, in percent: pre-trained without fine-tuning, random weights fine-tuned, pre-trained and fine-tuned."""
-SHARES = {
-    "mrpc": (27.6, 4.2, 18.8, 7.5, 41.8),
-    "stsb": (53.4, 5.9, 7.6, 4.2, 29.0),
-    "sst2": (41.2, 4.2, 13.0, 5.5, 36.1),
-    "qqp": (58.4, 2.9, 6.7, 7.1, 24.8),
-    "rte": (35.4, 3.4, 13.9, 6.3, 40.9),
-    "qnli": (35.3, 2.5, 23.5, 4.6, 34.0),
-    "mnli": (58.4, 2.9, 12.2, 4.6, 21.8),
-}
-"""Figure 2, in percent: heterogeneous, block, vertical and diagonal, diagonal, vertical."""
-_RELATION_HEADS = {(0, 1): 0.201, (6, 5): 0.209}
-"""Figure 3: the two heads with the largest weights on FrameNet relations, ``(layer, head)``."""
-_FEATURES = {
-    "qqp": {
-        "nouns": (0.031, 0.052),
-        "verbs": (0.038, 0.048),
-        "pronouns": (0.012, 0.012),
-        "subjects": (0.025, 0.031),
-        "objects": (0.022, 0.028),
-        "negation": (0.021, 0.018),
-        "sep": (0.270, 0.237),
-        "cls": (0.099, 0.076),
-    },
-}
-"""The authors' notebook: attention to features, mean over all heads, before and after fine-tuning."""
-_FROM_FIRST = {
-    "qqp": {
-        "sep": 0.25,
-        "verbs": 0.101,
-        "nouns": 0.064,
-        "subjects": 0.040,
-        "objects": 0.037,
-        "negation": 0.031,
-        "pronouns": 0.028,
-        "cls": 0.002,
-    },
-}
-"""The authors' notebook: attention from [CLS] to features in the last layer after fine-tuning, mean over its heads."""
-_PAIRS = {
-    "qqp": {
-        "subject_to_verb": ((2, 0, 0.606), (2, 9, 0.606), (5, 9, 0.528)),
-        "verb_to_subject": ((3, 5, 0.543), (6, 11, 0.420), (1, 4, 0.401)),
-    },
-}
-"""The authors' notebook: the heads that attend most between linked words after fine-tuning: layer, head, attention."""
-HEADS = {
-    "mrpc": (0.8826, 0.876, 0.894),
-    "stsb": (0.8897, 0.887, 0.891),
-    "sst2": (0.9197, 0.914, 0.922),
-    "qqp": (0.881, 0.875, 0.883),
-    "rte": (0.585, 0.560, 0.596),
-    "qnli": (0.914, 0.904, 0.916),
-    "mnli": (0.8385, 0.827, 0.841),
-}
-"""Figure 8: score of the whole model, and the lowest and the highest with one head disabled."""
-LAYERS = {
-    "mrpc": (0.883, 0.867, 0.869, 0.862, 0.878, 0.865, 0.862, 0.854, 0.861, 0.882, 0.887, 0.884),
-    "stsb": (0.887, 0.888, 0.888, 0.885, 0.889, 0.889, 0.890, 0.887, 0.888, 0.884, 0.886, 0.878),
-    "sst2": (0.921, 0.922, 0.913, 0.919, 0.911, 0.906, 0.907, 0.908, 0.915, 0.912, 0.914, 0.914),
-    "qqp": (0.858, 0.871, 0.873, 0.861, 0.857, 0.859, 0.873, 0.877, 0.879, 0.878, 0.876, 0.882),
-    "rte": (0.617, 0.578, 0.588, 0.585, 0.574, 0.603, 0.596, 0.585, 0.596, 0.596, 0.581, 0.578),
-    "qnli": (0.912, 0.909, 0.910, 0.907, 0.908, 0.907, 0.905, 0.903, 0.901, 0.828, 0.872, 0.892),
-    "mnli": (0.836, 0.837, 0.834, 0.833, 0.828, 0.830, 0.824, 0.831, 0.829, 0.807, 0.829, 0.834),
-}
-"""Figure 9: score with all heads of a layer disabled."""
+_THEIRS = published("kovaleva2019")
 
 _PERFECT = 1 - 1e-9
 _PAPERS_COLUMN = (
@@ -217,7 +143,7 @@ def _by_seed(group: Group, metric: str) -> list[float]:
 
 
 def _published_scores(group: Group, metric: str) -> str:
-    theirs = (published_for(group, SCORES) or {}).get(metric)
+    theirs = (published_for(group, _THEIRS["scores"]) or {}).get(metric)
     return MISSING if theirs is None else " / ".join(number(value, 1) for value in reversed(theirs))
 
 
@@ -256,7 +182,6 @@ def _percent(scores: _Scores, values: list[float]) -> str:
 
 
 _NAMES = tuple(column.name for column in Patterns.columns)
-_PAPER_ORDER = ("heterogeneous", "block", "vertical_diagonal", "diagonal", "vertical")
 
 
 def patterns(models: Studied) -> Section | None:
@@ -272,7 +197,7 @@ def patterns(models: Studied) -> Section | None:
         bars.append(bar)
         drawn.append(replace(bar, name=group.title))
         counts.append(grids[0].count)
-        rows.append([bar.name, *_with_published(bar, published_for(group, SHARES))])
+        rows.append([bar.name, *_with_published(bar, published_for(group, _THEIRS["shares"]))])
     if not bars:
         return None
     typical = typical_maps(models)
@@ -295,10 +220,9 @@ def patterns(models: Studied) -> Section | None:
     return Section("", paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
 
 
-def _with_published(bar: ShareBar, theirs: Sequence[float] | None) -> list[str]:
-    published = {} if theirs is None else dict(zip(_PAPER_ORDER, theirs, strict=True))
+def _with_published(bar: ShareBar, theirs: Mapping[str, float] | None) -> list[str]:
     return [
-        number(100 * share, 1) + (f" / {number(published[name], 1)}" if name in published else "")
+        number(100 * share, 1) + (f" / {number(theirs[name], 1)}" if theirs and name in theirs else "")
         for name, share in zip(_NAMES, np.asarray(bar.share_C).tolist(), strict=True)
     ]
 
@@ -412,7 +336,7 @@ def _before_fine_tuning(group: Group) -> MeasureView | None:
 def _sentences(models: Studied, group: Group, view: MeasureView) -> _Sentences:
     record = RelationRecord.read(view.extras)
     name = group.name if record is None else record.source
-    known = "; ".join(f"{head_label(*head)}: {number(value)}" for head, value in _RELATION_HEADS.items())
+    known = "; ".join(f"{head_label(*head)}: {number(value)}" for *head, value in _THEIRS["relation_heads"])
     return _Sentences(
         f"{group.model} · {name}" if len({one.model for one in models.tuned}) > 1 else name,
         relation_grids(view),
@@ -466,7 +390,7 @@ def features_before_and_after(models: Studied) -> Section | None:
     """Attention to words and special tokens before and after fine-tuning; None if no run measured both."""
     rows, seeds = [], []
     for group in models.tuned:
-        theirs = published_for(group, _FEATURES) or {}
+        theirs = published_for(group, _THEIRS["features"]) or {}
         for column, changes in _before_and_after(group).items():
             uniform = group.grids("features", column + UNIFORM)
             seeds.append(len(changes))
@@ -590,7 +514,7 @@ def _pairs(replicates: Replicates) -> dict[str, _Linking]:
 
 def _attended_table(groups: Mapping[str, Group], attended: Mapping[str, Mapping[str, _Attended]]) -> list[Table]:
     rows = [
-        [name, _in_order(_means(row)), _in_order(published_for(groups[name], _FROM_FIRST) or {})]
+        [name, _in_order(_means(row)), _in_order(published_for(groups[name], _THEIRS["cls_attends_to"]) or {})]
         for name, row in attended.items()
     ]
     header = ["task", "[CLS] attends to", "paper (notebook)"]
@@ -605,7 +529,7 @@ def _in_order(means: Mapping[str, float]) -> str:
 def _pair_table(groups: Mapping[str, Group], linking: Mapping[str, Mapping[str, _Linking]]) -> list[Table]:
     rows = []
     for name, pairs in linking.items():
-        theirs = published_for(groups[name], _PAIRS) or {}
+        theirs = published_for(groups[name], _THEIRS["pairs"]) or {}
         for pair, head in pairs.items():
             heads = [f"{head_label(*place)}: {number(weight)}" for *place, weight in theirs.get(pair, ())]
             rows.append(
@@ -657,7 +581,7 @@ def disabled_heads(models: Studied) -> Section | None:
     for group, effect in measured:
         delta_LH = effect.delta_RLH.mean(axis=0)
         score_LH = effect.baseline_R.mean() + delta_LH
-        theirs = published_for(group, HEADS)
+        theirs = published_for(group, _THEIRS["heads"])
         rows.append(
             [
                 group.name,
@@ -700,7 +624,7 @@ def disabled_layers(models: Studied) -> Section | None:
         return None
     rows = []
     for group, effect in measured:
-        theirs_L, whole = published_for(group, LAYERS), published_for(group, HEADS)
+        theirs_L, whole = published_for(group, _THEIRS["layers"]), published_for(group, _THEIRS["heads"])
         rows.append(
             [
                 group.name,

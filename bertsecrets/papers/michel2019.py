@@ -12,7 +12,7 @@ import numpy as np
 
 from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
 from bertsecrets.papers.models import Group, Studied
-from bertsecrets.papers.shows import BERT_BASE
+from bertsecrets.papers.shows import BERT_BASE, published
 from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
 from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
@@ -24,29 +24,7 @@ from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval
 
-_CURVE = {
-    0: 0.836,
-    10: 0.835,
-    20: 0.835,
-    30: 0.832,
-    40: 0.828,
-    50: 0.815,
-    60: 0.79,
-    70: 0.755,
-    80: 0.54,
-    90: 0.39,
-    100: 0.32,
-}
-"""Figure 3b: accuracy on MNLI by percent of heads pruned, in the order of I_h."""
-
-_SINGLE_EFFECTS = {0: 0.836, 20: 0.82, 40: 0.77, 60: 0.69, 80: 0.37}
-"""Figure 3b, dashed: the same in the order of the effects of removing single heads."""
-
-_ONE_HEAD = (-0.01, 0.10, -0.14, -0.53, -0.29, -0.52, 0.05, -0.72, -0.96, 0.07, -0.19, -0.12)
-"""Table 3: change of accuracy in points, on the matched set of MNLI, when a layer keeps its best head alone."""
-
-_SPEED_UP = 17.5
-"""Table 4: percent more examples per second at batch sizes from 16, with half of the heads pruned."""
+_THEIRS = published("michel2019")
 
 _PAPERS = f"{HeadGradient.name}/{EXAMPLE}{NORMALISED}"
 """The paper's score I_h, normalised over the heads of each layer."""
@@ -113,7 +91,7 @@ def all_but_one(models: Studied) -> Section | None:
     for group in models.tuned:
         views = group.views("ablation", ready=lambda view: _best(view.run) is not None)
         best = [best for view in views if (best := _best(view.run)) is not None]
-        theirs = _ONE_HEAD if _is_theirs(group) else None
+        theirs = _THEIRS["one_head"] if _is_theirs(group) else None
         for place, layer in enumerate(sorted(best[0]) if best else ()):
             heads = [row[layer] for row in best]
             rows.append(
@@ -173,9 +151,9 @@ def curves(models: Studied) -> Section | None:
     blocks: list[FigureBlock] = []
     for group, contents in pruned:
         score, intervals = _judged(contents), over_seeds(contents)
-        rows += _rows(group, contents, intervals, score, _CURVE)
+        rows += _rows(group, contents, intervals, score, _THEIRS["curve"])
         if score == _PAPERS and EXACT in intervals:
-            rows += _rows(group, contents, intervals, EXACT, _SINGLE_EFFECTS)
+            rows += _rows(group, contents, intervals, EXACT, _THEIRS["single_effects"])
         figure = curves_over_seeds(group.name, contents, intervals)
         blocks.append(
             FigureBlock(
@@ -215,7 +193,7 @@ def efficiency(models: Studied) -> Section | None:
                     f"{timed[0]['kept']} of {contents[0]['total']}",
                     batch,
                     ", ".join(number(gain, 0, signed=True) for gain in gains),
-                    f"+{_SPEED_UP}" if int(batch) >= 16 else MISSING,
+                    f"+{_THEIRS['speed_up']}" if int(batch) >= 16 else MISSING,
                 ]
             )
     if not rows:

@@ -54,6 +54,7 @@ class PageSettings(Settings):
         model: Our name of the paper's model; empty for a page without published numbers.
         other_model: A sentence on the published numbers, shown where no run is of that model; ``{models}`` stands for the names
             of the runs' models.
+        published: The paper's numbers by name, for functions that show them beside ours.
         sizes_may_differ: Whether runs of models of several sizes go together.
         overview: What a section is called in a table of all sections at the top, with what each says; empty for no such table.
         sections: The sections, in order.
@@ -65,6 +66,7 @@ class PageSettings(Settings):
     citation: str = Field(min_length=1, description="a text")
     model: str = Field(default="", description="the name of a model, or an empty text")
     other_model: str = Field(default="", description="a sentence, or an empty text")
+    published: dict[str, Any] = Field(default={}, description="numbers by name")
     sizes_may_differ: bool = Field(default=False, description="true or false")
     overview: str = Field(default="", description="a word, or an empty text")
     sections: list[SectionSettings] = Field(min_length=1, description="a list of sections")

@@ -1,12 +1,15 @@
 """Figures and tables that any page can show, from its settings."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.names import FOLDER
 from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
@@ -16,6 +19,13 @@ _Values = TypeVar("_Values")
 
 BERT_BASE = "bert_base"
 """Our name of the model that the authors of the papers took."""
+
+
+@cache
+def published(page: str) -> dict[str, Any]:
+    """The numbers that a paper published, by name, as its page's file holds them."""
+    numbers: dict[str, Any] = yaml.safe_load((FOLDER / f"{page}.yaml").read_text("utf-8"))["published"]
+    return numbers
 
 
 def heatmaps(

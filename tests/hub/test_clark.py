@@ -27,8 +27,9 @@ from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers import clark2019 as published
+from bertsecrets.papers.shows import published
 
+THEIRS = published("clark2019")
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]
 
 
@@ -39,19 +40,19 @@ def highest(value_LH: NDArray[np.float64], count: int) -> set[tuple[int, ...]]:
 
 def test_heads_of_neighbours(glue: Path) -> None:
     found = grids(glue, [Offsets(12, 12, mean_over="tokens")], None)
-    assert highest(found["previous"], 4) == set(published.PREVIOUS)
-    assert highest(found["next"], 5) == set(published.NEXT)
+    assert highest(found["previous"], 4) == set(map(tuple, THEIRS["positions"]["previous"]))
+    assert highest(found["next"], 5) == set(map(tuple, THEIRS["positions"]["next"]))
     assert min(found["next"][head] for head in ((2, 0), (2, 9))) > 0.85
 
 
 def test_curves_of_special_tokens_and_entropy(glue: Path) -> None:
     found = grids(glue, [Surface(12, 12), Entropy(12, 12)], None)
     curves = {
-        "cls": published.CLS,
-        "sep_total": published.SEPARATOR,
-        "sep_to_sep": published.SEP_TO_SEP,
-        "other_to_sep": published.OTHER_TO_SEP,
-        "bits": published.ENTROPY,
+        "cls": THEIRS["attention"]["cls"],
+        "sep_total": THEIRS["attention"]["sep_total"],
+        "sep_to_sep": THEIRS["attention"]["sep_to_sep"],
+        "other_to_sep": THEIRS["attention"]["other_to_sep"],
+        "bits": THEIRS["entropy"]["bits"],
     }
     for column, theirs in curves.items():
         mean_L = np.nanmean(found[column], axis=1)
@@ -95,7 +96,7 @@ def test_gradients_of_masked_words_by_attention_to_separators() -> None:
     ratio_L = (total_L2[:, 0] / count_L2[:, 0]) / (total_L2[:, 1] / count_L2[:, 1])
     # Figure 3: from the fifth to the tenth layer the gradient to [SEP] is a small part of that to any token.
     assert (ratio_L[4:10] < 0.25).all()
-    assert np.corrcoef(ratio_L.numpy(), published.SEPARATOR_GRADIENT)[0, 1] > 0.8
+    assert np.corrcoef(ratio_L.numpy(), THEIRS["gradient"])[0, 1] > 0.8
 
 
 def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
@@ -103,12 +104,12 @@ def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
     record = DependencyRecord.read(content)
     assert record is not None
     scores = {score.relation: score for score in record.relations}
-    for relation, (accuracy, baseline, _) in published.RELATIONS.items():
+    for relation, (accuracy, baseline, *_) in THEIRS["relations"].items():
         score = scores[relation]
         assert 100 * score.chosen_on_all == pytest.approx(accuracy, abs=2.0), relation
         assert 100 * score.baseline_on_all == pytest.approx(baseline, abs=2.0), relation
     for relation in ("det", "dobj", "pobj", "poss", "auxpass"):
-        assert (scores[relation].layer, scores[relation].head) == published.RELATIONS[relation][2]
+        assert [scores[relation].layer, scores[relation].head] == THEIRS["relations"][relation][2:]
 
 
 def test_table_2_on_conll_2012(tmp_path: Path) -> None:
@@ -120,10 +121,10 @@ def test_table_2_on_conll_2012(tmp_path: Path) -> None:
     assert (scores["all"].layer_on_all, scores["all"].head_on_all) == (4, 3)
     for place, kind in enumerate(("all", "pronoun", "proper", "nominal")):
         for baseline in scores[kind].baselines:
-            if baseline.name in published.COREFERENCE:
-                theirs = published.COREFERENCE[baseline.name][place]
+            if baseline.name in THEIRS["coreference"]:
+                theirs = THEIRS["coreference"][baseline.name][place]
                 assert 100 * baseline.on_all == pytest.approx(theirs, abs=5), (kind, baseline.name)
-    assert 100 * scores["all"].chosen_on_all == pytest.approx(published.COREFERENCE["head"][0], abs=5)
+    assert 100 * scores["all"].chosen_on_all == pytest.approx(THEIRS["coreference"]["head"][0], abs=5)
 
 
 def test_table_3_on_the_wall_street_journal(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_table_3_on_the_wall_street_journal(tmp_path: Path) -> None:
     settings = [f"analysis.probes.glove={vectors}", "analysis.probes.control=false"]
     content = analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings)
     scores = {score["name"]: 100 * score["uas"]["value"] for score in content["scores"]}
-    for name, theirs in published.PUBLISHED_PROBES.items():
+    for name, theirs in THEIRS["probes"].items():
         assert scores[name] == pytest.approx(theirs, abs=4), name
 
 
