@@ -572,51 +572,6 @@ def _attended_figure(attended: Mapping[str, Mapping[str, _Attended]]) -> Sequenc
     return [FigureBlock("paper_figure7", figure, caption, "Heatmaps of kinds of tokens by head.")]
 
 
-def disabled_heads(models: Studied) -> Section | None:
-    """Scores with one head disabled, per task; None if no run disabled every head."""
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "uniform"))]
-    if not measured:
-        return None
-    rows = []
-    for group, effect in measured:
-        delta_LH = effect.delta_RLH.mean(axis=0)
-        score_LH = effect.baseline_R.mean() + delta_LH
-        theirs = published_for(group, _THEIRS["heads"])
-        rows.append(
-            [
-                group.name,
-                effect.what,
-                f"{effect.count:,}",
-                number(effect.baseline_R.mean()),
-                f"{number(np.nanmin(score_LH))} to {number(np.nanmax(score_LH))}",
-                number(100 * float(np.nanmean(delta_LH)), 2, signed=True),
-                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
-            ]
-        )
-    seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in measured])
-    figure = head_panels(
-        [HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0)) for group, effect in measured],
-        title="Change of score when one head is disabled",
-        unit="change of score (points)",
-        note=f"{seeds}; {sample_size([effect.count for _, effect in measured])}; colours show chance as well",
-        effects=True,
-    )
-    header = [
-        "task",
-        "metric (mode)",
-        "examples",
-        "score",
-        "lowest and highest, one head disabled",
-        "mean change, points",
-    ]
-    caption = f"Scores with one head disabled, {seeds}"
-    return Section(
-        "",
-        tables=[beside_the_paper([*header, "paper (figure)"], rows, caption)],
-        figures=[FigureBlock("paper_figure8", figure, "Figure 8, by task.", "Heatmaps of changes by layer and head.")],
-    )
-
-
 def disabled_layers(models: Studied) -> Section | None:
     """Scores with one layer disabled, per task; None if no run disabled layers."""
     measured = [(group, effect) for group in models.tuned if (effect := group.effects("layer", "uniform"))]

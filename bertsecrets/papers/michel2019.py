@@ -15,12 +15,10 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.shows import BERT_BASE, published
 from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
 from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT
-from bertsecrets.results.verdicts import DISPENSABLE, WORDS
+from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval
 
@@ -28,61 +26,6 @@ _THEIRS = published("michel2019")
 
 _PAPERS = f"{HeadGradient.name}/{EXAMPLE}{NORMALISED}"
 """The paper's score I_h, normalised over the heads of each layer."""
-
-
-def one_head(models: Studied) -> Section | None:
-    """Section 3.2: removing one head; None if no run disabled every head."""
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
-    if not measured:
-        return None
-    rows = []
-    for group, effect in measured:
-        share_R = effect.certain_RLH.mean(axis=(1, 2))
-        size = effect.certain_RLH[0].size
-        rows.append(
-            [
-                group.name,
-                effect.what,
-                f"{effect.count:,}",
-                str(len(share_R)),
-                f"{number(size * share_R.mean(), 1)} of {size}",
-                number(size * effect.dispensable_RLH.mean(axis=(1, 2)).mean(), 1),
-                number(size * (effect.certain_RLH & (effect.delta_RLH > 0)).mean(axis=(1, 2)).mean(), 1),
-                f"{number(100 * np.nanmin(effect.delta_RLH), 1)} to {number(100 * np.nanmax(effect.delta_RLH), 1)}",
-            ]
-        )
-    figure = head_panels(
-        [
-            HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
-            for group, effect in measured
-        ],
-        title="Change of score when one head is removed",
-        unit="change of score (points)",
-        note=f"{seeds_in_words([len(effect.delta_RLH) for _, effect in measured], pale=True)}; "
-        f"{sample_size([effect.count for _, effect in measured])}",
-        effects=True,
-    )
-    other = sorted({effect.mode for _, effect in measured} - {"zero"})
-    header = [
-        "task",
-        "metric (mode)",
-        "examples",
-        "seeds",
-        "significant heads",
-        WORDS[DISPENSABLE],
-        "gains",
-        "changes, points",
-    ]
-    return Section(
-        "",
-        paragraphs=[
-            f"The paper sets a removed head's output to zero (ablation.mode=zero); these runs use mode {', '.join(other)}."
-        ]
-        if other
-        else [],
-        tables=[Table(header, rows, "Single heads; numbers of heads are means over seeds")],
-        figures=[FigureBlock("michel_one_head", figure, "Single heads, by task.", "Heatmaps by layer and head.")],
-    )
 
 
 def all_but_one(models: Studied) -> Section | None:

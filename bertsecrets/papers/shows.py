@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from bertsecrets.results.figures.panels import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 
 _Values = TypeVar("_Values")
 
@@ -49,6 +51,67 @@ def heatmaps(
     note = f"{seeds}, {sample_size([grid.count for grid in grids.values()])} for each"
     figure = head_panels(panels, title=title, unit=unit, note=note, limits=(float(low), float(high)))
     return Section("", figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
+
+
+def disabled_heads(
+    models: Studied, mode: str, name: str, caption: str, scores: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> Section | None:
+    """Scores with one head disabled, by task; None if no run disabled every head.
+
+    Args:
+        models: The models.
+        mode: The paper's mode of disabling; where no model has it, any.
+        name, caption: Of the figure.
+        scores: The paper's scores by task: of the whole model, and the lowest and the highest with one head disabled.
+    """
+    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", mode))]
+    if not measured:
+        return None
+    rows = []
+    for group, effect in measured:
+        score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
+        gains_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
+        heads = [
+            mask_RLH.sum(axis=(1, 2)).mean() for mask_RLH in (effect.certain_RLH, effect.dispensable_RLH, gains_RLH)
+        ]
+        theirs = published_for(group, scores)
+        rows.append(
+            [
+                group.name,
+                effect.what,
+                f"{effect.count:,}",
+                number(effect.baseline_R.mean()),
+                f"{number(np.nanmin(score_LH))} to {number(np.nanmax(score_LH))}",
+                number(100 * float(np.nanmean(effect.delta_RLH)), 2, signed=True),
+                *(number(float(count), 1) for count in heads),
+                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
+            ]
+        )
+    seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in measured])
+    figure = head_panels(
+        [
+            HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
+            for group, effect in measured
+        ],
+        title="Change of score when one head is disabled",
+        unit="change of score (points)",
+        note=f"{seeds_in_words([len(effect.delta_RLH) for _, effect in measured], pale=True)}; "
+        f"{sample_size([effect.count for _, effect in measured])}",
+        effects=True,
+    )
+    others = sorted({effect.mode for _, effect in measured} - {mode})
+    header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
+    header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
+    return Section(
+        "",
+        paragraphs=[f"The paper disables in mode {mode}; these runs use mode {', '.join(others)}."] if others else [],
+        tables=[
+            beside_the_paper(
+                [*header, "paper (figure)"], rows, f"One head disabled, {seeds}; numbers of heads are means"
+            )
+        ],
+        figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
+    )
 
 
 def layers(

@@ -23,7 +23,7 @@ from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers import clark2019, kovaleva2019, michel2019, voita2019
+from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
 from bertsecrets.papers.ledger import STORED, Ledger
 from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import read_page
@@ -447,10 +447,11 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     make_run(tmp_path / "a", task="mrpc", delta_LH=delta_LH, significant_LH=few_LH, dispensable_LH=~few_LH)
     make_run(tmp_path / "b", task="rte", delta_LH=2 * delta_LH, significant_LH=~few_LH)
     models = models_in(tmp_path)
-    assert [row[4:7] for row in rows_of(michel2019.one_head(models))] == [
-        ["1.0 of 12", "11.0", "0.0"],
-        ["11.0 of 12", "0.0", "0.0"],
-    ]
+    section = shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mrpc": [0.8, 0.7, 0.9]})
+    assert section is not None
+    assert [row[6:9] for row in rows_of(section)] == [["1.0", "11.0", "0.0"], ["11.0", "0.0", "0.0"]]
+    # Numbers of the paper are of its model alone.
+    assert all("paper (figure)" not in table.header for table in section.tables)
     assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
 
 

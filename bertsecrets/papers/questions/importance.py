@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsecrets.ablation.comparison import Effects
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
-from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
 from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
 from bertsecrets.results.figures.pruning import pruning_curves
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 
@@ -177,11 +176,13 @@ def more_than_needed(runs: Studied) -> Answer:
         shorts = []
         size = None if effect is None else effect.delta_RLH.shape[1:]
         if effect is not None and size is not None:
-            singly = effect.dispensable_RLH.mean(axis=(1, 2)) * size[0] * size[1]
+            needed, spared = (
+                float(mask_RLH.sum(axis=(1, 2)).mean()) for mask_RLH in (effect.needed_RLH, effect.dispensable_RLH)
+            )
             sentences.append(
-                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {number(float(singly.mean()), 0)} of "
-                f"{size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
-                f"{effect.count:,} examples{', mean over seeds' if len(singly) > 1 else ''}."
+                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {number(needed, 0)} are needed, and "
+                f"{number(spared, 0)} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
+                f"{effect.count:,} examples{', mean over seeds' if len(effect.delta_RLH) > 1 else ''}."
             )
         if pruned:
             contents = [view.extras for view in pruned]
@@ -193,9 +194,7 @@ def more_than_needed(runs: Studied) -> Answer:
                 f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
             )
         blocks = [_pruning_figure(one.name, view.extras) for view in pruned[:1]]
-        told.append(
-            Told(one.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [_size_table(one, effect)], blocks)
-        )
+        told.append(Told(one.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks))
     return Answer(told, missing)
 
 
@@ -211,16 +210,3 @@ def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
     )
     caption = f"Heads removed in the order of {chosen['score']}; random and reversed orders are controls ({name})."
     return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")
-
-
-def _size_table(one: Group, effect: Effects | None) -> Table:
-    if effect is None:
-        return Table(["models", "heads"], [[one.name, MISSING]], "Verdicts on single heads")
-    total = effect.delta_RLH[0].size
-    needed, spared = (float(mask_RLH.mean(axis=0).sum()) for mask_RLH in (effect.needed_RLH, effect.dispensable_RLH))
-    counts = [number(count, 1) for count in (needed, spared, total - needed - spared)]
-    return Table(
-        ["models", "heads", *(WORDS[code] for code in (NEEDED, DISPENSABLE, INCONCLUSIVE))],
-        [[one.name, str(total), *counts]],
-        f"Verdicts on single heads, {seeds_in_words(len(effect.delta_RLH))}",
-    )
