@@ -1,16 +1,21 @@
-"""Put the verdicts of a ledger into docs/statements.md: the table between its two marks is made from the stored results.
+"""Put the verdicts of a ledger into docs/statements.md: the tables between its marks are made from stored results.
 
-python benchmarks/statements.py [<folder of the page>]
+python benchmarks/statements.py [<folder of the page>] [--before <claims.md>]
 
 The folder is that of ``statements.html``, which ``python -m bertsecrets compare runs=[...] paper=statements`` prints: its verdicts replace
-benchmarks/results/statements.json. Without a folder the table is made again from that file.
+benchmarks/results/statements.json. With the Markdown that an earlier version made of the same runs (``paper=claims``), its verdicts are
+stored beside them, and those that changed are listed with the reason of benchmarks/statement_changes.yaml. Without arguments the
+tables are made again from the stored results.
 """
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from bertsecrets.papers.ledger import STORED
 from bertsecrets.papers.statements.judge import VERDICTS
@@ -20,17 +25,19 @@ from bertsecrets.papers.statements.test import interval_in_words
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
-BEGIN, END = "<!-- begin: the ledger -->", "<!-- end: the ledger -->"
+CHANGES = ROOT / "benchmarks" / "statement_changes.yaml"
+
+_OF_THIS_MODEL = " of this model"
 
 
-def rendered(stored: Mapping[str, Any]) -> str:
-    """The table of stored verdicts; statements without a number are left out."""
-    lines = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
+def rendered(stored: Mapping[str, Any]) -> dict[str, str]:
+    """The tables by their marks; statements without a number are left out."""
     statements = {statement.name: statement for statement in read_statements()}
-    for name, result in sorted(stored["statements"].items()):
-        if result["subjects"]:
-            lines.append(_row(statements[name], result))
-    return "\n".join(lines)
+    lines = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
+    lines += [
+        _row(statements[name], result) for name, result in sorted(stored["statements"].items()) if result["subjects"]
+    ]
+    return {"the ledger": "\n".join(lines), "what changed": "\n".join(_changes(stored))}
 
 
 def _row(statement: Statement, result: Mapping[str, Any]) -> str:
@@ -43,28 +50,59 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
     verdict = "; ".join(
         f"{verdict} ({', '.join(by_verdict[verdict])})" for verdict in VERDICTS if verdict in by_verdict
     )
-    cells = (
-        f"{statement.statement} (`{statement.name}`)<br>{statement.words}",
-        verdict if len(by_verdict) > 1 else next(iter(by_verdict)),
-    )
+    words = f"{statement.statement} (`{statement.name}`)<br>{statement.words}"
+    cells = (words, verdict if len(by_verdict) > 1 else next(iter(by_verdict)))
     return f"| {' | '.join((*cells, '<br>'.join(numbers), statement.published, statement.source))} |"
 
 
-def replaced(text: str, table: str) -> str:
-    """A document with another table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+def _changes(stored: Mapping[str, Any]) -> list[str]:
+    """What changed in the tests, then each verdict that changed on identical runs."""
+    reasons = yaml.safe_load(CHANGES.read_text("utf-8"))
+    lines = ["| statement | before | now |", "|---|---|---|"]
+    lines += [f"| {reason['what']} | {reason['before']} | {reason['now']} |" for reason in reasons]
+    if "before" not in stored:
+        return lines
+    by_name = {name: reason for reason in reasons for name in reason.get("names", ())}
+    lines += ["", "On identical runs:", "", "| statement | before | now | why |", "|---|---|---|---|"]
+    for name, result in sorted(stored["statements"].items()):
+        before, now = stored["before"].get(name), result["verdict"]
+        # That one seed speaks of its model alone concerns every statement, and is said once.
+        if before is not None and result["subjects"] and before != now.removesuffix(_OF_THIS_MODEL):
+            why = by_name[name]["what"] if name in by_name else "p-values are corrected over other statements"
+            lines.append(f"| `{name}` | {before} | {now} | {f'see {why}' if name in by_name else why} |")
+    return lines
+
+
+def verdicts_before(markdown: str) -> dict[str, str]:
+    """Statement -> its verdict in the Markdown of a ledger: the first where subjects differ.
+
+    >>> verdicts_before("| It is so. (`a`) | holds | 1 | 2 | x |")
+    {'a': 'holds'}
+    """
+    return dict(re.findall(r"^\| .*?\(`(\w+)`\) \| ([^|]+?) \|", markdown, re.MULTILINE))
+
+
+def replaced(text: str, tables: Mapping[str, str]) -> str:
+    """A document with other tables between its marks."""
+    for name, table in tables.items():
+        begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
-    folder = parser.parse_args().folder
-    if folder is not None:
-        RESULTS.write_text((folder / STORED).read_text("utf-8"), "utf-8")
-    table = rendered(json.loads(RESULTS.read_text("utf-8")))
-    DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), table), "utf-8")
+    parser.add_argument("--before", type=Path)
+    arguments = parser.parse_args()
+    if arguments.folder is not None:
+        stored = json.loads((arguments.folder / STORED).read_text("utf-8"))
+        if arguments.before is not None:
+            stored["before"] = verdicts_before(arguments.before.read_text("utf-8"))
+        RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False), "utf-8")
+    tables = rendered(json.loads(RESULTS.read_text("utf-8")))
+    DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), tables), "utf-8")
     print(f"Wrote {DOCUMENT}")
 
 
