@@ -711,8 +711,8 @@ GOOD = yaml.safe_load((FOLDER / "clark_sep_half.yaml").read_text())
         ({"sauce": "x"}, "Unknown key"),
         ({"paraphrase": "It is said."}, "give either quote, the source's own words, or paraphrase"),
         ({"quote": ""}, "give either quote, the source's own words, or paraphrase"),
-        ({"there": ""}, "there is empty"),
-        ({"here": None}, "here is not set"),
+        ({"there": ""}, "expected a sentence: what the source measured"),
+        ({"here": None}, "expected a sentence: what is measured here"),
     ],
 )
 def test_a_wrong_statement_is_one_sentence(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:
