@@ -330,7 +330,8 @@ def _layer_means(
     first = measured[0]
     lines: dict[str, list[LayerLine]] = {}
     for column, (panel, line) in columns.items():
-        lines.setdefault(panel, []).append(LayerLine(line, first.view.value(column)))
+        if first.view.has(column):
+            lines.setdefault(panel, []).append(LayerLine(line, first.view.value(column)))
     return Section(
         "",
         tables=_tables(
