@@ -259,7 +259,9 @@ def measures_of(names: Sequence[str], model: nn.Module, frames: Path | None) -> 
     measures = []
     for name in names:
         target = {key: value for key, value in sections[name].items() if key not in WatchKeys.model_fields}
-        measures.append(MeasureSection(name, target, WatchKeys()).build(encoder.num_layers, encoder.num_heads))
+        measures.append(
+            MeasureSection(name, target, WatchKeys(every_n_validations=1)).build(encoder.num_layers, encoder.num_heads)
+        )
     return measures
 
 

@@ -69,18 +69,20 @@ class StrategySettings(Settings, extra="allow"):
 class TrainerSettings(Settings, extra="allow"):
     """The ``trainer`` section; any other argument of Lightning's ``Trainer`` is passed on as it is."""
 
-    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = "auto"
+    conf = ("trainer/default",)
+
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"]
     strategy: Annotated[str, Field(min_length=1)] | Section = Field(
         default="auto", description="the name of a strategy of Lightning, or a section with its _target_"
     )
     devices: Annotated[int | str | list[int], AfterValidator(_check_devices)] = Field(
-        default=1, description=f"{_COUNT}, -1 or auto for all devices, or a list of device numbers"
+        description=f"{_COUNT}, -1 or auto for all devices, or a list of device numbers"
     )
     num_nodes: int = Field(default=1, ge=1, description=_COUNT)
     precision: Literal[_PRECISIONS] | Literal[16, 32, 64] = Field(  # type: ignore[valid-type]
-        default="32-true", description=f"one of {', '.join(_PRECISIONS)}"
+        description=f"one of {', '.join(_PRECISIONS)}"
     )
-    max_epochs: Annotated[_OptionalCount, _TRAINING] = None
+    max_epochs: Annotated[_OptionalCount, _TRAINING]
     min_epochs: Annotated[_OptionalCount, _TRAINING] = None
     max_steps: Annotated[_Steps, _TRAINING] = -1
     min_steps: Annotated[_OptionalCount, _TRAINING] = None
@@ -89,30 +91,26 @@ class TrainerSettings(Settings, extra="allow"):
     overfit_batches: Annotated[Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)], _TRAINING] = Field(
         default=0.0, description="a whole number from 0, or a share from 0 to 1"
     )
-    val_check_interval: Annotated[_Limit, _TRAINING] = None
+    val_check_interval: Annotated[_Limit, _TRAINING]
     check_val_every_n_epoch: Annotated[_OptionalCount, _TRAINING] = 1
-    num_sanity_val_steps: Annotated[int, _TRAINING] = Field(
-        default=0, ge=-1, description="a whole number from 0, or -1 for all"
-    )
-    log_every_n_steps: Annotated[_OptionalCount, _TRAINING] = None
-    gradient_clip_val: Annotated[float | None, _TRAINING] = Field(
-        default=None, ge=0, description="a number from 0, or null"
-    )
+    num_sanity_val_steps: Annotated[int, _TRAINING] = Field(ge=-1, description="a whole number from 0, or -1 for all")
+    log_every_n_steps: Annotated[_OptionalCount, _TRAINING]
+    gradient_clip_val: Annotated[float | None, _TRAINING] = Field(ge=0, description="a number from 0, or null")
     gradient_clip_algorithm: Annotated[Literal["norm", "value"] | None, _TRAINING] = Field(
         default=None, description="norm, value or null"
     )
-    accumulate_grad_batches: Annotated[int, _TRAINING] = Field(default=1, ge=1, description=_COUNT)
+    accumulate_grad_batches: Annotated[int, _TRAINING] = Field(ge=1, description=_COUNT)
     deterministic: bool | Literal["warn"] | None = Field(default=None, description="true, false, warn or null")
     benchmark: _Switch = None
     detect_anomaly: bool = False
     inference_mode: bool = True
     sync_batchnorm: bool = False
-    enable_model_summary: _Switch = None
+    enable_model_summary: _Switch
     reload_dataloaders_every_n_epochs: Annotated[int, _TRAINING] = Field(
         default=0, ge=0, description="a whole number from 0"
     )
     use_distributed_sampler: Literal[False] = Field(
-        default=False, description="false: the data module distributes the examples itself"
+        description="false: the data module distributes the examples itself"
     )
     enable_checkpointing: Literal[True] | None = Field(
         default=None, description="true or null: a run is resumed from its checkpoints"
@@ -126,8 +124,10 @@ class TrainerSettings(Settings, extra="allow"):
 class ReportSettings(Settings):
     """The ``report`` section."""
 
+    conf = ("train:report",)
+
     heads: int = Field(ge=1, le=1000, description="a whole number from 1 to 1000")
-    figures: int | None = Field(default=None, ge=0, description="a whole number from 0, or null for all")
+    figures: int | None = Field(ge=0, description="a whole number from 0, or null for all")
 
 
 class CheckpointSettings(Settings):
@@ -188,17 +188,17 @@ class CommonKeys(CommandKeys):
     logger: Annotated[dict[str, Section | None], _FOLLOWING] = Field(default={}, description=_SECTIONS)
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
-    prune: Section = Field(default={}, description=_SECTION)
+    prune: Section = Field(description=_SECTION)
 
 
 class TrainKeys(CommonKeys):
     """The settings of ``train``."""
 
     callbacks: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    report: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
+    report: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     optimizer: Section = Field(description=_SECTION)
-    checkpoint: Annotated[Section, _NO_CONDITION] = Field(default={}, description=_SECTION)
-    sweep: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
+    checkpoint: Annotated[Section, _NO_CONDITION] = Field(description=_SECTION)
+    sweep: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     compile: bool = Field(description=_SWITCH)
     save: Annotated[_PATH | None, _OUTSIDE] = Field(description="a new folder, or null")
     push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")
@@ -208,7 +208,7 @@ class AnalyzeKeys(CommonKeys):
     """The settings of ``analyze``."""
 
     analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
-    report: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
+    report: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     checkpoint: Annotated[_PATH | None, _NO_CONDITION] = Field(
         description="a run folder, a file, a model folder, initial, or null"
     )
@@ -305,27 +305,26 @@ COMMANDS: dict[str, type[CommandKeys]] = {
 }
 """The settings of each command."""
 
-_TELLING = {
-    "optimizer": "train",
-    "statements": "compare",
-    "run": "report",
-    "text": "view",
-    "folder": "export",
-    "project": "workspace",
-    "runs": "merge",
-}
-
 
 def command_of(config: Mapping[str, Any]) -> str:
-    """The command that a configuration is for: the first of those that have a setting of their own in it, or ``analyze``."""
-    return next((command for key, command in _TELLING.items() if key in config), "analyze")
+    """The command that a configuration is for: the one that has most of its keys, of several the one that lacks the fewest.
+
+    No single key can tell: a damaged configuration, or one of an older version, may lack it.
+    """
+
+    def misfits(command: str) -> tuple[int, int]:
+        fields = COMMANDS[command].model_fields
+        needed = {name for name, field in fields.items() if field.is_required()}
+        return len(config.keys() - fields.keys()), len(needed - config.keys())
+
+    return min(COMMANDS, key=misfits)
 
 
 class WatchKeys(Settings):
     """The keys that any measure's section may have besides the arguments of its class."""
 
     every_n_validations: int | None = Field(
-        default=None, ge=1, description="a whole number from 1, or null for the last validation only"
+        ge=1, description="a whole number from 1, or null for the last validation only"
     )
     tracked: list[str] | None = Field(default=None, description="a list of columns, or null for the measure's own")
 

@@ -1,13 +1,14 @@
 """Typed settings: a section of the configuration as a checked, frozen object."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
@@ -137,6 +138,21 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
+    conf: ClassVar[tuple[str, ...]] = ()
+    """The files of ``conf/`` that state the defaults of these keys, as ``file`` or ``file:section``; the first that states a
+    key counts."""
+
+    @classmethod
+    def defaults(cls) -> Section:
+        """What :attr:`conf` states, without keys whose value comes from another section."""
+        stated = {key: value for file in reversed(cls.conf) for key, value in _stated(file).items()}
+        return {key: stated[key] for key in cls.model_fields if key in stated}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, values: Any) -> Any:
+        return {**cls.defaults(), **values} if cls.conf and isinstance(values, Mapping) else values
+
     @classmethod
     def read(cls, section: str, values: Any) -> Self:
         """The settings of a section as plain values.
@@ -156,6 +172,17 @@ class Settings(BaseModel):
             # A misspelt key is also a missing one.
             first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
             raise UserError(_sentence(cls, section, first["type"], first["loc"], values)) from error
+
+
+@functools.cache
+def _stated(file: str) -> Section:
+    # PyYAML alone reads 5e-5 as a text; OmegaConf, as in Hydra, as a number.
+    from omegaconf import OmegaConf
+
+    name, _, section = file.partition(":")
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    values = content[section] if section else content
+    return {key: value for key, value in values.items() if not str(value).startswith(("${", "???"))}
 
 
 def shown(value: Any) -> str:

@@ -75,9 +75,6 @@ class Screening:
             all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
         onednn: Whether oneDNN computes linear layers in fp32: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
-
-    Raises:
-        UserError: If ``audit`` is not between 0 and 1.
     """
 
     audit: float = 0.02
@@ -87,10 +84,6 @@ class Screening:
     precision: Precision = FP32
     bf16_reach: float = BF16_REACH
     onednn: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.audit <= 1:
-            raise UserError(f"ablation.audit is {self.audit}; expected a share above 0 and at most 1, e.g. 0.02.")
 
 
 @dataclass(frozen=True)

@@ -63,63 +63,58 @@ class AblationSettings(Settings):
         seed: Seed of both, of the random groups, of the draws and of the fit.
     """
 
-    mode: str = Field(default="uniform", description="the name of an override mode, e.g. uniform or zero")
+    conf = ("ablation/default",)
+
+    mode: str = Field(description="the name of an override mode, e.g. uniform or zero")
     layer: Annotated[_Layer | Annotated[list[_Layer], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
-        default=None, description="a layer, a list of layers, or null for all"
+        description="a layer, a list of layers, or null for all"
     )
     heads: Annotated[list[Any] | None, _COMMANDS_ONLY] = Field(
-        default=None, min_length=1, description="a group of heads [[layer, head], ...], a list of groups, or null"
+        min_length=1, description="a group of heads [[layer, head], ...], a list of groups, or null"
     )
     layers: Annotated[list[_Layer] | None, _COMMANDS_ONLY] = Field(
-        default=None, min_length=1, description="a list of layers, or null"
+        min_length=1, description="a list of layers, or null"
     )
     plan_file: Annotated[str | None, _COMMANDS_ONLY] = Field(
-        default=None, min_length=1, description="the path of a YAML or JSON file, or null"
+        min_length=1, description="the path of a YAML or JSON file, or null"
     )
     ranking: Annotated[list[list[int]] | None, _COMMANDS_ONLY] = Field(
-        default=None, description="a list of heads [[layer, head], ...], or null"
+        description="a list of heads [[layer, head], ...], or null"
     )
-    group_size: Annotated[int, _COMMANDS_ONLY] = Field(default=4, ge=1, description=_COUNT)
-    group_count: Annotated[int, _COMMANDS_ONLY] = Field(default=20, ge=1, description=_COUNT)
-    similarity_examples: Annotated[int, _COMMANDS_ONLY] = Field(default=64, ge=1, description=_COUNT)
-    reference_examples: int = Field(default=512, ge=1, description=_COUNT)
-    draws: int = Field(default=4, ge=1, description=_COUNT)
-    optimal_steps: int = Field(default=100, ge=1, description=_COUNT)
+    group_size: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, description=_COUNT)
+    group_count: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, description=_COUNT)
+    similarity_examples: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, description=_COUNT)
+    reference_examples: int = Field(ge=1, description=_COUNT)
+    draws: int = Field(ge=1, description=_COUNT)
+    optimal_steps: int = Field(ge=1, description=_COUNT)
     evaluation: Annotated[str | None, _COMMANDS_ONLY] = Field(
-        default=None, description="the name of an evaluation set, or null for the first"
+        description="the name of an evaluation set, or null for the first"
     )
-    max_examples: Annotated[int | None, _COMMANDS_ONLY] = Field(
-        default=None, ge=1, description=f"{_COUNT}, or null for all"
-    )
+    max_examples: Annotated[int | None, _COMMANDS_ONLY] = Field(ge=1, description=f"{_COUNT}, or null for all")
     max_tokens: Annotated[int | None, Meaning(conditions="alone")] = Field(
-        default=None, ge=1, description=f"{_COUNT}, or null for what suits the device"
+        ge=1, description=f"{_COUNT}, or null for what suits the device"
     )
     sweep: Annotated[Literal["exact", "screened", "measured"] | None, Meaning(conditions="alone", notebook=False)] = (
-        Field(default=None, description="exact, screened, measured, or null to choose by the size of model and task")
+        Field(description="exact, screened, measured, or null to choose by the size of model and task")
     )
-    audit: Annotated[float, _COMMANDS_ONLY] = Field(
-        default=0.02, gt=0, le=1, description="a share above 0 and at most 1"
-    )
+    audit: Annotated[float, _COMMANDS_ONLY] = Field(gt=0, le=1, description="a share above 0 and at most 1")
     precision: Annotated[Precision | Literal["measured"] | None, _COMMANDS_ONLY] = Field(
-        default=None, description="bf16-mixed, 32-true, measured, or null to choose by the kind of processor"
+        description="bf16-mixed, 32-true, measured, or null to choose by the kind of processor"
     )
     budget: Annotated[str | None, _COMMANDS_ONLY] = Field(
-        default=None,
         pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",
         description="a time such as 90s, 10min or 1h, or null",
     )
-    looks: Annotated[int, _COMMANDS_ONLY] = Field(default=1, ge=1, le=20, description="a whole number from 1 to 20")
-    plan_only: Annotated[bool, Meaning(conditions="alone", notebook=False)] = Field(
-        default=False, description="true or false"
-    )
+    looks: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, le=20, description="a whole number from 1 to 20")
+    plan_only: Annotated[bool, Meaning(conditions="alone", notebook=False)] = Field(description="true or false")
     margin: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )
-    level: float = Field(default=0.95, gt=0, lt=1, description="a number between 0 and 1")
-    false_discovery_rate: float = Field(default=0.05, gt=0, lt=1, description="a number between 0 and 1")
-    resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
-    permutations: int = Field(default=9999, ge=100, description="a whole number from 100")
-    seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+    level: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+    false_discovery_rate: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+    resamples: int = Field(ge=100, description="a whole number from 100")
+    permutations: int = Field(ge=100, description="a whole number from 100")
+    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
     @field_validator("mode")
     @classmethod

@@ -53,7 +53,7 @@ class BlockAttention(HeadAnalysis):
             "sep",
         ),
     ) -> None:
-        self.settings = ablation or AblationSettings()
+        self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation, self.settings.max_examples)
         self.tokens = check_special_tokens(tokens, "blocked attention")
 

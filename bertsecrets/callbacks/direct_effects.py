@@ -31,7 +31,7 @@ class EffectsOfHeads(HeadAnalysis):
     without_labels = DISABLING
 
     def __init__(self, run: Run, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
-        self.settings = ablation or AblationSettings()
+        self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation, max_examples)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

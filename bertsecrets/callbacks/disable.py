@@ -13,7 +13,6 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import Judged, Sweep
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, check_references
 from bertsecrets.callbacks.trainer_state import is_last_validation, stage_of
-from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -52,9 +51,7 @@ class DisableHeads(HeadAnalysis):
             float | None, Field(gt=0, description="a positive number of seconds, or null"), _HOW_MUCH
         ] = None,
     ) -> None:
-        if type(every_n_validations) is not int or every_n_validations < 0:
-            raise UserError(f"every_n_validations is {every_n_validations!r}; expected 0 (at the end) or more.")
-        self.settings = ablation or AblationSettings()
+        self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation)
         self.sweep = Sweep(plans, self.settings, limit)
         self.every_n_validations = every_n_validations

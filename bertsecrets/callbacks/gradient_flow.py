@@ -55,8 +55,6 @@ class GradientFlow(pl.Callback, Experiment):
     def __init__(
         self, run: Run, points: Annotated[int, Field(ge=1, description="a whole number from 1")] = 100
     ) -> None:
-        if points < 1:
-            raise UserError(f"callbacks.gradient_flow.points is {points}; expected at least 1.")
         self.run = run
         self.points = points
         self._encoder: Encoder | None = None

@@ -60,7 +60,7 @@ class PruneHeads(HeadAnalysis):
     without_labels = "the loss of a smaller model cannot be measured"
 
     def __init__(self, run: Run, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
-        self.settings = prune or PruneSettings()
+        self.settings = prune or PruneSettings.read("prune", {})
         super().__init__(run, self.settings.evaluation)
         self.scores = with_controls(self.settings.scores)
         self.tables = [table_of(folder) for folder in self.settings.tables]

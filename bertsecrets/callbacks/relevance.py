@@ -40,7 +40,7 @@ class RelevanceOfHeads(HeadAnalysis):
         rule: Rule = "z",
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(run, (ablation or AblationSettings()).evaluation, max_examples)
+        super().__init__(run, (ablation or AblationSettings.read("ablation", {})).evaluation, max_examples)
         self.consider_attention = consider_attention
         self.rule = rule
 

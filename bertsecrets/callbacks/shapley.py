@@ -54,7 +54,7 @@ class ShapleyHeads(HeadAnalysis):
         permutations: Annotated[int, Field(ge=2, description="a whole number from 2")] = PERMUTATIONS,
         max_examples: MaxExamples = 128,
     ) -> None:
-        self.settings = ablation or AblationSettings()
+        self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation, max_examples)
         if permutations < 2:
             raise UserError(

@@ -96,7 +96,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     module = SequenceClassifier(
         checkpoint.model,
         task,
-        OptimizerConfig(learning_rate=1e-5),
+        OptimizerConfig.read("optimizer", {"learning_rate": 1e-5}),
         data.evaluation_names,
         record={**record, "step": record.get("step", 0)},
         seed=seed,

@@ -98,11 +98,13 @@ class AnnotationConfig(Settings):
         processes: Processes that annotate in parallel.
     """
 
-    pipeline: str | None = Field(default=None, min_length=1, description="a spaCy package or folder, or null")
+    conf = ("annotation/gold",)
+
+    pipeline: str | None = Field(min_length=1, description="a spaCy package or folder, or null")
     cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(
-        default=None, min_length=1, description="the path of a folder, or null"
+        min_length=1, description="the path of a folder, or null"
     )
-    processes: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
+    processes: int = Field(ge=1, le=1024, description="a whole number from 1 to 1024")
 
 
 def make_annotator(config: Mapping[str, Any], progress: bool = True) -> Annotator | None:

@@ -25,12 +25,14 @@ class OptimizerConfig(Settings):
         betas, eps: AdamW's.
     """
 
+    conf = ("train:optimizer",)
+
     learning_rate: _Positive
-    weight_decay: _Share = 0.01
-    warmup_fraction: _Share = 0.1
-    layer_decay: _Factor = 1.0
+    weight_decay: _Share
+    warmup_fraction: _Share
+    layer_decay: _Factor
     freeze: tuple[Literal["embeddings"] | _Layer, ...] = Field(
-        default=(), strict=False, description="a list of 'embeddings' and layer numbers from 0"
+        strict=False, description="a list of 'embeddings' and layer numbers from 0"
     )
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         default=(0.9, 0.999), strict=False, description="two numbers from 0 to below 1"

@@ -188,10 +188,8 @@ class Group:
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
         words += [
             f"data.{key}={_argument(data[key])}"
-            for key, field in SourceConfig.model_fields.items()
-            if key != "source"
-            and f"data.{key}" not in (ONLY, PERMUTED)
-            and data.get(key, field.default) != field.default
+            for key, default in SourceConfig.defaults().items()
+            if key != "source" and f"data.{key}" not in (ONLY, PERMUTED) and data.get(key, default) != default
         ]
         if self.models[0].training is not None:
             values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _RETRAINED)

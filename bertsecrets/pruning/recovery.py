@@ -43,7 +43,7 @@ def recovered(
     with torch.enable_grad(), torch.inference_mode(False):
         network: PreTrainedModel = copy.deepcopy(describe(model).model).train()
         device = next(network.parameters()).device
-        config = OptimizerConfig(learning_rate=learning_rate)
+        config = OptimizerConfig.read("optimizer", {"learning_rate": learning_rate})
         optimizer = torch.optim.AdamW(parameter_groups(network, config), betas=config.betas, eps=config.eps)
         steps = epochs * sum(1 for _ in batches())
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: linear_rate(step, steps, 0.0))

@@ -33,23 +33,23 @@ class PruneSettings(Settings):
         seed: Seed of random orders and of recovery.
     """
 
+    conf = ("prune/default",)
+
     max_loss: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )
-    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="a number between 0.5 and 1")
-    scores: list[Annotated[str, Field(min_length=1)]] = Field(
-        default=["exact", "random", "reversed"], min_length=1, description="a list of pruning scores"
-    )
-    tables: list[Annotated[str, Field(min_length=1)]] = Field(default=[], description="a list of folders of analyses")
-    iterative: bool = Field(default=False, description="true or false")
-    step: float = Field(default=0.1, gt=0, lt=1, description="a number between 0 and 1")
-    keep: int | None = Field(default=None, ge=1, description=f"{_COUNT}, or null")
-    seeds: int = Field(default=3, ge=1, description=_COUNT)
-    examples: int = Field(default=256, ge=2, description="a whole number from 2")
-    recovery_epochs: int = Field(default=0, ge=0, description="a whole number from 0")
-    learning_rate: float = Field(default=2e-5, gt=0, le=1, description="a number above 0 and up to 1")
-    evaluation: str | None = Field(default=None, description="the name of an evaluation set, or null for the first")
-    latency_rounds: int = Field(default=10, ge=0, le=10_000, description="a whole number from 0")
-    save: bool = Field(default=True, description="true or false")
-    export: list[Literal["program", "onnx"]] = Field(default=[], description="a list of program, onnx, or both")
-    seed: int = Field(default=0, ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+    confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
+    scores: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1, description="a list of pruning scores")
+    tables: list[Annotated[str, Field(min_length=1)]] = Field(description="a list of folders of analyses")
+    iterative: bool = Field(description="true or false")
+    step: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+    keep: int | None = Field(ge=1, description=f"{_COUNT}, or null")
+    seeds: int = Field(ge=1, description=_COUNT)
+    examples: int = Field(ge=2, description="a whole number from 2")
+    recovery_epochs: int = Field(ge=0, description="a whole number from 0")
+    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
+    evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
+    latency_rounds: int = Field(ge=0, le=10_000, description="a whole number from 0")
+    save: bool = Field(description="true or false")
+    export: list[Literal["program", "onnx"]] = Field(description="a list of program, onnx, or both")
+    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")

@@ -85,7 +85,6 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"names head 1 of layer 0 twice"),
         ({"plans": ["groups"]}, r"No group of heads is given; set ablation\.heads"),
         ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
-        ({"every_n_validations": -1}, r"every_n_validations is -1"),
         ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
         ({"level": 1.0}, r"ablation\.level is 1\.0; expected a number between 0 and 1"),
         ({"seeds": 1}, r"Unknown key 'ablation\.seeds'; did you mean 'seed'"),

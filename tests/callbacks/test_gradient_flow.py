@@ -72,11 +72,6 @@ def test_frozen_weights_count_as_nothing() -> None:
     assert norm_L[0] > 0
 
 
-def test_points_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="points is 0"):
-        GradientFlow(Run(tmp_path, "r", "m", "t", "pretrained"), points=0)
-
-
 def test_sharded_weights_are_refused(tmp_path: Path) -> None:
     """The project's own strategy of trainer=fsdp, too."""
     module = SequenceClassifier(tiny_model("bert"), TOY, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)

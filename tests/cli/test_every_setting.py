@@ -1,20 +1,31 @@
 """Values of every key of the configuration: accepted, or refused in one sentence that names the key."""
 
 import copy
+import importlib
 import math
 import re
 from collections.abc import Iterator
 from functools import cache
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
-import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
+import bertsecrets
+import bertsecrets.cli.run_settings
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.cli.settings import read_settings
+from bertsecrets.data.annotation import AnnotationConfig
+from bertsecrets.data.framenet.source import FrameNetSource
+from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
+from bertsecrets.keys import COMMANDS, CheckpointSettings, ReportSettings, SweepSettings, TrainerSettings
+from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.config_copy import plain
-from bertsecrets.settings import CONF
+from bertsecrets.settings import CONF, Settings
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 VALUES = (None, "abc", "", -1, 0, 1.5, [1, 2], [], {}, {"a": 1}, math.inf, math.nan, True, 10**30)
@@ -139,3 +150,74 @@ def test_every_value_of_every_key_is_accepted_or_refused_in_one_sentence(
     chosen = list(cases.items())[::step]
     wrong = [text for (place, _), (config, value) in chosen if (text := complaint(config, place, value)) is not None]
     assert not wrong, "\n".join(wrong)
+
+
+SECTIONS: dict[str, type[Settings]] = {
+    "ablation": AblationSettings,
+    "annotation": AnnotationConfig,
+    "checkpoint": CheckpointSettings,
+    "data": SourceConfig,
+    "framenet": FrameNetSource,
+    "optimizer": OptimizerConfig,
+    "prune": PruneSettings,
+    "report": ReportSettings,
+    "sweep": SweepSettings,
+    "trainer": TrainerSettings,
+}
+NO_SECTIONS = ("papers", "data.task", "models.spec", "cli.targets")
+"""Where settings are declared whose files are each one statement, page, task or model: what one of them states is no default."""
+PARTS = ("CommandKeys", "CommonKeys", "DescribedKeys", "Filters", "ModelKeys", "StrategySettings", "WatchKeys")
+"""Bases of other settings, and what only some choices of a group state."""
+
+
+def declared_settings(kind: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    """The typed settings of the package."""
+    for module in walk_packages(bertsecrets.__path__, "bertsecrets."):
+        if "__main__" not in module.name and ".commands." not in module.name:
+            importlib.import_module(module.name)
+    kinds = [kind]
+    while kinds:
+        yield (kind := kinds.pop())
+        kinds += [sub for sub in kind.__subclasses__() if sub.__module__.startswith("bertsecrets.")]
+
+
+def stated_keys(section: str) -> set[str]:
+    """The keys of a section that the files of ``conf/`` state which a command reads without further choices."""
+    keys = set()
+    for command in COMMANDS:
+        content = yaml.safe_load((CONF / f"{command}.yaml").read_text())
+        keys |= {*(content.get(section) or {})}
+        for choice in content["defaults"]:
+            if isinstance(choice, dict) and isinstance(choice.get(section), str):
+                keys |= {*yaml.safe_load((CONF / section / f"{choice[section]}.yaml").read_text())}
+    return keys
+
+
+def test_a_default_stands_either_in_conf_or_on_a_field() -> None:
+    for kind in {*declared_settings()} - {Settings}:
+        with_default = {name for name, field in kind.model_fields.items() if not field.is_required()}
+        if kind in COMMANDS.values():
+            (command,) = (name for name, keys in COMMANDS.items() if keys is kind)
+            stated = {
+                *yaml.safe_load((CONF / f"{command}.yaml").read_text()),
+                *yaml.safe_load((CONF / "command.yaml").read_text()),
+            }
+        elif kind in SECTIONS.values():
+            (section,) = (name for name, settings in SECTIONS.items() if settings is kind)
+            stated = stated_keys(section)
+            assert stated & {*kind.model_fields}, section
+        else:
+            assert kind.__name__ in PARTS or kind.__module__.removeprefix("bertsecrets.").startswith(NO_SECTIONS), kind
+            continue
+        assert not with_default & stated, kind
+
+
+def test_settings_without_values_have_those_of_conf() -> None:
+    for section, kind in (("ablation", AblationSettings), ("prune", PruneSettings)):
+        stated = yaml.safe_load((CONF / section / "default.yaml").read_text())
+        assert kind.read(section, {}).model_dump() == stated
+        assert kind.read(section, {"seed": 7}).model_dump() == {**stated, "seed": 7}
+    source = SourceConfig.read("data", {"source": "hub"})
+    assert (source.eval_batch_size, source.text, source.limit_train, source.path) == (64, "text", None, None)
+    with pytest.raises(UserError, match=r"optimizer\.learning_rate has no value"):
+        OptimizerConfig.read("optimizer", {})

@@ -37,12 +37,14 @@ class Filters(Settings):
             within ``min_words_between`` of the first word that equals the target.
     """
 
-    core: Core = Field(default="core_set", description="the name of a rule")
-    max_words: _Limit = 12
-    single_target: bool = Field(default=True, description="true or false")
-    max_element_words: _Limit = 3
-    min_words_between: _Limit = 2
-    matching: Matching = Field(default="offsets", description="the name of a rule")
+    conf = ("framenet/default",)
+
+    core: Core = Field(description="the name of a rule")
+    max_words: _Limit
+    single_target: bool = Field(description="true or false")
+    max_element_words: _Limit
+    min_words_between: _Limit
+    matching: Matching = Field(description="the name of a rule")
 
     def steps(self) -> dict[str, Callable[[Exemplar, FrameRoles], bool]]:
         """What each active filter requires -> the filter, in the order of the authors' code."""

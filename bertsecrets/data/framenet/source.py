@@ -27,8 +27,8 @@ class FrameNetSource(Filters):
         UserError: If both are given, or the one given does not exist or is not valid.
     """
 
-    root: str | None = Field(default=None, min_length=1, description="a folder or zip of FrameNet, or null")
-    published: str | None = Field(default=None, min_length=1, description="a text file of sentences, or null")
+    root: str | None = Field(min_length=1, description="a folder or zip of FrameNet, or null")
+    published: str | None = Field(min_length=1, description="a text file of sentences, or null")
 
     @model_validator(mode="after")
     def _check_places(self) -> Self:

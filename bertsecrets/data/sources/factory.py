@@ -50,30 +50,30 @@ class SourceConfig(Settings):
         permute_labels: Control: shuffle the training labels with the seed; evaluation labels stay.
     """
 
-    source: str = Field(default="auto", min_length=1, description="the name of a source")
-    root: str | None = Field(default=None, min_length=1, description=_OPTIONAL_FOLDER)
-    path: str | None = Field(default=None, min_length=1, description="the path of a folder or a CSV file, or null")
-    eval_path: str | None = Field(default=None, min_length=1, description="the path of a CSV file, or null")
+    conf = ("data/auto", "data/csv", "data/hub")
+
+    source: str = Field(min_length=1, description="the name of a source")
+    root: str | None = Field(min_length=1, description=_OPTIONAL_FOLDER)
+    path: str | None = Field(min_length=1, description="the path of a folder or a CSV file, or null")
+    eval_path: str | None = Field(min_length=1, description="the path of a CSV file, or null")
     text: _Column | Annotated[list[_Column], Field(min_length=1, max_length=2)] = Field(
-        default="text", description="the name of a column, or a list of two"
+        description="the name of a column, or a list of two"
     )
-    label: _Column = Field(default="label", description="the name of a column")
-    target: Literal["auto", "classes", "scores"] = Field(default="auto", description="auto, classes or scores")
-    eval_fraction: float = Field(default=0.2, ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
-    dataset: str | None = Field(default=None, min_length=1, description="the name of a data set of the hub, or null")
-    dataset_config: str | None = Field(default=None, min_length=1, description="a configuration's name, or null")
-    revision: str | None = Field(default=None, min_length=1, description="a revision of the hub, or null")
-    cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(
-        default=None, min_length=1, description=_OPTIONAL_FOLDER
-    )
-    skip_bad_rows: bool = Field(default=False, description="true or false")
-    limit_train: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
-    limit_eval: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
-    eval_batch_size: int = Field(default=64, ge=1, description=_COUNT)
-    pad_to_multiple_of: int | None = Field(default=None, ge=1, description=_OPTIONAL_COUNT)
-    num_workers: int = Field(default=0, ge=0, le=1024, description="a whole number from 0 to 1024")
-    only: Literal["first", "second"] | None = Field(default=None, description="first, second, or null for both")
-    permute_labels: bool = Field(default=False, description="true or false")
+    label: _Column = Field(description="the name of a column")
+    target: Literal["auto", "classes", "scores"] = Field(description="auto, classes or scores")
+    eval_fraction: float = Field(ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
+    dataset: str | None = Field(min_length=1, description="the name of a data set of the hub, or null")
+    dataset_config: str | None = Field(min_length=1, description="a configuration's name, or null")
+    revision: str | None = Field(min_length=1, description="a revision of the hub, or null")
+    cache_dir: Annotated[str | None, Meaning(outside=True)] = Field(min_length=1, description=_OPTIONAL_FOLDER)
+    skip_bad_rows: bool = Field(description="true or false")
+    limit_train: int | None = Field(ge=1, description=_OPTIONAL_COUNT)
+    limit_eval: int | None = Field(ge=1, description=_OPTIONAL_COUNT)
+    eval_batch_size: int = Field(ge=1, description=_COUNT)
+    pad_to_multiple_of: int | None = Field(ge=1, description=_OPTIONAL_COUNT)
+    num_workers: int = Field(ge=0, le=1024, description="a whole number from 0 to 1024")
+    only: Literal["first", "second"] | None = Field(description="first, second, or null for both")
+    permute_labels: bool = Field(description="true or false")
 
     @property
     def controls(self) -> tuple[str, ...]:
