@@ -49,6 +49,9 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
     """
     done = []
     settings = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+    if "model" not in settings:
+        # A comparison; its own check reads the numbers of its table.
+        return []
     tables = {path.stem: pd.read_parquet(path).sort_values("index") for path in run.glob("predictions/*.parquet")}
     model = _model(run, settings, folder)
     texts = evaluation_texts(settings, folder)
@@ -61,13 +64,17 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
         np.testing.assert_allclose(stored_BC, logits_BC, atol=LOGITS)
         done.append("logits")
         done += _check_entropy(run, entropy_LH)
-        for outcomes in run.glob("ablation/*.safetensors"):
+        for outcomes in run.glob("ablation/*-*.safetensors"):
             done += _check_first_variant(outcomes, model, dict(zip(tables["val"]["index"], inputs, strict=True)))
     if tables:
         done += _check_scores(run, tables)
-    for outcomes in run.glob("ablation/*.safetensors"):
+    for outcomes in run.glob("ablation/*-*.safetensors"):
         done += _check_effects(run, outcomes, str(settings["task"]["metrics"][0]))
-    if settings["job_type"] == "analysis" and settings["checkpoint"] == "initial" and (run / "heads.parquet").is_file():
+    if (
+        settings.get("job_type") == "analysis"
+        and settings["checkpoint"] == "initial"
+        and (run / "heads.parquet").is_file()
+    ):
         done += _check_pointing(run, settings, folder)
     return done
 
@@ -280,7 +287,7 @@ def read_outcomes(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def _model(run: Path, settings: dict[str, Any], folder: Path) -> PreTrainedModel | None:
     """The model that the run's predictions are of; None if plain transformers cannot make it again."""
     path, source = settings["model"].get("path"), run
-    if settings["job_type"] == "analysis":
+    if settings.get("job_type") == "analysis":
         if settings["checkpoint"] in (None, "initial") or settings["reference"]:
             return None
         source = folder / settings["checkpoint"]

@@ -95,7 +95,8 @@ def kill_and_resume(
     generator, killed, run = random.Random(seed), 0, folder / "killed" / "run"
     for number in numbers:
         again = (words[0], f"resume={run}") if (run / "config.yaml").exists() else words
-        moment = generator.uniform(0, 0.8 * whole.seconds if after is None else 0.2)
+        # Early enough that, on a machine that has become less busy meanwhile, a signal still meets unfinished work.
+        moment = generator.uniform(0, 0.4 * whole.seconds if after is None else 0.2)
         outcome = killed_at(warm, again, folder / "killed", moment, number, None if after is None else run / after)
         assert "Traceback" not in outcome.stderr, outcome.stderr
         assert outcome.status in (0, -number, 128 + number), (number, outcome)
