@@ -15,6 +15,30 @@ from shared import made_once, session_folder
 
 ROOT = Path(__file__).resolve().parent
 
+LONGEST = (
+    "tests/sweeps/test_sweep.py",
+    "tests/cli/test_runs.py",
+    "tests/ablation/test_engine.py",
+    "tests/cli/test_disable.py",
+    "tests/faults/test_merges_and_comparisons.py",
+    "tests/faults/test_kills.py",
+    "tests/ablation/test_screening.py",
+    "tests/test_notebooks.py",
+    "tests/cli/test_new_measure.py",
+    "tests/cli/test_command_line.py",
+    "tests/measures/test_base.py",
+    "tests/measures/test_frame_relations_runs.py",
+    "tests/cli/test_tracking.py",
+    "tests/reporting/test_comparison.py",
+)
+"""The files that take longest, many of them with few tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: a worker that came to one at the end would leave the others without work."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
 
 @pytest.fixture(scope="session")
 def glue() -> Path:

@@ -33,7 +33,7 @@ from bertsecrets.models.encoder import Encoder, evaluating
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
 
-EXACT_UP_TO = 20.0
+EXACT_UP_TO = 10.0
 """Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
 
 FEWEST = 32
