@@ -272,8 +272,8 @@ def test_a_measured_choice_is_for_those_who_ask_and_is_kept(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("wish", "budget", "nominal", "measured", "kind"),
     [
-        (None, None, 15.0, 1000.0, "exact"),
-        (None, None, 200.0, 1.0, "screened"),
+        (None, None, 10.0, 1000.0, "exact"),
+        (None, None, 10.1, 1.0, "screened"),
         ("measured", None, 100.0, 1000.0, "screened"),
         ("measured", None, 200.0, 1.0, "exact"),
         (None, 600.0, 100.0, 1000.0, "screened"),
