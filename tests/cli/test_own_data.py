@@ -64,7 +64,7 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
         (["-m", "data=csv", "data.path=a.csv,b.csv"], "'data.path=a.csv,b.csv' names several data sets"),
         (
             ["data=csv", "data.path=a.csv", "data.label=[a,b]"],
-            "data.label is ['a', 'b']; expected the name of a column",
+            "data.label is ['a', 'b']; expected the name of one column, as a row has one label",
         ),
         (["data=csv", "data.path=a.csv", "data.txt=a"], "Unknown key 'data.txt'; did you mean 'text'?"),
     ],

@@ -59,7 +59,7 @@ class SourceConfig(Settings):
     text: _Column | Annotated[list[_Column], Field(min_length=1, max_length=2)] = Field(
         description="the name of a column, or a list of two"
     )
-    label: _Column = Field(description="the name of a column")
+    label: _Column = Field(description="the name of one column, as a row has one label")
     target: Literal["auto", "classes", "scores"] = Field(description="auto, classes or scores")
     eval_fraction: float = Field(ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
     dataset: str | None = Field(min_length=1, description="the name of a data set of the hub, or null")
