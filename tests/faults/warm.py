@@ -65,10 +65,12 @@ def respect_permissions() -> None:
 
 
 def import_everything() -> None:
-    """Import what the commands import late, and read the code's version; starts no threads that a fork would lose."""
+    """Import and read what the commands import and read late; starts no threads that a fork would lose."""
     for name in MODULES:
         importlib.import_module(name)
     importlib.import_module("bertsecrets.sweeps.code_version").code_version()
+    for split in ("train", "validation"):
+        importlib.import_module("bertsecrets.data.sources.demo").demo_examples("demo_paraphrase", split)
     importlib.import_module("torch").set_num_threads(1)
 
 

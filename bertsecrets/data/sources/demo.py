@@ -3,6 +3,7 @@
 ``tools/demo_corpora`` in the repository generates them.
 """
 
+import functools
 import gzip
 import json
 from pathlib import Path
@@ -28,8 +29,13 @@ def demo_examples(task: str, split: str) -> list[Example]:
     """
     if split not in _SPLITS:
         raise UserError(f"Unknown split '{split}' of {task}; {choices(split, _SPLITS)}.")
+    return [*_rows(task, split)]
+
+
+@functools.cache
+def _rows(task: str, split: str) -> tuple[Example, ...]:
     lines = gzip.decompress((ROWS / f"{task}.{split}.jsonl.gz").read_bytes()).splitlines()
-    return [_example(index, json.loads(line)) for index, line in enumerate(lines)]
+    return tuple(_example(index, json.loads(line)) for index, line in enumerate(lines))
 
 
 def _example(index: int, row: dict[str, Any]) -> Example:
