@@ -12,7 +12,7 @@ from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
 from bertsecrets.keys import CompareKeys, ReportKeys
 from bertsecrets.papers.names import LEDGER, page_files, page_name
-from bertsecrets.papers.pages import Page, find_page
+from bertsecrets.papers.page import Page, find_page
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run

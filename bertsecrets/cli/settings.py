@@ -216,7 +216,7 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
             )
     if paper:
         # Slow imports.
-        from bertsecrets.papers.pages import find_page
+        from bertsecrets.papers.page import find_page
         from bertsecrets.papers.statements.statement import read_statements
 
         if keys.statements:

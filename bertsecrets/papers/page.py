@@ -1,18 +1,19 @@
-"""A page: sections in order that name statements, figures and tables."""
+"""Pages made from runs besides reports and comparisons: sections in order that name statements, figures and tables."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from pydantic import Field
 
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
-from bertsecrets.papers.ledger import counts_in_words, overview, unlearned_in_words
+from bertsecrets.papers.ledger import Ledger, counts_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
+from bertsecrets.papers.names import FOLDER, LEDGER, page_files
 from bertsecrets.papers.statements.judge import READINGS, UNTOLD, VERDICTS, Entry, judged
 from bertsecrets.papers.statements.statement import files
 from bertsecrets.reporting.runs import FinishedRun, left_out
@@ -246,6 +247,40 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
             if name not in files():
                 raise UserError(f"'{path}' names the unknown statement '{name}'; {choices(name, files())}.")
     return page
+
+
+class Page(Protocol):
+    """A page made from runs."""
+
+    @property
+    def file(self) -> str:
+        """File name of the page."""
+
+    @property
+    def sizes_may_differ(self) -> bool:
+        """Whether runs of models of several sizes go together."""
+
+    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
+        """Write the page and its figures into a folder; returns the page."""
+
+
+def find_page(name: str, statements: Sequence[str] = (), kept: str | None = None) -> Page:
+    """A page by its name, or by the path of its file.
+
+    Args:
+        name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
+        statements: For the ledger, the statements to show; empty for all.
+        kept: For the ledger, the folder of readings; None for one beside the page.
+
+    Raises:
+        UserError: If the page's file is wrong.
+    """
+    if name == LEDGER:
+        return Ledger(tuple(statements), kept)
+    path = page_files().get(name)
+    if path is None:
+        return read_page(Path(name))
+    return read_page(path, functions=path.parent != FOLDER)
 
 
 _VERDICTS = (

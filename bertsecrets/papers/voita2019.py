@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from bertsecrets.measures.voita_roles import PREVIOUS, ROLES, VoitaRoles, role_tests, roles_of
 from bertsecrets.papers.models import Studied
 from bertsecrets.pruning.experiment import curves_of
 from bertsecrets.results.figures.pruning import pruning_curves
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 
 _MARGIN = 0.01
@@ -73,7 +72,7 @@ def gates(models: Studied) -> Section | None:
 
 
 def last_to_go(models: Studied) -> Section | None:
-    """Section 6.3: whether heads with a role are pruned last; None without roles and gates of one model."""
+    """Section 6.3: which heads with a role are left when gates are pushed shut; None without roles and gates of one model."""
     rows = []
     for group in models.tuned:
         for model in group.models:
@@ -83,27 +82,13 @@ def last_to_go(models: Studied) -> Section | None:
                 continue
             kept_LH = gates_view.value("pushed_shut") >= 0.5
             by_role = roles_of(roles_view)
-            special_LH = np.logical_or.reduce(list(by_role.values()))
-            table = [
-                [int((special_LH & kept_LH).sum()), int((special_LH & ~kept_LH).sum())],
-                [int((~special_LH & kept_LH).sum()), int((~special_LH & ~kept_LH).sum())],
-            ]
-            shares = [row[0] / sum(row) if sum(row) else np.nan for row in table]
-            rows.append(
-                [
-                    group.name,
-                    str(model.seed),
-                    *(_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES),
-                    *(f"{row[0]} of {sum(row)}" for row in table),
-                    *(number(100 * share, 0) for share in shares),
-                    p_value(float(stats.fisher_exact(table).pvalue)),
-                ]
-            )
+            kept = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
+            without_LH = ~np.logical_or.reduce(list(by_role.values()))
+            rows.append([group.name, str(model.seed), *kept, _kept_of(without_LH, kept_LH)])
     if not rows:
         return None
-    header = ["task", "seed", *ROLES, "any role", "no role", "any role, %", "no role, %", "p"]
-    caption = "Heads kept when pushed shut, of those with each role; p: any role against none"
-    return Section("", tables=[Table(header, rows, caption)])
+    caption = "Heads kept when pushed shut, of those with each role"
+    return Section("", tables=[Table(["task", "seed", *ROLES, "no role"], rows, caption)])
 
 
 def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:

@@ -26,8 +26,7 @@ from bertsecrets.measures.surface import Surface
 from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
 from bertsecrets.papers.ledger import STORED, Ledger
 from bertsecrets.papers.names import page_files, page_name
-from bertsecrets.papers.page import read_page
-from bertsecrets.papers.pages import find_page
+from bertsecrets.papers.page import find_page, read_page
 from bertsecrets.papers.statements.judge import HOLDS, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
@@ -479,4 +478,4 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
         ["3 of 12", "+5.0", "0.0 to 10.0"],
     ]
     row = rows_of(voita2019.last_to_go(models))[0]
-    assert row[:7] == ["mrpc", "1", "1 of 4", "0 of 0", "0 of 0", "1 of 4", "2 of 8"]
+    assert row == ["mrpc", "1", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]

@@ -22,8 +22,7 @@ from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.models import Studied, studied
-from bertsecrets.papers.page import StatementsPage
-from bertsecrets.papers.pages import find_page
+from bertsecrets.papers.page import StatementsPage, find_page
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Told
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical

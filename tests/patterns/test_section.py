@@ -9,7 +9,7 @@ import torch
 from reporting.finished_runs import make_run
 
 from bertsecrets.grid import HeadGrid
-from bertsecrets.papers.pages import find_page
+from bertsecrets.papers.page import find_page
 from bertsecrets.patterns.measure import Patterns, over_heads
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs

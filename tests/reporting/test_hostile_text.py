@@ -16,7 +16,7 @@ from rich.console import Console
 from bertsecrets.cli.loggers import TRACKED, lineage
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.papers.pages import find_page
+from bertsecrets.papers.page import find_page
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
