@@ -155,7 +155,7 @@ VIEWS = [
     ),
     refused_view("empty", "", r"A sentence of text is empty"),
     refused_view("blank", " ", r"A sentence of text is empty"),
-    refused_view("three", "[a,b,c]", r"text is \['a', 'b', 'c'\]; expected a sentence, or a list of two"),
+    refused_view("three", "[a,b,c]", r"text is \['a', 'b', 'c'\]; expected a sentence, (?:or )?a list of two"),
     refused_view("none", "[]", r"text is \[\]; expected a sentence"),
     refused_view("model-gone", "cat", r"Model folder '.*gone' does not exist", model__path="{folder}/gone"),
     refused_view("checkpoint-gone", "cat", r"gone' does not exist", checkpoint="{folder}/gone"),
@@ -238,7 +238,7 @@ EXPORTS = [
 def estimates(folder: Path, outcome: Outcome) -> None:
     """Scores are the sums of e + w (l - e), by hand from the stored tensors, and evaluated losses those of their logits."""
     run = folder / "out"
-    [path] = run.glob("ablation/*.safetensors")
+    [path] = run.glob("ablation/*-*.safetensors")
     plan, arrays = read_outcomes(path)
     variants = [variant[0] for variant in plan["variants"]]
     stored = {name: torch.from_numpy(array).double() for name, array in arrays.items()}
