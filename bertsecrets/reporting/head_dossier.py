@@ -274,8 +274,8 @@ class _Swept:
     Args:
         index_N: Index of each example of the sweep.
         label_N: Class indices or scores.
-        before_NC, after_NC: Numbers of each answer with and without the head: probabilities, or one score; NaN where a screened
-            sweep only estimated them.
+        before_NC, after_NC: Numbers of each answer with and without the head: probabilities, or one score.
+        evaluated_N: Which of them were computed; a screened sweep estimates the others.
         regression: Whether the answer is a score.
     """
 
@@ -283,15 +283,15 @@ class _Swept:
     label_N: Tensor
     before_NC: Tensor
     after_NC: Tensor
+    evaluated_N: Tensor
     regression: bool
 
     @property
     def change_N(self) -> Tensor:
-        """Change of the score, or of the probability of the answer with the head."""
-        if self.regression:
-            return (self.after_NC - self.before_NC)[:, 0]
-        answer_N1 = self.before_NC.argmax(-1, keepdim=True)
-        return (self.after_NC.gather(1, answer_N1) - self.before_NC.gather(1, answer_N1))[:, 0]
+        """Change of the score, or of the probability of the answer with the head; NaN where it was only estimated."""
+        change_NC = self.after_NC - self.before_NC
+        place_N1 = self.before_NC.argmax(-1, keepdim=True)
+        return change_NC.gather(1, place_N1)[:, 0].where(self.evaluated_N, torch.nan)
 
     def change_of(self, examples: Sequence[Example]) -> Array:
         """How much each answer changes, in order of the examples' index; NaN for examples that the sweep left out."""
@@ -313,9 +313,18 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
     before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, places[0]]
     if not task.is_regression:
         before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
-    if outcomes.weight_NV is not None:
-        after_NC = after_NC.where(outcomes.weight_NV[:, places[0], None] > 0, torch.nan)
-    return _Swept(outcomes.index_N, outcomes.label_N, before_NC, after_NC, task.is_regression)
+    known_N = after_NC.isfinite().all(-1)
+    weight_NV = outcomes.weight_NV
+    evaluated_N = torch.ones_like(known_N) if weight_NV is None else weight_NV[:, places[0]] > 0
+    # A sweep that stopped early has no logits of some examples.
+    return _Swept(
+        outcomes.index_N[known_N],
+        outcomes.label_N[known_N],
+        before_NC[known_N],
+        after_NC[known_N],
+        evaluated_N[known_N],
+        task.is_regression,
+    )
 
 
 def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[Example]) -> Section:
@@ -356,8 +365,7 @@ def _answer(numbers_C: Tensor, task: Task) -> str:
 
 def _flips(swept: _Swept) -> str:
     """How many answers change, in a sentence."""
-    known_N = swept.after_NC.isfinite().all(-1)
-    before_NC, after_NC, label_N = swept.before_NC[known_N], swept.after_NC[known_N], swept.label_N[known_N]
+    before_NC, after_NC, label_N = swept.before_NC, swept.after_NC, swept.label_N
     if swept.regression:
         moved = number(float((after_NC - before_NC).abs().mean()))
         return f"Without it a score moves by {moved} on average over {len(label_N):,} examples."

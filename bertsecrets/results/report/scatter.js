@@ -73,5 +73,6 @@
     const watcher = new MutationObserver(draw);
     for (const button of buttons) watcher.observe(button, { attributeFilter: ["aria-pressed"] });
     box.hidden = false;
+    draw();
   }
 })();
