@@ -151,8 +151,9 @@ def search(
     plans = _plans(
         model, task, examples, settings, columns, [*range(1, total)] if refines else sizes, context, finished, bar
     )
+    chosen_on = None
     if refines:
-        sizes = _refined(model, task, examples, settings, context, finished, bar, plans, sizes)
+        sizes, chosen_on = _refined(model, task, examples, settings, context, finished, bar, plans, sizes)
         plans = [(name, seed, _at(sets, sizes)) for name, seed, sets in plans]
     if settings.recovery_epochs:
         with bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
@@ -160,7 +161,7 @@ def search(
                 _recovered_order(model, task, examples, settings, context, finished, advance, *plan) for plan in plans
             ]
     else:
-        orders = _orders(model, task, examples, context, finished, bar, plans)
+        orders = _orders(model, task, examples, context, finished, bar, plans, chosen_on)
     return orders, choose(orders, task.metrics[0], settings)
 
 
@@ -213,6 +214,20 @@ def _at(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
     return tuple(sets[size - 1] for size in sizes)
 
 
+def _evaluated(
+    model: nn.Module,
+    task: Task,
+    context: Context,
+    finished: Finished,
+    bar: Bar,
+    sets: Sequence[HeadSet],
+    batches: Batches,
+    what: str,
+) -> SetResults:
+    with bar(len(set(sets)) * _count(batches), what) as advance:
+        return evaluate_sets(model, sets, batches(), task, context=context, parts=finished.parts, progress=advance)
+
+
 def _refined(
     model: nn.Module,
     task: Task,
@@ -223,16 +238,29 @@ def _refined(
     bar: Bar,
     plans: Sequence[_Plan],
     sizes: Sequence[int],
-) -> list[int]:
-    """The sizes and others around the knee of each score's curve on the examples that choose the heads."""
+) -> tuple[list[int], SetResults]:
+    """The sizes and others around the knee of each score's curve on the examples that choose the heads, and these curves."""
     choosers = [sets for name, _, sets in plans if name not in CONTROLS]
-    coarse = [heads for sets in choosers for heads in _at(sets, sizes)]
-    with bar(len(set(coarse)) * _count(examples.share), "removing heads, coarsely") as advance:
-        results = evaluate_sets(
-            model, coarse, examples.share(), task, context=context, parts=finished.parts, progress=advance
-        )
-    _, change_V = results.changes(task.metrics[0])
-    return around_the_knee(change_V.reshape(len(choosers), len(sizes)), sizes, settings.max_loss / 100)
+
+    def curves(at: Sequence[int], what: str) -> SetResults:
+        sets = [heads for own in choosers for heads in _at(own, at)]
+        return _evaluated(model, task, context, finished, bar, sets, examples.share, what)
+
+    coarse = curves(sizes, "removing heads, training examples")
+    change_OS = coarse.changes(task.metrics[0])[1].reshape(len(choosers), len(sizes))
+    refined = around_the_knee(change_OS, sizes, settings.max_loss / 100)
+    added = [size for size in refined if size not in sizes]
+    if not added:
+        return refined, coarse
+    both = _joined(coarse, [coarse, curves(added, "removing heads, around the knee")])
+    rows = [
+        order * len(sizes) + sizes.index(size)
+        if size in sizes
+        else len(choosers) * len(sizes) + order * len(added) + added.index(size)
+        for order in range(len(choosers))
+        for size in refined
+    ]
+    return refined, both.part(rows)
 
 
 def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> list[int]:
@@ -266,20 +294,16 @@ def _orders(
     finished: Finished,
     bar: Bar,
     plans: Sequence[_Plan],
+    chosen_on: SetResults | None,
 ) -> list[Order]:
-    """All orders in one sweep over each set of examples."""
+    """All orders in one sweep over each set of examples, or with the results on those that choose the heads."""
     choosers = [plan for plan in plans if plan[0] not in CONTROLS]
-    results = []
-    for some, batches, what in (
-        (choosers, examples.share, "removing heads, training examples"),
-        (plans, examples.testing, "removing heads"),
-    ):
-        sets = [heads for _, _, own in some for heads in own]
-        with bar(len(set(sets)) * _count(batches), what) as advance:
-            results.append(
-                evaluate_sets(model, sets, batches(), task, context=context, parts=finished.parts, progress=advance)
-            )
-    chosen_on, tested_on = results
+    if chosen_on is None:
+        sets = [heads for _, _, own in choosers for heads in own]
+        what = "removing heads, training examples"
+        chosen_on = _evaluated(model, task, context, finished, bar, sets, examples.share, what)
+    sets = [heads for _, _, own in plans for heads in own]
+    tested_on = _evaluated(model, task, context, finished, bar, sets, examples.testing, "removing heads")
     size = len(plans[0][2])
     own_of = {plan: range(size * place, size * (place + 1)) for place, plan in enumerate(choosers)}
     return [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import SCORES, removal_sets
+from bertsecrets.pruning.search import Examples, search
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -113,9 +115,40 @@ def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> N
     # The steps are 6 and 11; three sizes are added below one of them, unless nothing is lost.
     assert removed == sorted(removed)
     assert removed in ([6, 11], [2, 3, 4, 6, 11], [6, 7, 8, 10, 11])
-    assert {row["score"]: 0 for row in content["curves"]}.keys() == {"exact", "random", "reversed"}
     for score in ("random", "reversed"):
         assert [12 - row["kept"] for row in content["curves"] if row["score"] == score] == removed
+
+
+def test_curves_on_the_training_examples_are_those_of_the_tested_sets(tmp_path: Path) -> None:
+    """They are evaluated in two steps, before and after sizes are added around the knee."""
+    data, model = some_data(), tiny_classifier().eval()
+    orders, _ = search(
+        model,
+        TASK,
+        Examples(
+            lambda: data.training_sample(16),
+            lambda: data.training_share(16),
+            lambda: data.evaluation_loader("val"),
+            lambda: data.training_split(16),
+        ),
+        PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"], max_loss=6.0),
+        {},
+        context=nullcontext,
+        finished=Finished(tmp_path / "pruning", ["32", TASK.name], writes=True),
+        bar=lambda total, what: nullcontext(lambda *_: None),
+    )
+    first, second = (order for order in orders if order.chosen_on is not None)
+    assert [len(heads) for heads in first.sets] == [len(heads) for heads in second.sets]
+    assert len(first.sets) > 2
+    for order in (first, second):
+        for heads, prediction_N in zip(order.sets, order.chosen_on.prediction_VN, strict=True):
+            answers = {}
+            with torch.no_grad(), override(model, [HeadEdit(layer, head) for layer, head in heads]):
+                for batch in data.training_sample(16):
+                    answers |= zip(
+                        batch.index_B.tolist(), model(**batch.inputs()).logits.argmax(-1).tolist(), strict=True
+                    )
+            assert [answers[index] for index in sorted(answers)] == prediction_N.tolist()
 
 
 @pytest.mark.slow
