@@ -119,8 +119,11 @@ def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> N
         assert [12 - row["kept"] for row in content["curves"] if row["score"] == score] == removed
 
 
-def test_curves_on_the_training_examples_are_those_of_the_tested_sets(tmp_path: Path) -> None:
-    """They are evaluated in two steps, before and after sizes are added around the knee."""
+def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed in two steps, before and after sizes are added around the knee."""
+    monkeypatch.setattr("bertsecrets.pruning.search.around_the_knee", lambda *_: [3, 6, 8, 11])
     data, model = some_data(), tiny_classifier().eval()
     orders, _ = search(
         model,
@@ -131,24 +134,22 @@ def test_curves_on_the_training_examples_are_those_of_the_tested_sets(tmp_path: 
             lambda: data.evaluation_loader("val"),
             lambda: data.training_split(16),
         ),
-        PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"], max_loss=6.0),
+        PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"]),
         {},
         context=nullcontext,
         finished=Finished(tmp_path / "pruning", ["32", TASK.name], writes=True),
         bar=lambda total, what: nullcontext(lambda *_: None),
     )
-    first, second = (order for order in orders if order.chosen_on is not None)
-    assert [len(heads) for heads in first.sets] == [len(heads) for heads in second.sets]
-    assert len(first.sets) > 2
-    for order in (first, second):
-        for heads, prediction_N in zip(order.sets, order.chosen_on.prediction_VN, strict=True):
-            answers = {}
+    (batch,) = data.training_sample(16)
+    choosers = [order for order in orders if order.chosen_on is not None]
+    assert len(choosers) == 2
+    for order in choosers:
+        assert [len(heads) for heads in order.sets] == [3, 6, 8, 11]
+        for heads, loss in zip(order.sets, order.chosen_on.loss_V, strict=True):
             with torch.no_grad(), override(model, [HeadEdit(layer, head) for layer, head in heads]):
-                for batch in data.training_sample(16):
-                    answers |= zip(
-                        batch.index_B.tolist(), model(**batch.inputs()).logits.argmax(-1).tolist(), strict=True
-                    )
-            assert [answers[index] for index in sorted(answers)] == prediction_N.tolist()
+                logits_BC = model(**batch.inputs()).logits
+            assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits_BC, batch.label_B)), abs=1e-5)
+        assert len({round(float(loss), 4) for loss in order.chosen_on.loss_V}) == 4
 
 
 @pytest.mark.slow
