@@ -60,26 +60,46 @@ def _changes(stored: Mapping[str, Any]) -> list[str]:
     reasons = yaml.safe_load(CHANGES.read_text("utf-8"))
     lines = ["| statement | before | now |", "|---|---|---|"]
     lines += [f"| {reason['what']} | {reason['before']} | {reason['now']} |" for reason in reasons]
-    if "before" not in stored:
+    if "identical" not in stored:
         return lines
-    by_name = {name: reason for reason in reasons for name in reason.get("names", ())}
-    lines += ["", "On identical runs:", "", "| statement | before | now | why |", "|---|---|---|---|"]
-    for name, result in sorted(stored["statements"].items()):
-        before, now = stored["before"].get(name), result["verdict"]
-        # That one seed speaks of its model alone concerns every statement, and is said once.
-        if before is not None and result["subjects"] and before != now.removesuffix(_OF_THIS_MODEL):
-            why = by_name[name]["what"] if name in by_name else "p-values are corrected over other statements"
-            lines.append(f"| `{name}` | {before} | {now} | {f'see {why}' if name in by_name else why} |")
+    by_name = {name: reason["what"] for reason in reasons for name in reason.get("names", ())}
+    changed = {name: verdicts for name, verdicts in stored["identical"].items() if len(set(verdicts)) > 1}
+    lines += [
+        "",
+        f"On identical runs, {len(changed) or 'none'} of the {len(stored['identical'])} statements that both versions judge "
+        "has another verdict, apart from *of this model*.",
+    ]
+    if changed:
+        lines += ["", "| statement | before | now | why |", "|---|---|---|---|"]
+        lines += [
+            f"| `{name}` | {before} | {now} | {by_name.get(name, 'p-values are corrected over other statements')} |"
+            for name, (before, now) in changed.items()
+        ]
     return lines
 
 
-def verdicts_before(markdown: str) -> dict[str, str]:
-    """Statement -> its verdict in the Markdown of a ledger: the first where subjects differ.
+def identical(stored: Mapping[str, Any], markdown: str) -> dict[str, tuple[str, str]]:
+    """Statement -> its verdicts in the Markdown of a ledger and in stored results of the same runs, where both have some.
 
-    >>> verdicts_before("| It is so. (`a`) | holds | 1 | 2 | x |")
-    {'a': 'holds'}
+    That one seed speaks of its model alone concerns every statement, and is left out.
     """
-    return dict(re.findall(r"^\| .*?\(`(\w+)`\) \| ([^|]+?) \|", markdown, re.MULTILINE))
+    before = verdicts_before(markdown)
+    both = {}
+    for name, result in sorted(stored["statements"].items()):
+        verdicts = {cell["verdict"].removesuffix(_OF_THIS_MODEL) for cell in result["subjects"].values()}
+        if verdicts and name in before:
+            both[name] = (before[name], "; ".join(verdict for verdict in VERDICTS if verdict in verdicts))
+    return both
+
+
+def verdicts_before(markdown: str) -> dict[str, str]:
+    """Statement -> its verdicts in the Markdown of a ledger, without the subjects that have them.
+
+    >>> verdicts_before("| It is so. (`a`) | holds (mrpc); cannot be told (rte) | 1 | 2 | x |")
+    {'a': 'holds; cannot be told'}
+    """
+    rows = re.findall(r"^\| .*?\(`(\w+)`\) \| ([^|]+?) \|", markdown, re.MULTILINE)
+    return {name: re.sub(r" \([^)]*\)", "", verdicts) for name, verdicts in rows}
 
 
 def replaced(text: str, tables: Mapping[str, str]) -> str:
@@ -99,7 +119,7 @@ def main() -> None:
     if arguments.folder is not None:
         stored = json.loads((arguments.folder / STORED).read_text("utf-8"))
         if arguments.before is not None:
-            stored["before"] = verdicts_before(arguments.before.read_text("utf-8"))
+            stored["identical"] = identical(stored, arguments.before.read_text("utf-8"))
         RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False), "utf-8")
     tables = rendered(json.loads(RESULTS.read_text("utf-8")))
     DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), tables), "utf-8")

@@ -145,7 +145,7 @@ def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, A
                         "p": _finite(cell.p_value),
                     }
                     for cell in entry.cells
-                    if cell.finding is not None
+                    if cell.finding is not None and math.isfinite(cell.finding.value)
                 },
             }
             for entry in entries
