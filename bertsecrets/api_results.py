@@ -14,7 +14,7 @@ from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.data.example import Annotation
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.run import TRAINING

@@ -15,7 +15,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
-from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined

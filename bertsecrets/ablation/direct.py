@@ -21,7 +21,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView

@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.ablation.figures import (
+    REDUNDANT,
+    SimilarGroup,
+    cumulative_curve,
+    disabling_heatmap,
+    effect_trajectory,
+    layer_bars,
+    redundancy_chart,
+    sorted_effects,
+    volcano,
+)
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
-from bertsecrets.results.figures.ablation_sets import (
-    REDUNDANT,
-    SimilarGroup,
-    cumulative_curve,
-    effect_trajectory,
-    layer_bars,
-    redundancy_chart,
-)
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING

@@ -19,7 +19,7 @@ from bertsecrets.ablation.section import metric_label
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table

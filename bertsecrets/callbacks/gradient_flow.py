@@ -19,7 +19,7 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.gradients import gradient_flow
+from bertsecrets.results.figures.curves import gradient_flow
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable

@@ -13,8 +13,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import GradientMeasure
 from bertsecrets.measures.surface import CLASSES, TokenClasses
-from bertsecrets.results.figures.layer_scatter import layer_scatter
-from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -19,7 +19,7 @@ from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.ranking import like_the_highest
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -13,8 +13,8 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.first_heads import differs_from_first
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.trajectory import trajectory
+from bertsecrets.results.figures.curves import trajectory
+from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
 from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights, Section, Table
 from bertsecrets.results.views import MeasureView

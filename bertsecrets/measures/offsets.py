@@ -11,8 +11,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
-from bertsecrets.results.figures.layer_scatter import layer_scatter
-from bertsecrets.results.figures.panels import LayerLine
+from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.sections import describe_columns

@@ -14,7 +14,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
 from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -13,8 +13,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
 from bertsecrets.measures.linguistic.features import attention_received
-from bertsecrets.results.figures.layer_scatter import layer_scatter
-from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.ranking import like_the_highest

@@ -19,7 +19,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, check_count
 from bertsecrets.measures.dependency.words import Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table

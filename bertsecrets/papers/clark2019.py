@@ -22,11 +22,10 @@ from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Model, Studied
 from bertsecrets.papers.shows import BERT_BASE, by_layer, published
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
-from bertsecrets.results.figures.gallery import MapPanel, gallery
-from bertsecrets.results.figures.head_space import head_space
-from bertsecrets.results.figures.layer_scatter import layer_scatter
-from bertsecrets.results.figures.panels import LayerLine
-from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.layers import LayerLine, layer_scatter
+from bertsecrets.results.figures.maps import MapPanel, gallery
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.results.figures.scatters import head_space
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -471,7 +470,7 @@ def dependency(models: Studied) -> Section | None:
     header += ["paper, %", "paper's head"]
     model, record = records[0]
     scores = [
-        ScoreRow(
+        IntervalRow(
             f"{score.relation} ({head_label(score.layer, score.head)})",
             score.accuracy,
             score.low,
@@ -480,11 +479,14 @@ def dependency(models: Studied) -> Section | None:
         )
         for score in record.relations[:40]
     ]
-    figure = relation_scores(
+    figure = interval_rows(
         scores,
         title="The best head of each relation, on sentences that it was not chosen on",
         unit="share of words whose head is found",
         baseline="best fixed offset",
+        value="best head",
+        limits=(0, 1),
+        reference=None,
         note=f"{model.name}; bars: 95 % intervals over sentences; {record.sentences:,} sentences",
     )
     caption = f"Table 1 as a figure ({model.name})."

@@ -31,14 +31,15 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.shows import BERT_BASE, beside_the_paper, published, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
+from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
 from bertsecrets.reporting.comparison import CORRELATIONS, within_range
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.captures import read_maps, read_steps
-from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
-from bertsecrets.results.figures.panels import HeadPanel, LayerPanel, head_panels, layer_panels
-from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
-from bertsecrets.results.figures.scores import ScoreRow, score_rows
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.layers import LayerPanel, layer_panels
+from bertsecrets.results.figures.maps import TitledMap, map_sheet
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -100,10 +101,14 @@ def initialisation(models: Studied) -> Section | None:
         drawn.append(_drawn("pre-trained", scores, scores.pretrained))
         if scores.random:
             drawn.append(_drawn("random weights", scores, scores.random))
-    figure = score_rows(
+    figure = interval_rows(
         drawn,
         title="Scores by initialisation",
-        note="intervals: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
+        unit="score",
+        reference=None,
+        value="mean over seeds",
+        baseline="constant answer",
+        note="rings: seeds; bars: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
     )
     header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "constant answer", "paper"]
     caption = "Every seed's score, by task and initialisation."
@@ -167,9 +172,9 @@ def _interval(metric: str, values: list[float], count: int) -> Interval:
     return within_range(interval, metric)
 
 
-def _drawn(init: str, scores: _Scores, values: list[float]) -> ScoreRow:
+def _drawn(init: str, scores: _Scores, values: list[float]) -> IntervalRow:
     interval = _interval(scores.metric, values, scores.count)
-    return ScoreRow(f"{scores.task} · {init}", values, interval.low, interval.high, scores.constant)
+    return IntervalRow(f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values)
 
 
 def _percent(scores: _Scores, values: list[float]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.names import FOLDER
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bertsecrets.measures.voita_roles import PREVIOUS, ROLES, VoitaRoles, role_tests, roles_of
 from bertsecrets.papers.models import Studied
 from bertsecrets.pruning.experiment import curves_of
-from bertsecrets.results.figures.pruning import pruning_curves
+from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 

@@ -19,8 +19,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
-from bertsecrets.patterns.segments import first_segments
-from bertsecrets.results.figures.patterns import (
+from bertsecrets.patterns.figures import (
     ShareBar,
     dominant_patterns,
     pattern_bars,
@@ -28,6 +27,7 @@ from bertsecrets.results.figures.patterns import (
     pattern_steps,
     pattern_transitions,
 )
+from bertsecrets.patterns.segments import first_segments
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table

@@ -1,5 +1,6 @@
 """The experiment of probes: how it is declared, described and compared."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -17,8 +18,8 @@ from bertsecrets.probes.record import (
     Share,
 )
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.probe_scores import ProbeRow, probe_scores_figure
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -66,20 +67,21 @@ class Probes(Experiment):
 
 
 def _section(view: MeasureView, record: ProbesRecord) -> Section:
-    rows = [
-        ProbeRow(
-            LABELS[score.name],
-            (score.uas.value, score.uas.low, score.uas.high),
-            (score.las.value, score.las.low, score.las.high),
-            None if score.control is None else (score.control.value, score.control.low, score.control.high),
-        )
-        for score in record.scores
-    ]
-    figure = probe_scores_figure(
+    rows = []
+    for score in record.scores:
+        control = math.nan if score.control is None else score.control.value
+        rows.append(IntervalRow(f"{LABELS[score.name]}: UAS", score.uas.value, score.uas.low, score.uas.high, control))
+        rows.append(IntervalRow(f"{LABELS[score.name]}: LAS", score.las.value, score.las.low, score.las.high))
+    figure = interval_rows(
         rows,
         title="Syntactic heads found by probes",
-        note=f"bars: 95 % intervals over sentences; {record.words:,} words of {record.sentences:,} sentences of "
-        f"{record.task}",
+        unit="share of words",
+        note=f"UAS: right head, LAS: and right relation; bars: 95 % intervals over sentences; {record.words:,} words of "
+        f"{record.sentences:,} sentences of {record.task}",
+        limits=(0, 1),
+        reference=None,
+        value="probe",
+        baseline="control task",
     )
     blocks = [FigureBlock(view.name, figure, "Scores of the probes.", "Dots with intervals, one row a probe.")]
     if view.has(WEIGHT):

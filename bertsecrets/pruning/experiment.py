@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
+from bertsecrets.pruning.figures import Curve, pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.pruning import Curve, pruning_costs, pruning_curves
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table

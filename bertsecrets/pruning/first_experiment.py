@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertsecrets.grid import Column
+from bertsecrets.pruning.figures import Curve, kept_scores
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.pruning import Curve, kept_scores
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table

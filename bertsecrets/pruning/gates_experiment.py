@@ -6,10 +6,10 @@ from typing import Any
 
 from bertsecrets.grid import Column
 from bertsecrets.pruning.experiment import curves_of
+from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.gate_fit import FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED, roles
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.pruning import pruning_curves
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView

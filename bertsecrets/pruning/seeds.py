@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.pruning.figures import Curve, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, from_table
-from bertsecrets.results.figures.pruning import Curve, pruning_curves
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison

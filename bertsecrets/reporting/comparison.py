@@ -14,8 +14,8 @@ from bertsecrets.reporting.conditions import Condition, contrasts, find_conditio
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
-from bertsecrets.results.figures.scores import ScoreRow, score_rows
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import number
@@ -131,13 +131,17 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                 )
                 if metric == next(iter(scores["constant"])):
                     label = f"{condition.label(varying)} · {metric}"
-                    drawn.append(ScoreRow(label, values, interval.low, interval.high, constant))
+                    drawn.append(IntervalRow(label, interval.mean, interval.low, interval.high, constant, values))
                     if math.isfinite(floor) and interval.mean <= floor:
                         losers.append(label)
-    figure = score_rows(
+    figure = interval_rows(
         drawn,
         title="Scores by condition",
-        note="intervals: Student's t at 95 % over seeds, cut off at the metric's ends",
+        unit="score",
+        reference=None,
+        note="rings: seeds; bars: Student's t at 95 % over seeds, cut off at the metric's ends",
+        value="mean over seeds",
+        baseline="constant answer",
     )
     findings = (
         [

@@ -9,10 +9,8 @@ from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.gallery import MapPanel, gallery
-from bertsecrets.results.figures.gradients import gradient_against_drift
-from bertsecrets.results.figures.head_space import classed_heads
-from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.maps import MapPanel, gallery
+from bertsecrets.results.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.sections import correlation_in_words

@@ -17,7 +17,8 @@ from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.overview import DisabledHeads, overview, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.scores import scores as scores_figure
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import displayed
 from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
@@ -336,10 +337,16 @@ def _scores_section(scores: RunScores) -> Section:
         ]
         for line in lines
     ]
-    figure = scores_figure(
-        lines,
+    counts = [scores.sets[line.name.rpartition("/")[0]].count for line in lines]
+    figure = interval_rows(
+        [IntervalRow(line.name, line.value, line.low, line.high, line.baseline) for line in lines],
         title="Scores of the model and of a constant answer",
-        count=[scores.sets[line.name.rpartition("/")[0]].count for line in lines],
+        unit="score",
+        reference=None,
+        note=f"bars: 95 % intervals, where they are defined; {sample_size(counts)}",
+        value="fine-tuned model",
+        baseline="constant answer",
+        digits=3,
     )
     return Section(
         "Scores",

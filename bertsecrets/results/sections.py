@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.grid import Column
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number, p_value, with_error
 from bertsecrets.results.ranking import like_the_highest

@@ -12,8 +12,7 @@ from PIL import Image
 
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.saving import png
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_code

@@ -7,13 +7,15 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bertsecrets.results.figures.ablation_heads import disabling_heatmap, sorted_effects, volcano
-from bertsecrets.results.figures.ablation_sets import (
+from bertsecrets.ablation.figures import (
     SimilarGroup,
     cumulative_curve,
+    disabling_heatmap,
     effect_trajectory,
     layer_bars,
     redundancy_chart,
+    sorted_effects,
+    volcano,
 )
 
 

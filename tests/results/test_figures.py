@@ -16,16 +16,13 @@ from PIL import Image
 from scipy.ndimage import generic_filter
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.figures.cells import head_cells
-from bertsecrets.results.figures.gallery import MapPanel, gallery, labelled_positions
-from bertsecrets.results.figures.gradients import gradient_against_drift, gradient_flow, running_median
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.curves import gradient_flow, most_changed, running_median, spread_apart, trajectory
+from bertsecrets.results.figures.grids import HeadPanel, head_cells, head_panels, heatmap
+from bertsecrets.results.figures.maps import MapPanel, gallery, labelled_positions
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.saving import png, save_figure
-from bertsecrets.results.figures.scores import scores
+from bertsecrets.results.figures.scatters import gradient_against_drift
 from bertsecrets.results.figures.style import effect_scale, new_figure, scale, seeds_in_words
-from bertsecrets.results.figures.trajectory import most_changed, spread_apart, trajectory
-from bertsecrets.results.scores import Score
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0
@@ -358,24 +355,33 @@ def test_gradient_against_drift_names_layers_and_correlation() -> None:
     assert any("Spearman ρ = 0.50 over 3 layers" in word.replace("\n", " ") for word in words(figure))
 
 
-def test_scores_show_value_interval_and_baseline() -> None:
+def test_rows_show_value_interval_baseline_and_seeds() -> None:
     rows = [
-        Score("accuracy", 0.86, 0.68, 0.01, 0.82, 0.89),
-        Score("Matthews", -0.2, 0.0),
-        Score("Pearson", math.nan, math.nan),
+        IntervalRow("accuracy", 0.86, 0.82, 0.89, 0.68, seeds=[0.84, 0.88]),
+        IntervalRow("Matthews", -0.2, baseline=0.0),
+        IntervalRow("Pearson", math.nan),
     ]
-    figure = scores(rows, title="t", count=408)
+    figure = interval_rows(
+        rows, title="t", unit="score", note="n = 408", reference=None, value="model", baseline="constant", digits=3
+    )
     assert_legible(figure)
     axes = figure.axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == ["accuracy", "Matthews", "Pearson"]
     low, high = axes.get_xlim()
-    assert low <= -0.2
-    assert high >= 1
-    marks = {(line.get_marker(), float(line.get_xdata()[0])) for line in axes.lines if len(line.get_xdata()) == 1}
-    assert {("o", 0.86), ("s", 0.68), ("o", -0.2), ("s", 0.0)} <= marks
-    bar = axes.collections[0].get_segments()[0]
-    np.testing.assert_allclose(bar[:, 0], [0.82, 0.89])
-    assert "undefined" in [t.get_text() for t in axes.texts]
+    assert low < -0.2 < 0.89 < high
+    marks = {
+        (line.get_marker(), float(x), float(y))
+        for line in axes.lines
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
+    assert {("o", 0.86, 0), ("s", 0.68, 0), ("o", 0.84, 0), ("o", 0.88, 0), ("o", -0.2, 1), ("s", 0.0, 1)} <= marks
+    assert any(list(line.get_xdata()) == [0.82, 0.89] for line in axes.lines), "the interval"
+    assert {"undefined", "0.860", "\N{MINUS SIGN}0.200"} == {t.get_text() for t in axes.texts}
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [t.get_text() for t in legend.get_texts()] == ["model", "constant"]
+    with pytest.raises(ValueError, match="at least one row"):
+        interval_rows([], title="t", unit="u", note="n")
 
 
 def test_figures_leave_global_settings_alone() -> None:

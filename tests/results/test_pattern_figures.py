@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
-from bertsecrets.results.figures.patterns import (
+from bertsecrets.patterns.figures import (
     COLOURS,
     ShareBar,
     count_table,
@@ -14,6 +13,7 @@ from bertsecrets.results.figures.patterns import (
     pattern_steps,
     pattern_transitions,
 )
+from bertsecrets.results.figures.maps import TitledMap, map_sheet
 
 NAMES = tuple(COLOURS)
 

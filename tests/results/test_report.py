@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.report.content import (
     FigureBlock,
     HeadHistory,

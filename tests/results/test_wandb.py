@@ -8,7 +8,7 @@ import wandb
 from wandb_log import leaves, read_log
 
 from bertsecrets.grid import HeadGrid
-from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_code
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable

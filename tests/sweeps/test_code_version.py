@@ -15,7 +15,7 @@ from bertsecrets.sweeps.code_version import code_version, number_making, outside
 MEASURE = '''"""Drift of heads."""
 
 from bertsecrets.measures.base import Column, Measure, MeasureView
-from bertsecrets.results.figures.heatmap import heatmap
+from bertsecrets.results.figures.grids import heatmap
 from torch import Tensor
 
 
@@ -61,10 +61,10 @@ PRESENTING = [
     ("_LIMITS = (0.0, 1.0)", "_LIMITS = (-1.0, 1.0)"),
     ("Attention changed by", "Drift:"),
     ("[heatmap(view.value)]", "[heatmap(view.value, view.error)]"),
-    ("from bertsecrets.results.figures.heatmap import heatmap\n", ""),
+    ("from bertsecrets.results.figures.grids import heatmap\n", ""),
     ("a whole number", "a number of heads"),
     ("expected 4 axes", "4 axes are expected"),
-    ("heatmap import heatmap", "maps import heatmap"),
+    ("grids import heatmap", "maps import heatmap"),
 ]
 
 NUMBER_MAKING = [
@@ -150,7 +150,14 @@ def test_only_rooms_that_make_numbers_count(package: Path) -> None:
     for name in ("settings.py", "errors.py"):
         path = package / name
         path.write_text(f"{path.read_text('utf-8')}\nADDED = 1\n", "utf-8")
-    for name in ("results/scores.py", "reporting/runs.py", "cli/train.py", "sweeps/job.py", "papers/new/page.py"):
+    for name in (
+        "results/scores.py",
+        "reporting/runs.py",
+        "cli/train.py",
+        "sweeps/job.py",
+        "papers/new/page.py",
+        "ablation/figures.py",
+    ):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("ADDED = 1\n", "utf-8")
     assert package_digest(package) == digest

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.results.figures.map_sheets import TitledMap, map_sheet
-from bertsecrets.results.figures.patterns import count_table
+from bertsecrets.patterns.figures import count_table
+from bertsecrets.results.figures.maps import TitledMap, map_sheet
 from bertsecrets.results.figures.saving import save_figure
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.report.page import write_report

@@ -5,21 +5,28 @@ import csv
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
+from matplotlib import font_manager
+from numpy.typing import ArrayLike
+from PIL import Image, ImageDraw, ImageFont
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import Pattern
-from bertsecrets.results.figures.map_sheets import COLUMNS, PALETTE, ROWS, SheetMap, contact_sheet, ink
+from bertsecrets.results.figures.maps import PALETTE, ink
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.report.page import content_policy
 from tools.pattern_labels.labels import LABELS, Label, numbered_labels
 from tools.pattern_labels.map_set import MapRow, MapSet
 
 SHEET_HEADER = ("sheet", "position", "map", "pattern", "annotator", "pass", "at")
-_PLACES = COLUMNS * ROWS
+_ACROSS, _DOWN = 4, 3
+_SIDE, _CELL_WIDTH, _CELL_HEIGHT, _TITLE = 280, 304, 322, 38
+_TICK, _FINER = 7, 8
 
 DEFINITIONS = {
     Pattern.VERTICAL: "Attention mainly to a few tokens, such as [CLS] and [SEP]: vertical lines.",
@@ -96,7 +103,7 @@ def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) 
     rows = {row.map: row for row in maps.rows}
     order = pass_order(names, number)
     table: list[tuple[object, ...]] = []
-    sheets = [order[first : first + _PLACES] for first in range(0, len(order), _PLACES)]
+    sheets = [order[first : first + _ACROSS * _DOWN] for first in range(0, len(order), _ACROSS * _DOWN)]
     for sheet, shown in enumerate(sheets, start=1):
         panels = [
             SheetMap(position, maps[name].numpy(), _boundary(rows[name])) for position, name in enumerate(shown, 1)
@@ -140,3 +147,59 @@ def _identity(maps: MapSet) -> str:
     """Key of a folder's labels in the browser; it does not change when maps are added or fewer are shown."""
     first = maps.names[0]
     return hashlib.sha256(first.encode() + maps[first].numpy().tobytes()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class SheetMap:
+    """One map of a sheet.
+
+    Args:
+        number: Number next to the map.
+        attention_QK: Weights in 0..1, ``[L, L]``.
+        separator: Position of the token that ends the first of two segments, from 0; None for one segment.
+    """
+
+    number: int
+    attention_QK: ArrayLike
+    separator: int | None = None
+
+
+def contact_sheet(maps: Sequence[SheetMap], title: str) -> Image.Image:
+    """Draw up to 4 x 3 maps on 1216 x 1004 pixels, queries downward and keys to the right, position 0 at the top left.
+
+    Maps of two segments say so next to their number; small triangles at the top and left edge mark the separator.
+
+    Raises:
+        ValueError: If there are more maps than fit.
+    """
+    if len(maps) > _ACROSS * _DOWN:
+        raise ValueError(f"A contact sheet has {_ACROSS * _DOWN} cells, not {len(maps)}")
+    sheet = Image.new("RGB", (_ACROSS * _CELL_WIDTH, _TITLE + _DOWN * _CELL_HEIGHT), "white")
+    draw = ImageDraw.Draw(sheet)
+    path = font_manager.findfont("DejaVu Sans")
+    large, small = ImageFont.truetype(path, 19), ImageFont.truetype(path, 16)
+    draw.text((10, 8), title, fill=0, font=small)
+    for index, panel in enumerate(maps):
+        row, column = divmod(index, _ACROSS)
+        x, y = column * _CELL_WIDTH + _TICK + 3, _TITLE + row * _CELL_HEIGHT + 34
+        draw.text((x + 2, y - 34), str(panel.number), fill=0, font=large)
+        sheet.paste(_picture(panel.attention_QK), (x, y))
+        if panel.separator is not None:
+            draw.text((x + 40, y - 32), "two segments", fill="#505050", font=small)
+            at = (panel.separator + 0.5) / np.shape(panel.attention_QK)[0] * _SIDE
+            _triangle(draw, (x + at, y - 2), (4, -_TICK + 1))
+            _triangle(draw, (x - 2, y + at), (-_TICK + 1, 4))
+    return sheet
+
+
+def _picture(attention_QK: ArrayLike) -> Image.Image:
+    """Give every weight the same area: enlarge it to whole pixels beyond the final size, then average down."""
+    picture = Image.fromarray(PALETTE[ink(attention_QK)])
+    side = picture.width * -(-_FINER * _SIDE // picture.width)
+    return picture.resize((side, side), Image.Resampling.NEAREST).resize((_SIDE, _SIDE), Image.Resampling.BOX)
+
+
+def _triangle(draw: ImageDraw.ImageDraw, tip: tuple[float, float], size: tuple[float, float]) -> None:
+    (x, y), (dx, dy) = tip, size
+    corners = [(x - dx, y + dy), (x + dx, y + dy)] if abs(dy) > abs(dx) else [(x + dx, y - dy), (x + dx, y + dy)]
+    draw.polygon([tip, *corners], fill=0)

@@ -4,7 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
@@ -12,11 +15,23 @@ from bertsecrets.importance.sinks.interventions import effect_columns
 from bertsecrets.importance.sinks.kinds import KINDS, Limits, SinkHead, TokenSinks, sinks_of
 from bertsecrets.importance.sinks.norms import ATTENTION, norm_columns
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.sinks import SinkDot, sink_scatter
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    SMALL,
+    footnote,
+    house_style,
+    new_figure,
+    sample_size,
+)
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+
+_MARKERS = "os^"
+_LOWEST = 1e-4
+"""Smaller changes are drawn here, on an axis that has no zero."""
 
 
 class Sinks(Experiment):
@@ -190,25 +205,54 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
 
 
 def _figure(sinks: Mapping[str, TokenSinks], limits: Limits, note: str) -> Figure | None:
-    panels = {
-        f"sink heads of {SPECIAL_TOKENS[name]}": [
-            SinkDot(f"{head.layer}-{head.head}", head.by_intervention, head.value_ratio, head.redirect, head.cut)
-            for head in token.heads
-        ]
-        for name, token in sinks.items()
-        if token.heads
-    }
+    """A dot for each sink head: value norm at the token, and change of the answer, on logarithmic axes."""
+    panels = {name: token.heads for name, token in sinks.items() if token.heads}
     if not panels:
         return None
-    return sink_scatter(
-        panels,
-        KINDS,
-        title="Sink heads: value norm at the token, and change of the answers without its attention",
-        unit="mean change of the answer",
-        note=(
+    with house_style():
+        title = "Sink heads: value norm at the token, and change of the answers without its attention"
+        figure = new_figure(PAGE_WIDTH if len(panels) > 1 else 5.0, 3.6, title)
+        grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)[0]
+        for axes, (name, heads) in zip(grid, panels.items(), strict=True):
+            _draw_heads(axes, heads)
+            axes.axvline(limits.value_ratio, color=QUIET, linestyle="--", linewidth=0.8)
+            axes.axhline(limits.change, color=QUIET, linestyle="--", linewidth=0.8)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.margins(0.12)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
+            axes.set_title(f"sink heads of {SPECIAL_TOKENS[name]}", fontsize=SMALL, pad=20)
+            axes.set_xlabel("value norm at the token ÷ that of words")
+            axes.legend(frameon=False, ncols=len(KINDS), loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0)
+        grid[0].set_ylabel("mean change of the answer")
+        footnote(
+            figure,
             "dot: attention redirected, bar: cut; colours: kind by intervention; dashed: limits between the kinds; heads as "
-            f"layer-head from 0; changes below 0.0001 are drawn there; {note}"
-        ),
-        value_ratio=limits.value_ratio,
-        change=limits.change,
-    )
+            f"layer-head from 0; changes below {_LOWEST:.4f} are drawn there; {note}",
+        )
+    return figure
+
+
+def _draw_heads(axes: Axes, heads: Sequence[SinkHead]) -> None:
+    for kind, colour, marker in zip(KINDS, ACCENTS, _MARKERS, strict=False):
+        members = [head for head in heads if head.by_intervention == kind]
+        ratios = [head.value_ratio for head in members]
+        redirected, cut = (
+            np.maximum([getattr(head, change) for head in members], _LOWEST) for change in ("redirect", "cut")
+        )
+        axes.vlines(ratios, cut, redirected, color=colour, linewidth=0.6, alpha=0.6)
+        axes.plot(ratios, cut, "_", markersize=7, color=colour)
+        label = f"{kind} ({len(members)})"
+        axes.plot(ratios, redirected, marker, linestyle="none", markersize=5, color=colour, alpha=0.8, label=label)
+    for head in heads:
+        axes.annotate(
+            f"{head.layer}-{head.head}",
+            (head.value_ratio, max(head.redirect, _LOWEST)),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=6,
+            color=QUIET,
+        )

@@ -16,7 +16,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
-from bertsecrets.results.figures.head_space import head_space, moved_heads
+from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -134,14 +134,17 @@ def coreference_section(view: MeasureView) -> Section | None:
     ]
     blocks = []
     if record.kinds:
-        figure = relation_scores(
+        figure = interval_rows(
             [
-                ScoreRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
+                IntervalRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
                 for score in record.kinds
             ],
             title="The best head for each kind of mention, on documents that it was not chosen on",
             unit=_UNIT,
             baseline="rule-based",
+            value="best head",
+            limits=(0, 1),
+            reference=None,
             note=f"bars: 95 % intervals over documents; {record.documents:,} documents of {record.task}, half to choose, half to "
             "score; layers and heads count from 0",
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
-from bertsecrets.results.figures.relation_scores import ScoreRow, relation_scores
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -103,11 +103,14 @@ def dependency_section(view: MeasureView) -> Section | None:
     everything = [score for score in record.relations if score.relation == "all"]
     relations = [score for score in record.relations if score.relation != "all"]
     scores = [*everything, *relations]
-    figure = relation_scores(
-        [ScoreRow(_name(score), score.accuracy, score.low, score.high, score.baseline) for score in scores[:_ROWS]],
+    figure = interval_rows(
+        [IntervalRow(_name(score), score.accuracy, score.low, score.high, score.baseline) for score in scores[:_ROWS]],
         title="The best head of each relation, on sentences that it was not chosen on",
         unit=_UNIT,
         baseline="best fixed offset",
+        value="best head",
+        limits=(0, 1),
+        reference=None,
         note=f"bars: 95 % intervals over sentences; {record.sentences:,} sentences of {record.task}, half to choose, half to "
         "score; layers and heads count from 0",
     )

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bertsecrets.results.figures.gallery import MapPanel, gallery
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.grids import heatmap
+from bertsecrets.results.figures.maps import MapPanel, gallery
+from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView

@@ -27,7 +27,8 @@ from bertsecrets.measures.linguistic.columns import (
 )
 from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
-from bertsecrets.results.figures.panels import HeadPanel, LayerLine, head_panels, layer_means
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.ranking import like_the_highest
@@ -236,8 +237,8 @@ def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBl
         return []
     title, note = "Attention to special tokens, by layer", sample_size([view.count(name) for name in special])
     unit = "mean attention received"
-    by_layer = layer_means(
-        [LayerLine(SPECIAL[name], view.value(name)) for name in special],
+    by_layer = layer_scatter(
+        {title: [LayerLine(SPECIAL[name], view.value(name)) for name in special]},
         title=title,
         unit=unit,
         note=note,
@@ -253,7 +254,9 @@ def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBl
     )
     caption = f"{title} (figure 6 of Kovaleva et al.)."
     return [
-        FigureBlock(f"{view.name}_special", by_layer, caption, "Line chart by layer."),
+        FigureBlock(
+            f"{view.name}_special", by_layer, caption, "Heads as dots by layer, with a line through the means."
+        ),
         FigureBlock(f"{view.name}_special_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
     ]
 

@@ -39,8 +39,7 @@ from bertsecrets.measures.linguistic.word_pairs import (
     WordPair,
     check_pairs_occur,
 )
-from bertsecrets.results.figures.heatmap import heatmap
-from bertsecrets.results.figures.panels import HeadPanel, head_panels
+from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.ranking import like_the_highest

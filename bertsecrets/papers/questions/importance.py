@@ -7,9 +7,9 @@ from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
-from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
-from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
-from bertsecrets.results.figures.pruning import pruning_curves
+from bertsecrets.pruning.figures import pruning_curves
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table

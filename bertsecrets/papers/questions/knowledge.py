@@ -18,8 +18,8 @@ from bertsecrets.papers.questions.answer import (
     lacking,
     widest_error,
 )
+from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
-from bertsecrets.results.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Table

@@ -22,8 +22,8 @@ from bertsecrets.papers.questions.answer import (
     widest_error,
 )
 from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
-from bertsecrets.results.figures.intervals import IntervalRow, interval_rows
-from bertsecrets.results.figures.panels import ScatterPanel, head_scatter
+from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Table

@@ -9,9 +9,11 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 SEQUENTIAL = "viridis"
@@ -22,23 +24,31 @@ _SHADES = 257
 _LOSSES = ("#ffffff", "#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
 _GAINS = ("#ffffff", "#d1e5f0", "#92c5de", "#4393c3", "#2166ac", "#053061")
 PAGE_WIDTH = 7.0
-_NAME_WIDTH, _NAME_LINES = 36, 3
 """Width of a printed page's text, in inches."""
+
+_NAME_WIDTH, _NAME_LINES = 36, 3
 
 ACCENTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The palette of Okabe and Ito, safe for colour-blind readers, without its yellow, too pale for lines on white."""
 
 QUIET = "#6b6b6b"
 
-_SMALL = 8.0
+SMALL = 8.0
+"""Size of labels and notes, in points: the smallest that is legible in print."""
+
+POINTS = "change of score (points)"
+"""Unit of changes of a score: scores lie in -1..1, a point is one hundredth."""
+
+_MOST_ACROSS = 3
+
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 9.0,
-    "xtick.labelsize": _SMALL,
-    "ytick.labelsize": _SMALL,
-    "legend.fontsize": _SMALL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "savefig.facecolor": "white",
@@ -81,6 +91,27 @@ def new_figure(
     return figure
 
 
+def panels_across(panels: int) -> int:
+    """Number of panels in a row: four make a square."""
+    return 2 if panels == 4 else min(_MOST_ACROSS, panels)
+
+
+def colour_bar(
+    figure: Figure,
+    mappable: ScalarMappable,
+    axes: Axes | list[Axes],
+    unit: str,
+    *,
+    aspect: float = 25,
+    extend: str = "neither",
+) -> Colorbar:
+    """Add a colour bar right of ``axes``, labelled with its unit."""
+    bar = figure.colorbar(mappable, ax=axes, extend=extend, aspect=aspect, pad=0.02)
+    bar.set_label(unit)
+    bar.outline.set_linewidth(0.4)
+    return bar
+
+
 def sentence(title: str, text: str) -> Figure:
     """A figure of nothing but its title and a sentence, for where there is nothing to draw."""
     with house_style():
@@ -94,7 +125,7 @@ def footnote(figure: Figure, text: str) -> None:
     width = max(20, int(figure.get_size_inches()[0] / 0.066))
     # A sample size stays on one line.
     lines = textwrap.fill(text.replace("n = ", "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), width)
-    figure.supxlabel(lines.replace("\N{NO-BREAK SPACE}", " "), fontsize=_SMALL, color=QUIET, x=0.02, ha="left")
+    figure.supxlabel(lines.replace("\N{NO-BREAK SPACE}", " "), fontsize=SMALL, color=QUIET, x=0.02, ha="left")
 
 
 def row_names(names: Sequence[str]) -> tuple[list[str], int]:
@@ -206,15 +237,26 @@ def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:
     """Add a colour bar right of ``axes`` with the layer of each line."""
     norm = mpl.colors.BoundaryNorm(np.arange(num_layers + 1) - 0.5, num_layers)
     colours = mpl.colors.ListedColormap(layer_colours(num_layers)[1])
-    mappable = mpl.cm.ScalarMappable(norm, colours)
+    mappable = ScalarMappable(norm, colours)
     if len(axes) == 1:
         # In the panel's margin, where labels of a panel below cannot push it away.
         bar = figure.colorbar(mappable, cax=axes[0].inset_axes((1.03, 0.0, 0.02, 1.0)))
     else:
         bar = figure.colorbar(mappable, ax=axes, aspect=30, pad=0.02)
-    every = 1 if num_layers <= 12 else 2
-    bar.set_ticks(list(range(0, num_layers, every)))
+    bar.set_ticks(list(range(0, num_layers, 1 if num_layers <= 12 else 2)))
     bar.minorticks_off()
     bar.ax.invert_yaxis()
     bar.set_label("layer (0 next to the input)")
     bar.outline.set_linewidth(0.4)
+
+
+def log_axis(axes: Axes, which: str) -> None:
+    """Make the x or the y axis (``which``) logarithmic, with labels that a reader can use on few decades too."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    # Within two decades, powers of ten would give an axis one label at most.
+    fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(10, subs=fine if high / low < 100 else (1.0,)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())

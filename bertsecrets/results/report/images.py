@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from PIL import Image as Picture
 
-from bertsecrets.results.figures.cells import HeadCells, head_cells
+from bertsecrets.results.figures.grids import HeadCells, head_cells
 from bertsecrets.results.figures.saving import png, svg
 
 _CRISP = 150

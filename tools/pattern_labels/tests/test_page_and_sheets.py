@@ -12,12 +12,18 @@ from PIL import Image
 from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.figures.map_sheets import SheetMap, contact_sheet
 from tools.pattern_labels.labels import (
     Label,
     parse_labels,
 )
-from tools.pattern_labels.page_and_sheets import check_imported, pass_order, write_page, write_sheets
+from tools.pattern_labels.page_and_sheets import (
+    SheetMap,
+    check_imported,
+    contact_sheet,
+    pass_order,
+    write_page,
+    write_sheets,
+)
 from tools.pattern_labels.tests.annotation_folders import fill, map_set
 
 

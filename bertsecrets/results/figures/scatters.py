@@ -1,7 +1,8 @@
-"""Heads as points in the plane: near each other where they attend alike."""
+"""Heads as dots: two of their numbers, or points that lie near each other where they attend alike."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,15 +15,93 @@ from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
+    SMALL,
     footnote,
     house_style,
     layer_bar,
     layer_colours,
+    log_axis,
     new_figure,
+    sample_size,
 )
-from bertsecrets.results.formatting import MISSING, head_label
+from bertsecrets.results.formatting import MISSING, head_label, number
+from bertsecrets.statistics.ranks import spearman
 
 _MARKERS = "os^Dv<>Ph*X"
+
+
+@dataclass(frozen=True)
+class ScatterPanel:
+    """One scatter: ``x`` and ``y`` of each head, and whether to fill its dot (``certain``)."""
+
+    title: str
+    x: ArrayLike
+    y: ArrayLike
+    certain: ArrayLike
+
+
+def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_label: str, note: str) -> Figure:
+    """A dot for each head, filled where certain; all panels share their axes."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with house_style():
+        figure = new_figure(max(4.2, PAGE_WIDTH * columns / 3), rows * 2.2 + 1.1, title)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            x_N, y_N, certain_N = np.asarray(panel.x), np.asarray(panel.y), np.asarray(panel.certain, bool)
+            axes.axhline(0, color=QUIET, linewidth=0.6)
+            axes.plot(x_N[~certain_N], y_N[~certain_N], "o", markersize=3, fillstyle="none", color=QUIET, mew=0.7)
+            axes.plot(x_N[certain_N], y_N[certain_N], "o", markersize=4.5, color=ACCENTS[1])
+            axes.set_title(panel.title, fontsize=SMALL)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.supylabel(y_label, fontsize=9.0)
+        for axes in grid.flat[max(0, len(panels) - columns) : len(panels)]:
+            axes.set_xlabel(x_label)
+            axes.tick_params(labelbottom=True)
+        footnote(figure, note)
+    return figure
+
+
+def gradient_against_drift(norm_L: ArrayLike, drift_L: ArrayLike, *, title: str, unit: str, count: ArrayLike) -> Figure:
+    """Gradient norm (log scale) against drift of attention, a point for each layer, with Spearman's rank correlation.
+
+    Args:
+        norm_L: Gradient norm of each layer; layers where it is zero or NaN are left out.
+        drift_L: Drift of each layer's attention.
+        title: What the figure shows.
+        unit: Label of the drift axis, with its unit.
+        count: Number of examples of the drift, one for all or one for each layer.
+
+    Raises:
+        ValueError: If the two differ in length.
+    """
+    norms_L, drifts_L = np.asarray(norm_L, np.float64), np.asarray(drift_L, np.float64)
+    if norms_L.ndim != 1 or norms_L.shape != drifts_L.shape:
+        raise ValueError(f"Gradient norms of shape {list(norms_L.shape)}, drifts of shape {list(drifts_L.shape)}")
+    drawn_L = np.isfinite(norms_L) & np.isfinite(drifts_L) & (norms_L > 0)
+    layers = np.flatnonzero(drawn_L)
+    rho = spearman(norms_L[drawn_L], drifts_L[drawn_L])
+    with house_style():
+        figure = new_figure(5.0, 4.4, title)
+        axes = figure.add_subplot()
+        axes.scatter(norms_L[drawn_L], drifts_L[drawn_L], s=28, color=ACCENTS[0], edgecolors="white", linewidths=0.6)
+        for layer in layers:
+            axes.annotate(
+                str(layer),
+                (norms_L[layer], drifts_L[layer]),
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=SMALL,
+            )
+        log_axis(axes, "x")
+        axes.margins(0.1)
+        axes.set_xlabel("gradient norm (L2), mean over training")
+        axes.set_ylabel(unit)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        correlation = f"Spearman ρ = {number(rho, 2)}" if np.isfinite(rho) else "Spearman ρ undefined"
+        footnote(figure, f"{correlation} over {len(layers)} layers; {sample_size(count)}; numbers name layers, from 0")
+    return figure
 
 
 def head_space(
@@ -46,18 +125,11 @@ def head_space(
         left, right = figure.subplots(1, 2)
         colours = layer_colours(num_layers)[1]
         left.scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
-        left.set_title("by layer", fontsize=8.0)
+        left.set_title("by layer", fontsize=SMALL)
         for group in range(int(group_N.max()) + 1):
-            member_N = group_N == group
-            right.scatter(
-                *points[member_N].T,
-                color=ACCENTS[group % len(ACCENTS)] if group < listed else QUIET,
-                marker=_MARKERS[group % len(_MARKERS)],
-                s=22,
-                linewidths=0,
-                label=f"group {group} ({member_N.sum()})" if group < listed else None,
-            )
-        right.set_title("by group (number of heads)", fontsize=8.0)
+            label = f"group {group}" if group < listed else None
+            _draw_class(right, points[group_N == group], group, label)
+        right.set_title("by group (number of heads)", fontsize=SMALL)
         right.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0)
         for axes in (left, right):
             _bare(axes, points)
@@ -87,17 +159,9 @@ def classed_heads(points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *,
             rest_N = ~np.isin(labels, common)
             if rest_N.any():
                 axes.scatter(*points[rest_N].T, color=QUIET, s=8, linewidths=0, label=f"others ({rest_N.sum()})")
-            for place, label in enumerate(common):
-                member_N = labels == label
-                axes.scatter(
-                    *points[member_N].T,
-                    color=ACCENTS[place],
-                    marker=_MARKERS[place],
-                    s=24,
-                    linewidths=0,
-                    label=f"{label} ({member_N.sum()})",
-                )
-            axes.set_title(name, fontsize=8.0)
+            for index, label in enumerate(common):
+                _draw_class(axes, points[labels == label], index, label)
+            axes.set_title(name, fontsize=SMALL)
             axes.legend(
                 frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6.5, borderaxespad=0.4
             )
@@ -140,12 +204,25 @@ def moved_heads(
             handles=kinds, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=0.4
         )
         _bare(axes, np.concatenate((before, after)))
-        for place in np.argsort(-np.linalg.norm(after - before, axis=1))[:named]:
-            label = head_label(*divmod(int(place), heads))
-            axes.annotate(label, after[place], (4, 3), textcoords="offset points", fontsize=6.0)
+        for index in np.argsort(-np.linalg.norm(after - before, axis=1))[:named]:
+            label = head_label(*divmod(int(index), heads))
+            axes.annotate(label, after[index], (4, 3), textcoords="offset points", fontsize=6.0)
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
         footnote(figure, note)
     return figure
+
+
+def _draw_class(axes: Axes, point_M2: NDArray[np.float64], index: int, label: str | None) -> None:
+    """Draw the members of a class, counted in the legend; without a label they are grey."""
+    axes.scatter(
+        point_M2[:, 0],
+        point_M2[:, 1],
+        color=QUIET if label is None else ACCENTS[index % len(ACCENTS)],
+        marker=_MARKERS[index % len(_MARKERS)],
+        s=23,
+        linewidths=0,
+        label=None if label is None else f"{label} ({len(point_M2)})",
+    )
 
 
 def _bare(axes: Axes, points: NDArray[np.float64]) -> None:

@@ -1,4 +1,4 @@
-"""One number per head over the course of fine-tuning."""
+"""Numbers over the course of training: a measure of every head, and the gradients of every layer."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
+    SMALL,
     finite_of,
     footnote,
     house_style,
     layer_bar,
     layer_colours,
+    log_axis,
     new_figure,
     sample_size,
     step_axis,
@@ -59,10 +61,9 @@ def trajectory(
         _draw_layers(top, steps, values_SLH)
         top.set_title("mean over the heads of each layer; band: ± one standard error", loc="left", fontsize=9.0)
         layer_bar(figure, [top], values_SLH.shape[1])
-        chosen = most_changed(values_SLH, highlight) if named is None else list(named)
-        _draw_heads(bottom, steps, values_SLH, chosen)
-        heads_title = _heads_title(len(steps), len(chosen)) if named is None else _named_title(len(chosen))
-        bottom.set_title(heads_title, loc="left", fontsize=9.0)
+        named_heads = most_changed(values_SLH, highlight) if named is None else list(named)
+        _draw_heads(bottom, steps, values_SLH, named_heads)
+        bottom.set_title(_heads_title(len(steps), len(named_heads), named is None), loc="left", fontsize=9.0)
         for axes in (top, bottom):
             axes.set_ylabel(unit)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
@@ -94,13 +95,12 @@ def _last_finite(value_SLH: NDArray[np.float64]) -> NDArray[np.float64]:
     return last_LH
 
 
-def _heads_title(num_steps: int, num_chosen: int) -> str:
-    which = "furthest from the median head" if num_steps == 1 else "that changed most"
-    return f"every head (grey); the {num_chosen} {which} in colour" if num_chosen else "every head (grey)"
-
-
-def _named_title(num_chosen: int) -> str:
-    return f"every head (grey); the first {num_chosen} of the list in colour" if num_chosen else "every head (grey)"
+def _heads_title(num_steps: int, num_named: int, by_change: bool) -> str:
+    if not num_named:
+        return "every head (grey)"
+    if not by_change:
+        return f"every head (grey); the first {num_named} of the list in colour"
+    return f"every head (grey); the {num_named} {'furthest from the median head' if num_steps == 1 else 'that changed most'} in colour"
 
 
 def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64]) -> None:
@@ -122,16 +122,16 @@ def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64
 
 
 def _draw_heads(
-    axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64], chosen: Sequence[tuple[int, int]]
+    axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64], named_heads: Sequence[tuple[int, int]]
 ) -> None:
     marker = "o" if len(steps) <= _FEW_STEPS else ""
     flat_SN = value_SLH.reshape(len(steps), -1)
     axes.plot(steps, flat_SN, color="#9a9a9a", linewidth=0.5, alpha=0.45, marker=marker, markersize=1.5, zorder=1)
     last_LH = _last_finite(value_SLH)
     low, high = axes.get_ylim()
-    heights = spread_apart([float(last_LH[pair]) for pair in chosen], (high - low) * 0.075)
-    for place, ((layer, head), height) in enumerate(zip(chosen, heights, strict=True)):
-        colour = ACCENTS[place % len(ACCENTS)]
+    heights = spread_apart([float(last_LH[pair]) for pair in named_heads], (high - low) * 0.075)
+    for index, ((layer, head), height) in enumerate(zip(named_heads, heights, strict=True)):
+        colour = ACCENTS[index % len(ACCENTS)]
         name = head_label(layer, head)
         axes.plot(steps, value_SLH[:, layer, head], color=colour, marker=marker, markersize=3, zorder=3, label=name)
         axes.annotate(
@@ -140,7 +140,7 @@ def _draw_heads(
             xytext=(1.03, height),
             textcoords=axes.get_yaxis_transform(),
             color=colour if colour != "#E69F00" else "#8a5f00",
-            fontsize=8.0,
+            fontsize=SMALL,
             va="center",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2},
@@ -155,3 +155,69 @@ def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
         moved[above] = max(moved[above], moved[below] + gap)
     drift = sum(moved) / len(moved) - sum(heights) / len(heights) if moved else 0.0
     return [height - drift for height in moved]
+
+
+def gradient_flow(
+    steps: Sequence[int], norm_SL: ArrayLike, ratio_SL: ArrayLike, *, title: str, batch_size: int
+) -> Figure:
+    """Gradient norm and update-to-weight ratio over training steps, on log scales, with a line for each layer.
+
+    Args:
+        steps: The S training steps, ascending.
+        norm_SL: L2 norm of each layer's gradient, ``[steps, layers]``; zero and NaN (a frozen layer) draw no line.
+        ratio_SL: L2 norm of each layer's update divided by that of its weights, ``[steps, layers]``.
+        title: What the figure shows.
+        batch_size: Examples in each step.
+
+    Raises:
+        ValueError: If the shapes do not fit together.
+    """
+    norms_SL, ratios_SL = np.asarray(norm_SL, np.float64), np.asarray(ratio_SL, np.float64)
+    if norms_SL.ndim != 2 or norms_SL.shape != ratios_SL.shape or norms_SL.shape[0] != len(steps):
+        shapes = f"{list(norms_SL.shape)} and {list(ratios_SL.shape)}"
+        raise ValueError(f"{len(steps)} steps do not fit norms and ratios of shapes {shapes}")
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 5.8, title)
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        notes = [f"each step sees {sample_size(batch_size)}", "layer 0 next to the input"]
+        for axes, value_SL, label in (
+            (top, norms_SL, "gradient norm (L2)"),
+            (bottom, ratios_SL, "update norm ÷ weight norm"),
+        ):
+            silent = _draw_gradients(axes, steps, value_SL)
+            axes.set_ylabel(label)
+            if silent:
+                notes.append(f"no {label.split(' norm')[0]} in layers {', '.join(map(str, silent))}")
+        if window(len(steps)) > 1:
+            notes.append(f"strong lines: running median of {window(len(steps))} recorded steps")
+        step_axis(bottom, steps)
+        layer_bar(figure, [top, bottom], norms_SL.shape[1])
+        footnote(figure, "; ".join(notes))
+    return figure
+
+
+def window(num_steps: int) -> int:
+    """Width of the running median in steps: odd, about a fifteenth of all steps."""
+    return 2 * (num_steps // 30) + 1
+
+
+def running_median(value_S: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Median of the ``width`` (odd) values around each one, fewer at the ends; NaN without any finite value."""
+    padded = np.pad(value_S, width // 2, constant_values=np.nan)
+    present = [near[np.isfinite(near)] for near in np.lib.stride_tricks.sliding_window_view(padded, width)]
+    return np.array([np.median(near) if near.size else np.nan for near in present])
+
+
+def _draw_gradients(axes: Axes, steps: Sequence[int], value_SL: NDArray[np.float64]) -> list[int]:
+    positive_SL = np.where(np.isfinite(value_SL) & (value_SL > 0), value_SL, np.nan)
+    silent = [layer for layer in range(value_SL.shape[1]) if np.isnan(positive_SL[:, layer]).all()]
+    marker = "o" if len(steps) == 1 else ""
+    for layer, colour in enumerate(layer_colours(value_SL.shape[1])[1]):
+        if layer not in silent:
+            axes.plot(steps, positive_SL[:, layer], color=colour, linewidth=0.5, alpha=0.3)
+            smooth_S = running_median(positive_SL[:, layer], window(len(steps)))
+            axes.plot(steps, smooth_S, color=colour, marker=marker, label=f"layer {layer}")
+    if len(silent) < value_SL.shape[1]:
+        log_axis(axes, "y")
+    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+    return silent

@@ -1,4 +1,4 @@
-"""Curves of the score against the number of heads kept."""
+"""Curves of the score against the number of heads kept, and against what a smaller model costs."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,8 +6,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.ablation_heads import POINTS
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure, sample_size
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    POINTS,
+    QUIET,
+    footnote,
+    house_style,
+    new_figure,
+    sample_size,
+)
 
 Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]
 """Heads kept, change of the score, and its lower and upper limits."""
@@ -46,18 +54,18 @@ def pruning_curves(
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
         axes = figure.add_subplot()
-        for place, (name, orders) in enumerate(curves.items()):
-            colour = QUIET if name in controls else ACCENTS[place % len(ACCENTS)]
+        for index, (name, orders) in enumerate(curves.items()):
+            colour = QUIET if name in controls else ACCENTS[index % len(ACCENTS)]
             for number, (kept, change, low, high) in enumerate(orders):
                 kept_V, change_V, low_V, high_V = (
                     np.asarray(values, np.float64) for values in (kept, change, low, high)
                 )
-                if bands or (bands is None and place == 0 and number == 0):
+                if bands or (bands is None and index == 0 and number == 0):
                     axes.fill_between(kept_V, 100 * low_V, 100 * high_V, color=colour, alpha=0.2, linewidth=0)
                 axes.plot(
                     kept_V,
                     100 * change_V,
-                    f"{_MARKERS[place % len(_MARKERS)]}{_LINES[place // len(ACCENTS) % len(_LINES)]}",
+                    f"{_MARKERS[index % len(_MARKERS)]}{_LINES[index // len(ACCENTS) % len(_LINES)]}",
                     color=colour,
                     markersize=3,
                     alpha=1 if len(orders) == 1 else 0.6,
@@ -132,14 +140,14 @@ def kept_scores(lines: Mapping[str, Curve], *, title: str, metric: str, note: st
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.4, title)
         axes = figure.add_subplot()
-        for place, (name, line) in enumerate(lines.items()):
+        for index, (name, line) in enumerate(lines.items()):
             kept_V, score_V, low_V, high_V = (np.asarray(values, np.float64) for values in line)
             axes.errorbar(
                 kept_V,
                 score_V,
                 np.nan_to_num(np.stack([score_V - low_V, high_V - score_V])),
-                fmt=f"{_MARKERS[place % len(_MARKERS)]}-",
-                color=ACCENTS[place % len(ACCENTS)],
+                fmt=f"{_MARKERS[index % len(_MARKERS)]}-",
+                color=ACCENTS[index % len(ACCENTS)],
                 markersize=4,
                 capsize=2,
                 label=name,

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.colors import ListedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.cells import mark_heads
+from bertsecrets.results.figures.grids import NO_VALUE, draw_grid, one_grid, write_in_cells
 from bertsecrets.results.figures.style import (
     PAGE_WIDTH,
     QUIET,
+    SMALL,
+    colour_bar,
     footnote,
     house_style,
     ink_on,
@@ -76,11 +78,11 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
         rows, lines = row_names([bar.name for bar in bars])
         figure = new_figure(PAGE_WIDTH, max(0.34, 0.17 * lines) * len(bars) + 1.75, title)
         axes = figure.add_subplot()
-        place_R = np.arange(len(bars))
+        row_R = np.arange(len(bars))
         end_RC = shares_RC.cumsum(1)
         for c, name in enumerate(names):
             axes.barh(
-                place_R,
+                row_R,
                 shares_RC[:, c],
                 left=end_RC[:, c] - shares_RC[:, c],
                 color=COLOURS[name],
@@ -90,9 +92,9 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
                 edgecolor="white",
                 linewidth=0.6,
             )
-            for r in place_R:
+            for r in row_R:
                 _mark(axes, float(end_RC[r, c]), float(shares_RC[r, c]), float(errors_RC[r, c]), int(r), COLOURS[name])
-        axes.set_yticks(place_R, rows)
+        axes.set_yticks(row_R, rows)
         axes.set_ylim(len(bars) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
@@ -126,7 +128,9 @@ def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: 
         axes.errorbar(end, row + 0.2, xerr=error, color="black", linewidth=0.8, capsize=1.6, capthick=0.8)
     if share >= _ENOUGH:
         ink = ink_on(to_rgba(colour))
-        axes.text(end - share / 2, row - 0.08, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.0, color=ink)
+        axes.text(
+            end - share / 2, row - 0.08, f"{100 * share:.0f}", ha="center", va="center", fontsize=SMALL, color=ink
+        )
 
 
 def dominant_patterns(share_LHC: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
@@ -153,44 +157,19 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
     shares_LHC = np.asarray(share_LHC, np.float64)
     layers, heads = shares_LHC.shape[:2]
     main_LH = dominant_patterns(shares_LHC, names)
-    side = min(0.5, (PAGE_WIDTH - 1.0) / heads)
-    tall = min(0.42, max(0.26, 4.8 / layers))
+    colours = ListedColormap([COLOURS[name] for name in names])
     with house_style():
-        figure = new_figure(max(4.6, side * heads + 1.0), tall * layers + 2.0, title)
-        axes = figure.add_subplot()
-        for (layer, head), main in np.ndenumerate(main_LH):
-            colour = COLOURS[names[main]] if main >= 0 else "#f2f2f2"
-            axes.add_patch(
-                Rectangle(
-                    (head, layer),
-                    1,
-                    1,
-                    facecolor=colour,
-                    edgecolor="white" if main >= 0 else "#9a9a9a",
-                    linewidth=0.8 if main >= 0 else 0,
-                    hatch=None if main >= 0 else "////",
-                )
-            )
-            if main >= 0 and side > 0.3:
-                ink = ink_on(to_rgba(colour))
-                share = f"{100 * shares_LHC[layer, head, main]:.0f}"
-                axes.text(head + 0.5, layer + 0.5, share, ha="center", va="center", fontsize=8.0, color=ink)
-        axes.set_xlim(0, heads)
-        axes.set_ylim(layers, 0)
-        mark_heads(axes, layers, heads)
-        axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
-        axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
-        axes.set_xlabel("head")
-        axes.set_ylabel("layer (0 at the top)")
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        shown = [name for place, name in enumerate(names) if (main_LH == place).any()]
+        figure, axes, cell_width = one_grid(title, layers, heads, least_width=4.6, extra=2.0)
+        mesh = draw_grid(axes, np.where(main_LH >= 0, main_LH, np.nan), Normalize(-0.5, len(names) - 0.5), colours)
+        if cell_width > 0.3:
+            shares = {
+                cell: f"{100 * shares_LHC[cell][main]:.0f}" for cell, main in np.ndenumerate(main_LH) if main >= 0
+            }
+            write_in_cells(axes, mesh, shares)
+        shown = [name for index, name in enumerate(names) if (main_LH == index).any()]
         handles = [Patch(facecolor=COLOURS[name], label=name.replace("_", " + ")) for name in shown]
         if (main_LH < 0).any():
-            handles.append(
-                Patch(facecolor="#f2f2f2", edgecolor="#9a9a9a", hatch="////", label="no pattern in half the maps")
-            )
+            handles.append(Patch(**NO_VALUE, label="no pattern in half the maps"))
         _legend(axes, handles, [str(handle.get_label()) for handle in handles])
         footnote(figure, f"numbers: share of the head's maps, in percent; {note}; layers and heads count from 0")
     return figure
@@ -235,21 +214,14 @@ def count_table(
     with house_style():
         figure = new_figure(0.62 * len(labels) + 2.6, 0.5 * len(labels) + 2.2, title)
         axes = figure.add_subplot()
-        mesh = axes.pcolormesh(share_CC, cmap="Blues", vmin=0, vmax=1, edgecolors="white", linewidth=0.8)
-        for (row, column), value in np.ndenumerate(counts_CC):
-            ink = ink_on(mesh.cmap(share_CC[row, column])) if value else QUIET
-            axes.text(column + 0.5, row + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=8.0, color=ink)
-        axes.set_xticks(np.arange(len(labels)) + 0.5, labels, rotation=40, ha="right", rotation_mode="anchor")
-        axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
-        axes.invert_yaxis()
+        mesh = draw_grid(
+            axes, share_CC, Normalize(0, 1), "Blues", coloured_RC=counts_CC > 0, rows=labels, columns=labels
+        )
+        write_in_cells(axes, mesh, {cell: f"{value:.0f}" for cell, value in np.ndenumerate(counts_CC)})
+        axes.set_xticks(axes.get_xticks(), labels, rotation=40, ha="right", rotation_mode="anchor")
         axes.set_xlabel(columns)
         axes.set_ylabel(rows)
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        bar = figure.colorbar(mesh, ax=axes, aspect=25, pad=0.02)
-        bar.set_label(unit)
-        bar.outline.set_linewidth(0.4)
+        colour_bar(figure, mesh, axes, unit)
         footnote(figure, note)
     return figure
 

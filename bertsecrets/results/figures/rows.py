@@ -1,0 +1,103 @@
+"""Numbers with their intervals, one row each, beside baselines and the numbers of single seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    SMALL,
+    footnote,
+    house_style,
+    new_figure,
+    row_names,
+)
+from bertsecrets.results.formatting import number
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """A row.
+
+    Args:
+        name: Its label.
+        value: The number; NaN is written as undefined.
+        low, high: Ends of its interval; NaN where unknown.
+        baseline: A number to compare with, such as a constant answer's score; NaN where there is none.
+        seeds: The number of each seed, whose mean is the value; none where there is one.
+    """
+
+    name: str
+    value: float
+    low: float = np.nan
+    high: float = np.nan
+    baseline: float = np.nan
+    seeds: Sequence[float] = ()
+
+
+def interval_rows(
+    rows: Sequence[IntervalRow],
+    *,
+    title: str,
+    unit: str,
+    note: str,
+    reference: float | None = 0.0,
+    limits: tuple[float, float] | None = None,
+    value: str = "",
+    baseline: str = "",
+    digits: int | None = None,
+) -> Figure:
+    """A dot with its interval for each row, the first at the top.
+
+    Args:
+        rows: At least one.
+        title: What the figure shows.
+        unit: Label of the x axis.
+        note: Footnote: what the intervals are, and sample sizes.
+        reference: Where to draw a vertical line; None for none.
+        limits: Ends of the x axis; None for those of the numbers.
+        value, baseline: What dots and hollow squares are, for the legend.
+        digits: Decimals of the numbers printed above the dots; None to print none.
+
+    Raises:
+        ValueError: If there are no rows.
+    """
+    if not rows:
+        raise ValueError("A figure of intervals needs at least one row")
+    with house_style():
+        names, lines = row_names([row.name for row in rows])
+        height = max(0.28 if digits is None else 0.42, 0.17 * lines)
+        figure = new_figure(PAGE_WIDTH, height * len(rows) + 1.7, title)
+        axes = figure.add_subplot()
+        if reference is not None:
+            axes.axvline(reference, color=QUIET, linewidth=0.8)
+        for y, row in enumerate(rows):
+            axes.plot([row.baseline, row.value], [y, y], color=QUIET, linewidth=0.6, alpha=0.6)
+            axes.plot(row.baseline, y, "s", color=QUIET, markerfacecolor="white", markersize=5)
+            axes.plot([row.low, row.high], [y, y], color=ACCENTS[0])
+            axes.plot(row.seeds, [y] * len(row.seeds), "o", color=ACCENTS[0], markerfacecolor="none", markersize=4)
+            axes.plot(row.value, y, "o", color=ACCENTS[0], markersize=6)
+            if not np.isfinite(row.value):
+                axes.text(
+                    0.01, y, "undefined", va="center", fontsize=SMALL, color=QUIET, transform=axes.get_yaxis_transform()
+                )
+            elif digits is not None:
+                text = number(row.value, digits)
+                axes.annotate(text, (row.value, y), (0, 6), textcoords="offset points", ha="center", fontsize=SMALL)
+        axes.set_yticks(range(len(rows)), names)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.margins(x=0.08)
+        if limits is not None:
+            axes.set_xlim(*limits)
+        axes.grid(axis="x", linewidth=0.4, alpha=0.5)
+        axes.set_xlabel(unit)
+        if baseline:
+            axes.plot([], [], "o", color=ACCENTS[0], label=value)
+            axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label=baseline)
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.2)
+        footnote(figure, note)
+    return figure
