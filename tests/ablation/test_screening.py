@@ -40,7 +40,7 @@ from bertsecrets.ablation.screening import (
     screened_sweep,
     why_not,
 )
-from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
+from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -477,7 +477,7 @@ def test_screened_parts_merge_with_screened_ones_alone() -> None:
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(UserError, match=r"ablation\.audit is .*; expected a share above 0"):
-        Screening(audit=share)
+        AblationSettings.read("ablation", {"audit": share})
 
 
 def test_reasons_against_screening() -> None:
