@@ -74,13 +74,21 @@ def test_valid_command_lines_pass() -> None:
     checked(["checkpoint=x", "analysis=drift"], "analyze")
 
 
+OWN_TASK = [
+    "task.name=mine", "task.texts=1", "task.metrics=[accuracy]", "+task.labels=[a,b]", "task.training.learning_rate=1e-4",
+    "task.training.batch_size=8", "task.training.max_epochs=1", "task.training.max_length=32", "data=tsv", "data.root=x",
+]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_every_group_of_the_configuration_composes() -> None:
     annotated = ("dark_secrets", "dark_secrets_minilm", "what_does_bert_look_at", "specialized_heads", "questions")
     for group in ("task", "model", "trainer", "logger", "callbacks", "data", "experiment", "launcher", "sweeper"):
         for path in sorted((CONF / group).glob("*.yaml")):
             # Neither weights nor a spaCy pipeline need be there for that.
-            extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"]}.get(path.stem, [])
+            extra = {"folder": ["model.path=x"], "spacy": ["annotation.pipeline=null"], "file": OWN_TASK}.get(
+                path.stem, []
+            )
             words = ["annotation.pipeline=null", "task=demo_paraphrase", "data=auto"]
             extra = words if path.stem in annotated else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
