@@ -97,7 +97,7 @@ def present(
         run.report_path,
         answers=summary.report.answers,
         findings=summary.printed,
-        steps=[] if summary.report.overview is None else summary.report.overview.steps[:1],
+        steps=summary.report.steps[:1],
     )
 
 

@@ -79,9 +79,9 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     correlation = rank_correlation(1 - cosine_LH, effect_LH)
     drift_N = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
     effect_N = np.array([effect_LH[row["layer"], row["head"]] for row in rows])
-    known_N = np.isfinite(drift_N) & np.isfinite(effect_N)
-    drift_N, effect_N = drift_N[known_N], effect_N[known_N]
-    rows = [row for row, known in zip(rows, known_N, strict=True) if known]
+    defined_N = np.isfinite(drift_N) & np.isfinite(effect_N)
+    drift_N, effect_N = drift_N[defined_N], effect_N[defined_N]
+    rows = [row for row, defined in zip(rows, defined_N, strict=True) if defined]
     if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
         return None
     return ChangedAndNeeded(drift_N, effect_N, rows, correlation)
@@ -127,14 +127,14 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
         return f"None of {value_LH.size} heads is known to have changed its attention beyond rounding."
     named = []
     for line in section.highlights.heads[:_NAMED]:
-        place = line.layer, line.head
-        reach = stats.t.ppf((1 + _LEVEL) / 2, max(int(count_LH[place]) - 1, 1)) * stderr_LH[place]
+        head = line.layer, line.head
+        reach = stats.t.ppf((1 + _LEVEL) / 2, max(int(count_LH[head]) - 1, 1)) * stderr_LH[head]
         limits = f"{number(line.value - reach)} to {number(min(line.value + reach, 1.0))}"
         interval = f" ({limits})" if np.isfinite(reach) else ""
-        named.append(f"{head_label(*place)}, {number(line.value)}{interval}")
-    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
-    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in known}
-    most, least = min(known, key=lambda layer: mean_L[layer]), max(known, key=lambda layer: mean_L[layer])
+        named.append(f"{head_label(*head)}, {number(line.value)}{interval}")
+    defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in defined}
+    most, least = min(defined, key=lambda layer: mean_L[layer]), max(defined, key=lambda layer: mean_L[layer])
     layers = (
         f" By layer, attention changed most in layer {most} (mean {number(mean_L[most])}) and least in layer {least} "
         f"({number(mean_L[least])})."
@@ -179,11 +179,11 @@ def _layers_in_words(view: MeasureView) -> str:
     latest = latest_rows(view.run.ablation_table())
     rows = [row for row in latest if row["kind"] == "layer"]
     rows = [row for row in rows if all(row[name] == latest[0][name] for name in ("evaluation", "metric", "mode"))]
-    known = [row for row in rows if np.isfinite(row["delta"])]
-    if not known:
+    defined = [row for row in rows if np.isfinite(row["delta"])]
+    if not defined:
         return ""
-    needed = sum(row["verdict"] == NEEDED for row in known)
-    worst = min(known, key=lambda row: float(row["delta"]))
+    needed = sum(row["verdict"] == NEEDED for row in defined)
+    worst = min(defined, key=lambda row: float(row["delta"]))
     if not needed:
         return f"Of {len(rows)} whole layers none is shown to be needed."
     return (

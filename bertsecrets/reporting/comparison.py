@@ -1,7 +1,8 @@
 """Comparison of finished runs: a page, its figures, and their numbers."""
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import pyarrow.parquet as pq
 
 from bertsecrets.ablation.comparison import effects
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
+from bertsecrets.reporting.heads_together import heads_together
+from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, displayed
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import Run
 from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
@@ -46,26 +49,28 @@ def write_comparison(
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     conditions, varying = find_conditions(runs)
-    notes = [_runs_in_words(runs, conditions, varying), *left_out(unfinished)]
+    notes = left_out(unfinished)
     labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
         sections += _experiments(conditions, varying, trusted)
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
+        sections += _all_heads(conditions, folder, trusted)
     else:
         notes.append("Only scores are compared: the runs have different numbers of heads, or heads=false was given.")
     flat = [part for section in sections for part in section.flat()]
     rows = [row for section in flat for row in section.rows]
     report = Report(
-        title="Runs compared",
-        subtitle=f"{len(runs)} runs of {len(conditions)} conditions",
+        title="Runs compared" if _models(conditions) > 1 else f"{conditions[0].runs[0].name}: all that its runs hold",
+        subtitle=_runs_in_words(runs, conditions, varying),
         facts=[
             (name, ", ".join(sorted({condition.factors[name] for condition in conditions})))
             for name in conditions[0].factors
         ],
         notes=notes,
         sections=[*flat, _runs(runs, folder), _reading(with_heads=bool(rows))],
+        steps=_steps(runs),
     )
     save_figures(report.figures, folder / "figures")
     numbers = folder / "comparison.parquet"
@@ -99,17 +104,38 @@ def _experiments(conditions: Sequence[Condition], varying: Sequence[str], truste
     return sections
 
 
+def _models(conditions: Sequence[Condition]) -> int:
+    """Number of models: a run and the analyses of it are about one."""
+    return sum(len(condition.runs) for condition in conditions)
+
+
+def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[str]) -> list[Section]:
+    """The table of all heads with what a run and the analyses of it hold, also written to files; none for several models."""
+    if _models(conditions) > 1:
+        return []
+    experiments = conditions[0].runs[0].experiments
+    together = heads_together(
+        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
+    )
+    if together is None:
+        return []
+    together.write(folder)
+    disabled = DisabledHeads.of(experiments["ablation"][1].run) if "ablation" in experiments else None
+    return [together.section(None if disabled is None else disabled.by_need)]
+
+
 def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:
     seeds = sorted({len(condition.runs) for condition in conditions})
     per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     what = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
-    models = sum(len(condition.runs) for condition in conditions)
+    models = _models(conditions)
     of = f" about {models} model{'s' * (models > 1)}" if models < len(runs) else ""
     return f"{len(runs)} finished runs{of}, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
 
 
 def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     cells, drawn, losers = [], [], []
+    means: dict[tuple[str, str, str], dict[str, Interval]] = {}
     for condition in conditions:
         for name, scores in condition.runs[0].scores["sets"].items():
             for metric in scores["constant"]:
@@ -130,6 +156,8 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                     ]
                 )
                 if metric == next(iter(scores["constant"])):
+                    key = condition.task, name, metric
+                    means.setdefault(key, {})[condition.label(varying)] = interval
                     label = f"{condition.label(varying)} · {metric}"
                     drawn.append(IntervalRow(label, interval.mean, interval.low, interval.high, constant, values))
                     if math.isfinite(floor) and interval.mean <= floor:
@@ -143,7 +171,8 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         value="mean over seeds",
         baseline="constant answer",
     )
-    findings = (
+    findings = [_extremes_in_words(metric, by_label) for (*_, metric), by_label in means.items() if len(by_label) > 1]
+    findings += (
         [
             f"On average no better than a constant answer: {'; '.join(losers)}. The heads of such models say little about the "
             "task."
@@ -165,6 +194,37 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     )
 
 
+def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
+    """Which condition has the highest and which the lowest mean, with their intervals over seeds."""
+    defined = {label: interval for label, interval in means.items() if math.isfinite(interval.mean)}
+    if not defined:
+        return f"The {metric} of all {len(means)} conditions is undefined."
+    best, worst = (pick(defined, key=lambda label: defined[label].mean) for pick in (max, min))
+    highest, lowest = (
+        f"{label} has {number(defined[label].mean)}"
+        + (f" ({number(defined[label].low)} to {number(defined[label].high)})" if defined[label].count > 1 else "")
+        for label in (best, worst)
+    )
+    return f"Highest mean {metric}: {highest}; lowest: {lowest}." if best != worst else f"Mean {metric}: {highest}."
+
+
+def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
+    """Commands that look closer at the same runs."""
+    folders = shlex.quote(f"runs=[{','.join(str(displayed(run.folder)) for run in runs)}]")
+    compare = f"python -m bertsecrets compare {folders}"
+    return [
+        NextStep("Which published statements hold in these models?", f"{compare} paper=statements", "about a minute"),
+        NextStep(
+            "What do the runs say to the common questions about heads?", f"{compare} paper=questions", "about a minute"
+        ),
+        NextStep(
+            "What is in a single run?",
+            f"python -m bertsecrets report run={shlex.quote(str(displayed(runs[0].folder)))}",
+            "about 30 s",
+        ),
+    ]
+
+
 def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str]) -> Section | None:
     """Whether the heads that changed are the heads that matter; None if either is unknown."""
     panels, rhos, seeds = [], [], []
@@ -175,14 +235,16 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
             continue
         drift_LH, change_LH = 1 - drift.value_RLH.mean(axis=0), 100 * effect.delta_RLH.mean(axis=0)
         x, y = drift_LH.ravel(), change_LH.ravel()
-        known = np.isfinite(x) & np.isfinite(y)
-        if known.sum() < 3:
+        defined = np.isfinite(x) & np.isfinite(y)
+        if defined.sum() < 3:
             continue
         correlation = rank_correlation(drift_LH, change_LH)
         seeds.append(len(effect.delta_RLH))
         label = condition.label(varying)
         needed = effect.needed_RLH.mean(axis=0).ravel() > 0.5
-        panels.append(ScatterPanel(f"{label} (ρ = {number(correlation.rho, 2)})", x[known], y[known], needed[known]))
+        panels.append(
+            ScatterPanel(f"{label} (ρ = {number(correlation.rho, 2)})", x[defined], y[defined], needed[defined])
+        )
         rhos += [(label, correlation)] if math.isfinite(correlation.rho) else []
     if not panels:
         return None

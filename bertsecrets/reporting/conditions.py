@@ -239,9 +239,9 @@ def _value(name: str, value: str) -> str:
 
 def check_sizes(runs: Sequence[FinishedRun]) -> None:
     """Raise UserError if two runs have different numbers of layers or heads."""
-    known = [(run, run.size) for run in runs if run.size is not None]
-    for run, size in known[1:]:
-        first, expected = known[0]
+    sized = [(run, run.size) for run in runs if run.size is not None]
+    for run, size in sized[1:]:
+        first, expected = sized[0]
         if size != expected:
             a, b = (f"{layers} by {heads}" for layers, heads in (expected, size) if expected and size)
             raise UserError(

@@ -109,10 +109,10 @@ def head_view(
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())]
     example = ViewerExample(
         _shortened(" / ".join(sentences)),
-        [tokens[place] for place in kept],
+        [tokens[position] for position in kept],
         [(name, map_LHQK[:, :, kept][:, :, :, kept].numpy()) for name, map_LHQK in stages],
-        [sentence_of[place] for place in kept],
-        [special[place] for place in kept],
+        [sentence_of[position] for position in kept],
+        [special[position] for position in kept],
     )
     answers = _answers(network, inputs)
     viewer = HeadViewer([example], start, table, answers=answers)
@@ -159,17 +159,17 @@ def _encoded(
         encoding = tokenizer(*sentences, truncation="longest_first", max_length=most, **options)
         whose = "the model takes" if most != max_length else "max_length is"
         notes.append(f"The text has {length} tokens and {whose} {most}: its last {length - most} are left out.")
-    places = encoding.sequence_ids(0)
-    if all(place is None for place in places):
+    segments = encoding.sequence_ids(0)
+    if all(segment is None for segment in segments):
         raise UserError(
             f"The tokenizer makes no token of {_shortened(repr(sentences[0]))}; give a sentence with words."
         )
     sentence_of, last = [], 0
-    for place in places:
-        last = last if place is None else place
+    for segment in segments:
+        last = last if segment is None else segment
         sentence_of.append(last)
     inputs = {name: tensor.to(network.device) for name, tensor in encoding.items()}
-    return inputs, sentence_of, [place is None for place in places], notes
+    return inputs, sentence_of, [segment is None for segment in segments], notes
 
 
 def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[int, int], str]:
@@ -210,10 +210,10 @@ def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedModel:
-    own, other = describe(network), describe(reference)
-    if own.model is other.model:
+    encoder, other = describe(network), describe(reference)
+    if encoder.model is other.model:
         raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
-    sizes = [(encoder.num_layers, encoder.num_heads, encoder.model.config.vocab_size) for encoder in (own, other)]
+    sizes = [(one.num_layers, one.num_heads, one.model.config.vocab_size) for one in (encoder, other)]
     if sizes[0] != sizes[1]:
         (layers, heads, words), (layers_2, heads_2, words_2) = sizes
         raise UserError(
@@ -224,11 +224,11 @@ def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedMode
 
 
 def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> list[int]:
-    """Places of at most ``most`` tokens: special tokens, and the first tokens of each sentence."""
+    """Positions of at most ``most`` tokens: special tokens, and the first tokens of each sentence."""
     if len(sentence_of) <= most:
         return list(range(len(sentence_of)))
     words = [
-        [place for place, (own, added) in enumerate(zip(sentence_of, special, strict=True)) if own == s and not added]
+        [at for at, (segment, added) in enumerate(zip(sentence_of, special, strict=True)) if segment == s and not added]
         for s in (0, 1)
     ]
     room = max(most - sum(special), 0)
@@ -236,8 +236,8 @@ def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> lis
     shorter = min(words, key=len)
     share = min(len(shorter), room // 2)
     counts = [share if sentence is shorter else room - share for sentence in words]
-    chosen = {place for sentence, count in zip(words, counts, strict=True) for place in sentence[:count]}
-    return [place for place, added in enumerate(special) if added or place in chosen]
+    with_room = {position for sentence, count in zip(words, counts, strict=True) for position in sentence[:count]}
+    return [position for position, added in enumerate(special) if added or position in with_room]
 
 
 def _table(

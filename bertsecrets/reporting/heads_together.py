@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,11 +91,11 @@ class HeadsTogether:
             numbers[column.experiment] += is_number
             # Texts come first, then every experiment's first number, then its second one.
             rank[column.key] = numbers[column.experiment] if is_number else 0
-        chosen = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
-        return [column for column in self.columns if column.key in chosen]
+        shown = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
+        return [column for column in self.columns if column.key in shown]
 
-    def section(self) -> Section:
-        """The section of a report."""
+    def section(self, verdicts: Mapping[tuple[int, int], str] | None = None) -> Section:
+        """The section of a report, with the verdict on each head, the most needed first."""
         shown = {column.key for column in self.main}
         columns = [
             JointColumn(column.key, column.title, column.label, column.texts, column.key in shown, column.effects)
@@ -104,10 +104,10 @@ class HeadsTogether:
         return Section(
             "All heads",
             paragraphs=[
-                f"Each row is a head; it opens the head in the viewer where the run has kept maps. {CSV} in the run's "
-                f"folder, like {PARQUET}, holds all {len(self.columns)} columns, {LATEX} those shown at first."
+                f"Each row is a head; it opens the head in the viewer where the run has kept maps. {CSV} beside "
+                f"this page, like {PARQUET}, holds all {len(self.columns)} columns, {LATEX} those shown at first."
             ],
-            joint=JointTable(self.heads, columns),
+            joint=JointTable(self.heads, columns, verdicts or {}),
         )
 
     def write(self, folder: Path) -> None:
@@ -120,8 +120,8 @@ class HeadsTogether:
             writer = csv.writer(file)
             writer.writerow(["layer", "head", *(column.key for column in self.columns)])
             flat = [column.value_LH.ravel().tolist() for column in self.columns]
-            for place, (layer, head) in enumerate(self.heads):
-                writer.writerow([layer, head, *(_cell(values[place]) for values in flat)])
+            for row, (layer, head) in enumerate(self.heads):
+                writer.writerow([layer, head, *(_cell(values[row]) for values in flat)])
         with atomic_write(folder / LATEX) as temporary:
             temporary.write_text(self.latex(), encoding="utf-8")
         with atomic_write(folder / PARQUET) as temporary:
@@ -130,8 +130,8 @@ class HeadsTogether:
     def arrow(self) -> pa.Table:
         """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as strings."""
         columns = {
-            name: pa.array([head[place] for head in self.heads], pa.int32())
-            for place, name in enumerate(("layer", "head"))
+            name: pa.array([head[axis] for head in self.heads], pa.int32())
+            for axis, name in enumerate(("layer", "head"))
         }
         for column in self.columns:
             # An undefined number is null, as its cell in the CSV is empty.
@@ -145,8 +145,8 @@ class HeadsTogether:
         header = " & ".join(["head", *(_escape(f"{column.title}: {column.label}") for column in columns)])
         texts = [column.texts for column in columns]
         rows = [
-            " & ".join([head_code(layer, head), *(_escape(cells[place]) for cells in texts)]) + r" \\"
-            for place, (layer, head) in enumerate(self.heads)
+            " & ".join([head_code(layer, head), *(_escape(cells[row]) for cells in texts)]) + r" \\"
+            for row, (layer, head) in enumerate(self.heads)
         ]
         lines = [
             "% needs \\usepackage{booktabs,longtable}",

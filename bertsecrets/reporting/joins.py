@@ -111,11 +111,11 @@ def maps_of_changed_heads(
     before, after = (read_maps(files[step])[example.index].numpy() for step in (first, last))
     panels = []
     for line in highlights.heads[:heads]:
-        row, place = head_label(line.layer, line.head), (line.layer, line.head)
-        panels.append(MapPanel(row, moment_name(first), before[place], example.tokens))
+        row, head = head_label(line.layer, line.head), (line.layer, line.head)
+        panels.append(MapPanel(row, moment_name(first), before[head], example.tokens))
         if last != first:
-            panels.append(MapPanel(row, moment_name(last), after[place], example.tokens))
-            panels.append(MapPanel(row, "difference", after[place] - before[place], example.tokens, signed=True))
+            panels.append(MapPanel(row, moment_name(last), after[head], example.tokens))
+            panels.append(MapPanel(row, "difference", after[head] - before[head], example.tokens, signed=True))
     figure = gallery(panels, title="The most changed heads, before and after")
     caption = f"Example {example.index} ({example.label}): {' / '.join(example.texts)}"
     return Section(

@@ -97,10 +97,10 @@ class ExportedModel:
         Args:
             trusted: Classes of other packages that may describe their experiments, ``module:class``.
         """
-        own = [self.run] if self.run is not None and self._scores() is not None else []
+        of_run = [self.run] if self.run is not None and self._scores() is not None else []
         experiments = {
             name: (view, experiment_of(declaration, trusted))
-            for run in (*self.analyses, *own)
+            for run in (*self.analyses, *of_run)
             for name, (declaration, view) in views_of(run).items()
         }
         return heads_together(list(experiments.values()))
@@ -124,8 +124,8 @@ def analyses_of(run: Run, checkpoint: Path, step: int) -> list[Run]:
         UserError: If the configuration or the scores of one of them cannot be read.
     """
     folder = run.folder.resolve()
-    places = [*folder.parent.glob(f"*/{FINISHED}"), *folder.parent.parent.glob(f"{run.name}-analysis/*/{FINISHED}")]
-    finished = sorted({path for path in places if path.parent != folder}, key=lambda path: path.stat().st_mtime)
+    markers = [*folder.parent.glob(f"*/{FINISHED}"), *folder.parent.parent.glob(f"{run.name}-analysis/*/{FINISHED}")]
+    finished = sorted({path for path in markers if path.parent != folder}, key=lambda path: path.stat().st_mtime)
     written = checkpoint.stat().st_mtime
     analyses = []
     for marker in finished:

@@ -27,6 +27,8 @@ examples without all of them, and ``metrics``: metric -> baseline, score, delta,
 _ANALYSES_START = 15
 """Seconds that any command takes to start."""
 
+_BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
+
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -73,6 +75,16 @@ class DisabledHeads:
             layer: over_metrics([shown_verdict(rows[layer]) for rows in self.layers.values() if layer in rows])
             for layer in first
         }
+
+    @property
+    def by_need(self) -> dict[tuple[int, int], str]:
+        """The verdict on each head over all metrics, the most needed first, then by the loss of the first metric."""
+        rows = next(iter(self.heads.values()))
+        order = sorted(
+            self.verdicts,
+            key=lambda head: (_BY_NEED.index(self.verdicts[head]), float(np.nan_to_num(rows[head]["delta"]))),
+        )
+        return {head: self.verdicts[head] for head in order}
 
     @property
     def any_row(self) -> Row:
@@ -140,7 +152,7 @@ class DisabledHeads:
 
     def colourings(self) -> list[Colouring]:
         """Verdicts over all metrics with the first one's numbers, then each metric's own."""
-        shape = tuple(1 + max(place[axis] for place in self.verdicts) for axis in (0, 1))
+        shape = tuple(1 + max(head[axis] for head in self.verdicts) for axis in (0, 1))
         views = []
         if len(self.heads) > 1:
             metric = next(iter(self.heads))
@@ -245,7 +257,6 @@ def overview(
         about=about,
         start=_lowest(numbers[0].value_LH) if disabled is None else disabled.start,
         examples=read_telling(run.folder / "ablation"),
-        steps=_steps(run, scores, disabled),
     )
 
 
@@ -311,7 +322,7 @@ def _scores_in_words(scores: RunScores) -> str:
     return f"On {examples:,} examples: {'; '.join(parts)}.{answer}"
 
 
-def _steps(run: Run, scores: RunScores, disabled: DisabledHeads | None) -> list[NextStep]:
+def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
     """Three commands, each with what it would settle."""
     command = _analysis_of(run)
     view = NextStep(

@@ -14,7 +14,7 @@ from bertsecrets.reporting.answer import answers
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
-from bertsecrets.reporting.overview import DisabledHeads, overview, prune_section
+from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
@@ -138,12 +138,12 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     firsts = [lines[0] for lines in findings if lines]
     config = run.config()
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
-    all_heads = [] if together is None else [together.section()]
     of_scores = [_scores_section(scores)] if scores.lines() else []
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
     disabled = None if nothing_learned else DisabledHeads.of(run)
+    all_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
     several = disabled is not None and len(disabled.spared) > 1
     pruned = [prune_section(run, disabled)] if disabled and several and "pruning" not in sections else []
     sections_in_order = (
@@ -167,6 +167,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         maps=_maps_of_origin(config, run) if analysis else "",
         sections=drawn,
         overview=overview(run, scores, disabled, together),
+        steps=next_steps(run, disabled),
     )
     opening = [report.title] if report.answers else []
     printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or opening)
@@ -185,13 +186,13 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
     """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
-    places = sorted((rank, at) for at, section in enumerate(sections) for rank in range(len(section.figures)))
-    kept = set(places if most is None else places[:most])
+    ranks = sorted((rank, at) for at, section in enumerate(sections) for rank in range(len(section.figures)))
+    kept = set(ranks if most is None else ranks[:most])
     drawn = [
         replace(section, figures=[block for rank, block in enumerate(section.figures) if (rank, at) in kept])
         for at, section in enumerate(sections)
     ]
-    return drawn, len(places) - len(kept)
+    return drawn, len(ranks) - len(kept)
 
 
 def _title(
@@ -309,7 +310,7 @@ def _scores_section(scores: RunScores) -> Section:
         if np.isfinite(first.value)
         else "is undefined, as the answers or the labels are all equal"
     )
-    chosen = (
+    selection = (
         [
             "The checkpoint was chosen by the first of these scores on the same examples, so that the scores are on the high "
             "side: another sample of the task may give lower ones."
@@ -359,7 +360,7 @@ def _scores_section(scores: RunScores) -> Section:
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
             "which is easy to beat: compare the accuracy instead.",
             *tested,
-            *chosen,
+            *selection,
         ],
         [
             Table(

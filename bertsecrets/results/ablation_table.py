@@ -127,10 +127,10 @@ class AblationTable:
 
     def select(self, **equal: str | int) -> "AblationTable":
         """The rows in which each named column has the requested value."""
-        chosen = self.table
+        selected = self.table
         for name, value in equal.items():
-            chosen = chosen.filter(pc.equal(chosen[name], pa.scalar(value, SCHEMA.field(name).type)))
-        return AblationTable(chosen)
+            selected = selected.filter(pc.equal(selected[name], pa.scalar(value, SCHEMA.field(name).type)))
+        return AblationTable(selected)
 
     def write(self, path: Path) -> None:
         """Write Parquet atomically."""
@@ -162,10 +162,10 @@ def _completed(table: pa.Table) -> pa.Table:
     """
     table = table.rename_columns(["p_familywise" if name == "p_holm" else name for name in table.schema.names])
     first = SCHEMA.names.index("verdict")
-    known = len(table.schema.names)
-    if known < first or table.schema.names != SCHEMA.names[:known]:
+    width = len(table.schema.names)
+    if width < first or table.schema.names != SCHEMA.names[:width]:
         return table
-    if known == first:
+    if width == first:
         lowers = pc.and_(table["significant"], pc.less(table["delta"], 0))
         table = table.append_column("verdict", pc.if_else(lowers, "needed", "inconclusive"))
     for name in SCHEMA.names[len(table.schema.names) :]:

@@ -46,12 +46,12 @@ class CapturedExample:
         >>> CapturedExample(0, list("[a|b]"), ["a", "b"], "?", special=[True, False, True, False, True]).sentences
         [0, 0, 0, 1, 1]
         """
-        places, sentence = [], 0
-        for place, added in enumerate(self.special):
-            parted = place > 0 and self.special[place - 1] and not all(self.special[:place])
+        sentences, sentence = [], 0
+        for index, added in enumerate(self.special):
+            parted = index > 0 and self.special[index - 1] and not all(self.special[:index])
             sentence = 1 if parted and not added else sentence
-            places.append(sentence)
-        return places
+            sentences.append(sentence)
+        return sentences
 
 
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:

@@ -68,5 +68,7 @@ def _not_plain(content: Any, key: str = "") -> str | None:
         return f"{key}={shown(content)}"
     else:
         return None
-    places = ((f"{key}.{name}" if key else str(name), value) for name, value in entries)
-    return next((foreign for place, value in places if (foreign := _not_plain(value, place)) is not None), None)
+    entries_by_key = ((f"{key}.{name}" if key else str(name), value) for name, value in entries)
+    return next(
+        (foreign for full_key, value in entries_by_key if (foreign := _not_plain(value, full_key)) is not None), None
+    )

@@ -31,6 +31,6 @@ def like_the_highest(value_LH: Array, stderr_LH: Array, count_LH: NDArray[np.int
     if not total:
         return "The top head is significantly higher than every other (standard errors, Holm-corrected)."
     order = np.argsort(np.where(like_LH, -value_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
-    names = ", ".join(head_label(*divmod(int(place), value_LH.shape[1])) for place in order)
+    names = ", ".join(head_label(*divmod(int(index), value_LH.shape[1])) for index in order)
     more = f" and {total - _LISTED} more" if total > _LISTED else ""
     return f"Indistinguishable from the top: {names}{more} (standard errors, Holm-corrected p ≥ {_LEVEL:g})."

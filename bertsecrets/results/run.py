@@ -168,8 +168,8 @@ class Run:
         """
         for declaration in declarations:
             check_name(declaration.name)
-        known = {declaration.name: declaration for declaration in (*self.declarations(), *declarations)}
-        self.write_json(self.experiments_path, [asdict(declaration) for declaration in known.values()])
+        by_name = {declaration.name: declaration for declaration in (*self.declarations(), *declarations)}
+        self.write_json(self.experiments_path, [asdict(declaration) for declaration in by_name.values()])
 
     def declarations(self) -> list[Declaration]:
         """The run's experiments, in the order of their declaration.
@@ -204,10 +204,10 @@ class Run:
         """Number of layers and heads; None if no table has a head."""
         cells = self.table().table.select(["layer", "head"]).to_pylist()
         cells += [row for row in self.ablation_table().rows() if row["kind"] == "head"]
-        places = [(cell["layer"], cell["head"]) for cell in cells if cell["head"] is not None]
-        if not places:
+        heads = [(cell["layer"], cell["head"]) for cell in cells if cell["head"] is not None]
+        if not heads:
             return None
-        return max(layer for layer, _ in places) + 1, max(head for _, head in places) + 1
+        return max(layer for layer, _ in heads) + 1, max(head for _, head in heads) + 1
 
     def ablation_table(self) -> AblationTable:
         """The run's ablation table so far."""

@@ -42,9 +42,9 @@ def describe_columns(view: MeasureView) -> Section | None:
     for column in columns:
         value_LH, stderr_LH, _ = view.grid(column.name)
         if np.isfinite(value_LH).any():
-            place = highest(value_LH)
-            most = with_error(value_LH[place], stderr_LH[place])
-            rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*place), most])
+            head = highest(value_LH)
+            most = with_error(value_LH[head], stderr_LH[head])
+            rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*head), most])
         else:
             empty.append(column)
     drawn = [column for column in columns if column not in empty]
@@ -52,12 +52,12 @@ def describe_columns(view: MeasureView) -> Section | None:
     header = ["column", "mean over heads", "highest head", "value ± standard error"]
     blocks = [
         FigureBlock(
-            view.name if place == 0 else f"{view.name}_{group[0].name}",
+            view.name if index == 0 else f"{view.name}_{group[0].name}",
             _draw(view, group),
             f"{view.title}, {_columns_in_words(group)}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
-        for place, group in enumerate(_by_unit(drawn))
+        for index, group in enumerate(_by_unit(drawn))
     ]
     paragraphs = [_without_values([column.label for column in empty])] if empty else []
     return Section(view.title, findings, paragraphs, [Table(header, rows)] if rows else [], blocks)
@@ -167,11 +167,11 @@ def _change_in_words(
     change = moving[widest]
     if not change.differs_LH.any():
         return f"Compared with {_LONG[other]}, no head differs significantly in {title}."
-    place = change.largest
+    largest = change.largest
     return (
         f"Compared with {_LONG[other]}, the widest difference in {title} is in {labels[widest]}, which differs in "
-        f"{int(change.differs_LH.sum())} of {heads} heads, most in {head_label(*place)} "
-        f"({number(change.other_LH[place])} there, {number(change.own_LH[place])} here)."
+        f"{int(change.differs_LH.sum())} of {heads} heads, most in {head_label(*largest)} "
+        f"({number(change.other_LH[largest])} there, {number(change.own_LH[largest])} here)."
     )
 
 
@@ -196,16 +196,16 @@ def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[
     for other in compared:
         header += [_SHORT[other], "higher here", "lower here", "largest difference"]
     rows = []
-    for name, own in next(iter(compared.values())).items():
+    for name, first in next(iter(compared.values())).items():
         if not any(changes[name].moves for changes in compared.values()):
             continue
-        row = [labels[name], _mean(own.own_LH)]
+        row = [labels[name], _mean(first.own_LH)]
         for change in (changes[name] for changes in compared.values()):
             row.append(_mean(change.other_LH))
             row += [str(int((change.differs_LH & sign).sum())) for sign in (change.delta_LH > 0, change.delta_LH < 0)]
-            place = change.largest
+            largest = change.largest
             row.append(
-                f"{number(float(change.delta_LH[place]))} ({head_label(*place)})"
+                f"{number(float(change.delta_LH[largest]))} ({head_label(*largest)})"
                 if change.differs_LH.any()
                 else number(math.nan)
             )
@@ -251,7 +251,7 @@ def compare_conditions(comparison: Comparison) -> Section | None:
         for name in columns
     }
     empty: list[str] = []
-    for place, column in enumerate(columns.values()):
+    for index, column in enumerate(columns.values()):
         grids = grids_of[column.name]
         for label, grid in grids.items():
             rows += condition_rows(label, measure, column.name, grid.value_RLH, grid.stderr_RLH)
@@ -276,7 +276,7 @@ def compare_conditions(comparison: Comparison) -> Section | None:
                 f"{measure}_{column.name}", figure, caption, f"Heatmaps of {lower_first(heading)} by condition."
             )
         )
-        if place == 0:
+        if index == 0:
             repeated = {label: grid.value_RLH for label, grid in grids.items() if len(grid.value_RLH) > 1}
             if repeated:
                 tables.append(agreement_table(repeated, f"{heading}: agreement between seeds"))
@@ -294,8 +294,8 @@ def compare_conditions(comparison: Comparison) -> Section | None:
 def _common_limits(columns: Sequence[Mapping[str, Grids]]) -> tuple[float, float] | None:
     """The range of the means over seeds of several columns; None without a value."""
     means = [grid.value_RLH.mean(axis=0).ravel() for grids in columns for grid in grids.values()]
-    known = [value_N[np.isfinite(value_N)] for value_N in means]
-    value_N = np.concatenate(known) if known else np.zeros(0)
+    defined = [value_N[np.isfinite(value_N)] for value_N in means]
+    value_N = np.concatenate(defined) if defined else np.zeros(0)
     return (float(value_N.min()), float(value_N.max())) if value_N.size else None
 
 
@@ -401,34 +401,34 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
 
 def _lowest(value_N: Array) -> set[int]:
     """The heads with the lowest values; a head without a value is not among them."""
-    known = np.flatnonzero(np.isfinite(value_N))
-    return set(known[np.argsort(value_N[known], kind="stable")[:_TOP]].tolist())
+    defined = np.flatnonzero(np.isfinite(value_N))
+    return set(defined[np.argsort(value_N[defined], kind="stable")[:_TOP]].tolist())
 
 
 def lowest_layer(value_LH: Array) -> int | None:
     """The layer with the lowest mean over the heads that have a value; None if no head has one."""
-    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
-    return min(known, key=lambda layer: float(np.nanmean(value_LH[layer]))) if known else None
+    defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    return min(defined, key=lambda layer: float(np.nanmean(value_LH[layer]))) if defined else None
 
 
 def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     """A sentence on the rank correlation between seeds, for the conditions that agree best and least."""
     rhos = {label: rank_agreement(v_RLH.reshape(len(v_RLH), -1).T)[0] for label, v_RLH in values.items()}
-    known = {label: rho for label, rho in rhos.items() if math.isfinite(rho)}
-    if not known:
+    defined = {label: rho for label, rho in rhos.items() if math.isfinite(rho)}
+    if not defined:
         return f"For {title} the agreement between seeds is undefined."
-    worst = min(known, key=lambda label: known[label])
-    best = max(known, key=lambda label: known[label])
-    if len(known) == 1:
-        return f"Between seeds, the order of heads by {title} has a rank correlation of {number(known[worst], 2)}."
-    if number(known[worst], 2) == number(known[best], 2):
+    worst = min(defined, key=lambda label: defined[label])
+    best = max(defined, key=lambda label: defined[label])
+    if len(defined) == 1:
+        return f"Between seeds, the order of heads by {title} has a rank correlation of {number(defined[worst], 2)}."
+    if number(defined[worst], 2) == number(defined[best], 2):
         return (
-            f"Between seeds, the order of heads by {title} agrees equally in all {len(known)} conditions (rank correlation "
-            f"{number(known[best], 2)})."
+            f"Between seeds, the order of heads by {title} agrees equally in all {len(defined)} conditions (rank correlation "
+            f"{number(defined[best], 2)})."
         )
     return (
         f"Between seeds, the order of heads by {title} agrees best for {best} (rank correlation "
-        f"{number(known[best], 2)}) and least for {worst} ({number(known[worst], 2)})."
+        f"{number(defined[best], 2)}) and least for {worst} ({number(defined[worst], 2)})."
     )
 
 

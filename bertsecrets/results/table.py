@@ -132,15 +132,15 @@ class HeadTable:
         Raises:
             ValueError: If a column does not exist.
         """
-        chosen = self.table
+        selected = self.table
         for name, value in equal.items():
             if name not in SCHEMA.names:
                 raise ValueError(f"Head tables have no column '{name}'; columns: {', '.join(SCHEMA.names)}")
-            column = chosen[name]
-            chosen = chosen.filter(
+            column = selected[name]
+            selected = selected.filter(
                 pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))
             )
-        return HeadTable(chosen)
+        return HeadTable(selected)
 
     def grid(
         self, measure: str, column: str, stage: str, step: int

@@ -83,6 +83,32 @@ def test_the_page_links_every_report_and_averages_the_constant_answers(tmp_path:
     assert "0.650" in text
 
 
+def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep: Path) -> None:
+    text = compare(sweep).read_text()
+    answer = re.search(r'<p class="answer">(.*?)</p>', text)
+    assert answer is not None
+    assert answer[1].startswith(
+        "Highest mean accuracy: pretrained has 0.740 (0.690 to 0.790); lowest: random normal has 0.660 ("
+    )
+    commands = re.findall(r"<code>(python -m bertsecrets [^<]*)</code>", text)
+    assert [command.split()[3] for command in commands] == ["compare", "compare", "report"]
+
+
+def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
+    cosine_LH, delta_LH = np.array([[0.9, 0.5]]), np.array([[0.0, -0.2]])
+    training = make_run(tmp_path / "run", cosine_LH=cosine_LH)
+    trained = {"name": "run", "init": "pretrained", "seed": 1, "folder": str(training)}
+    analysed = {"checkpoint": str(training), "trained": trained, "reference": None}
+    make_run(tmp_path / "analysis", delta_LH=delta_LH, significant_LH=delta_LH < -0.1, **analysed)
+    text = compare(tmp_path).read_text()
+    assert "<h1>run: all that its runs hold</h1>" in text
+    rows = re.findall(r'<tr data-layer="0" data-head="\d">.*?</tr>', text)
+    assert ["needed" in re.sub(r"<[^>]*>", "|", row).split("|") for row in rows] == [False, True]
+    header, *_ = (tmp_path / "comparison" / "heads_together.csv").read_text().splitlines()
+    assert "drift/cosine" in header
+    assert "ablation/" in header
+
+
 def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
     runs, _ = find_runs([str(sweep / "pretrained-1"), str(sweep / "random_normal-1")])
     text = write_comparison(runs, ["lost"], sweep / "two", heads=True).read_text()

@@ -126,7 +126,14 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
         ),
     ]
     viewer = HeadViewer([example("maps", ["a", "b", "c"])], (0, 0))
-    report = Report("Heads", sections=[HeadsTogether(columns).section(), Section("Maps", viewer=viewer)])
+    verdicts = {
+        (1, 1): "needed",
+        (0, 2): "inconclusive",
+        (0, 0): "dispensable",
+        (0, 1): "dispensable",
+        (1, 2): "better",
+    }
+    report = Report("Heads", sections=[HeadsTogether(columns).section(verdicts), Section("Maps", viewer=viewer)])
     path = tmp_path / "report.html"
     write_report(path, report)
     probe = """
@@ -141,6 +148,8 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
     const seen = {};
     const ready = () => document.querySelector(".viewer").dataset.state ? drive() : setTimeout(ready, 50);
     const drive = () => {
+      seen.needed = heads();
+      seen.verdict = document.querySelector(".joint tbody tr").cells[1].textContent;
       click("drift/cosine"); seen.falling = heads();
       click("drift/cosine"); seen.rising = heads();
       click("patterns/pattern"); seen.texts = heads();
@@ -148,6 +157,8 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
       type("cosine < 0.85, layer = 0"); seen.condition = heads();
       type("block"); seen.text = heads();
       type("entropy >= 2.5"); seen.entropy = heads();
+      type("layer > 7"); seen.none = document.querySelector("[data-count]").textContent;
+      type("cosin < 1, xyz < 1"); seen.unknown = document.querySelector("[data-count]").textContent;
       type("");
       document.querySelector(".joint fieldset input[value=Entropy]").click();
       seen.hidden = document.querySelector('.joint th[data-key="entropy/nats"]').hidden;
@@ -161,6 +172,9 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
       document.body.dataset.seen = Object.entries(seen).map(([key, value]) => `${key}=${value}`).join("|");
       document.body.dataset.overflow = document.documentElement.scrollWidth - window.innerWidth;
     };
+    // A viewer in a fold draws once the fold is opened and comes into sight.
+    document.querySelector("#viewer").open = true;
+    document.querySelector("#viewer").scrollIntoView();
     ready();
     """
     add_probe(path, probe)
@@ -169,6 +183,11 @@ def test_a_reader_sorts_filters_and_opens_a_head(tmp_path: Path) -> None:
     match = re.search(r'data-seen="([^"]*)"', done.stdout)
     assert match is not None
     assert dict(pair.split("=") for pair in match[1].split("|")) == {
+        # The head without a verdict comes last.
+        "needed": "1.1 0.2 0.0 0.1 1.2 1.0",
+        "verdict": "needed",
+        "none": "0 of 6 heads. No head matches.",
+        "unknown": "0 of 6 heads. No heading contains \N{LEFT DOUBLE QUOTATION MARK}xyz\N{RIGHT DOUBLE QUOTATION MARK}.",
         "falling": "0.0 0.1 1.0 1.1 1.2 0.2",
         "rising": "1.2 1.1 1.0 0.1 0.0 0.2",
         "texts": "0.2 1.1 1.2 0.0 1.0 0.1",

@@ -129,6 +129,7 @@ class JointTable:
     Args:
         heads: Layer and head of each row.
         columns: Columns; those of a group follow one another.
+        verdicts: Verdict on each head, as in :mod:`bertsecrets.results.verdicts`, the most needed head first; empty for none.
 
     Raises:
         ValueError: If a column has more or fewer cells than there are heads.
@@ -136,11 +137,17 @@ class JointTable:
 
     heads: Sequence[tuple[int, int]]
     columns: Sequence[JointColumn]
+    verdicts: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for column in self.columns:
             if len(column.cells) != len(self.heads):
                 raise ValueError(f"Column '{column.key}': {len(column.cells)} cells for {len(self.heads)} heads")
+
+    @property
+    def ranks(self) -> dict[tuple[int, int], int]:
+        """Place of each head in the order of need, from 0; heads without a verdict are left out."""
+        return {head: rank for rank, head in enumerate(self.verdicts)}
 
     @property
     def groups(self) -> dict[str, bool]:
@@ -332,7 +339,6 @@ class Overview:
         about: For each layer and head, sentences with its verdict and numbers.
         start: The head that is selected first.
         examples: For a head, the example whose answer changes most without it.
-        steps: What to do next.
     """
 
     summary: str
@@ -341,7 +347,9 @@ class Overview:
     about: Mapping[tuple[int, int], Sequence[str]]
     start: tuple[int, int]
     examples: Mapping[tuple[int, int], TellingExample]
-    steps: Sequence[NextStep] = ()
+
+
+_MOST_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -358,7 +366,10 @@ class Report:
         links: Texts and relative addresses of other pages.
         wide: Whether the page uses the whole width of the window.
         maps: Relative address of another page with a viewer of the same heads, for a page without one; empty for none.
-        overview: The first screen; all sections are folded below it. None for a page of findings, contents and sections.
+        overview: A first screen with a grid of heads; None for one with an answer and the first figure.
+        steps: What to do next; none for the commands of the sections.
+
+    All sections are folded below the first screen, with a line of what each says; a page without a figure shows its first section.
     """
 
     title: str
@@ -371,6 +382,24 @@ class Report:
     wide: bool = False
     maps: str = ""
     overview: Overview | None = None
+    steps: Sequence[NextStep] = ()
+
+    @property
+    def answer(self) -> str:
+        """What the page says in a sentence: the first finding of a section, else the first note on its sections."""
+        findings = [finding for section in self.sections for finding in section.findings]
+        return next(iter([*findings, *(self.notes if self.headed else [])]), "")
+
+    @property
+    def picture(self) -> FigureBlock | None:
+        """The figure of a first screen without a grid of heads: the first one."""
+        return None if self.overview is not None else next(iter(self.figures), None)
+
+    @property
+    def next_steps(self) -> list[NextStep]:
+        """What to do next, three commands at most."""
+        of_sections = [NextStep(section.title, command) for section in self.sections for command in section.commands]
+        return [*(self.steps or of_sections)][:_MOST_STEPS]
 
     @property
     def lead(self) -> list[str]:

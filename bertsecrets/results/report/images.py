@@ -43,8 +43,8 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
         if _total(images) <= most:
             return [*images], dpi
     kept: list[Image | None] = [*images]
-    for place in reversed(range(len(kept))):
-        kept[place] = None
+    for index in reversed(range(len(kept))):
+        kept[index] = None
         if _total([image for image in kept if image is not None]) <= most:
             break
     return kept, _COARSER[-1]

@@ -20,16 +20,20 @@
       row, order, texts: [...row.cells].map((cell) => cell.textContent), layer: Number(row.dataset.layer),
       head: Number(row.dataset.head),
     }));
-    let sorted = { column: 0, down: false };
+    let sorted = { column: -1, down: false };
+    const unknown = [];
 
     function cell(entry, column) {
-      return column === 0 ? entry.order : numeric(entry.texts[column]);
+      if (column === 0) return entry.order;
+      const { rank } = entry.row.cells[column].dataset;
+      return rank === undefined ? numeric(entry.texts[column]) : rank === "" ? NaN : Number(rank);
     }
 
     function sort(column) {
-      const isText = column > 0 && !headings[column].classList.contains("number");
-      // The first click on numbers shows the largest ones; text and heads start from the front.
-      sorted = { column, down: sorted.column === column ? !sorted.down : column > 0 && !isText };
+      const isRanked = headings[column].dataset.key === "verdict";
+      const isText = column > 0 && !isRanked && !headings[column].classList.contains("number");
+      // The first click on numbers shows the largest ones; text, heads and verdicts (the most needed) start from the front.
+      sorted = { column, down: sorted.column === column ? !sorted.down : column > 0 && !isText && !isRanked };
       const sign = sorted.down ? -1 : 1;
       rows.sort((a, b) => {
         if (isText) return sign * a.texts[column].localeCompare(b.texts[column]) || a.order - b.order;
@@ -52,17 +56,20 @@
       const value = numeric(limit);
       if (name === "layer" || name === "head") return (entry) => COMPARE[operator](entry[name], value);
       const columns = names.flatMap((heading, i) => (i > 0 && heading.includes(name) ? [i] : []));
+      if (!columns.length) unknown.push(name);
       return (entry) => columns.some((column) => COMPARE[operator](cell(entry, column), value));
     }
 
     function filter() {
+      unknown.length = 0;
       const tests = find.value.toLowerCase().split(",").map((term) => term.trim()).filter(Boolean).map(predicate);
       let count = 0;
       for (const entry of rows) {
         entry.row.hidden = !tests.every((test) => test(entry));
         count += entry.row.hidden ? 0 : 1;
       }
-      joint.querySelector("[data-count]").textContent = `${count} of ${rows.length} heads.`;
+      const reason = unknown.length ? ` No heading contains \u201c${unknown.join("\u201d or \u201c")}\u201d.` : count ? "" : " No head matches.";
+      joint.querySelector("[data-count]").textContent = `${count} of ${rows.length} heads.${reason}`;
     }
 
     function show(heading, shown) {
@@ -87,7 +94,7 @@
       if (!viewer && link.getAttribute("href").startsWith("#")) link.removeAttribute("href");
     }
     joint.querySelector(".joint-controls").hidden = false;
-    headings[0].setAttribute("aria-sort", "ascending");
+    sort(headings[1]?.dataset.key === "verdict" ? 1 : 0);
     filter();
   }
 })();

@@ -47,8 +47,7 @@ def write_report(path: Path, report: Report) -> None:
 
 def report_page(report: Report) -> str:
     """The page that :func:`write_report` writes."""
-    blocks = [block for section in report.sections for block in section.figures]
-    images, dpi = encode([block.figure for block in blocks], int(MAX_BYTES * _FIGURES_SHARE))
+    images, dpi = encode([block.figure for block in report.figures], int(MAX_BYTES * _FIGURES_SHARE))
     notes = []
     if dpi is not None:
         notes.append(
@@ -103,6 +102,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         "head_views.js",
         "joint_table.js",
         "cells.js",
+        "frame.js",
         "overview.js",
         "scatter.js",
     )
@@ -113,15 +113,16 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         + parts["report.css"]
         + "".join(f".w{width} {{ --natural: {width}px; }}\n" for width in widths)
     )
+    drawn = {id(block): image for block, image in zip(report.figures, images, strict=True)}
     # The views listen for what the viewer, which starts at once, tells them.
     js = parts["head_views.js"] + parts["viewer.js"]
     return environment.from_string(parts["report.html.jinja"]).render(
         report=report,
-        next_image=iter(images).__next__,
+        image_of=lambda block: drawn[id(block)],
         examples=examples,
         notes=notes,
         policy=content_policy(
-            css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "overview.js", "scatter.js"))
+            css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "frame.js", "overview.js", "scatter.js"))
         ),
         css=css,
         js=js,
@@ -131,6 +132,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         overview=None if report.overview is None else overview_data(report.overview),
         overview_js=parts["overview.js"],
         scatter_js=parts["scatter.js"],
+        frame_js=parts["frame.js"],
         words={**WORDS, "": "not disabled"},
         layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
@@ -145,7 +147,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
 
 
 def _verdict_colours() -> str:
-    light, dark = (" ".join(f"--{code}: {pair[place]};" for code, pair in COLOURS.items()) for place in (0, 1))
+    light, dark = (" ".join(f"--{code}: {pair[theme]};" for code, pair in COLOURS.items()) for theme in (0, 1))
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 

@@ -56,8 +56,8 @@ def colour_stops() -> dict[str, list[str]]:
         "change": mpl.colormaps[DIVERGING],
         "effects": effect_scale([-1.0, 1.0])[1],
     }
-    places = np.linspace(0, 1, _STOPS)
-    return {name: [to_hex(colour) for colour in colours(places)] for name, colours in scales.items()}
+    shares = np.linspace(0, 1, _STOPS)
+    return {name: [to_hex(colour) for colour in colours(shares)] for name, colours in scales.items()}
 
 
 def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
@@ -70,11 +70,11 @@ def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
     """
     if table is None:
         return []
-    places = [f"{layer}.{head}" for layer, head in table.heads]
+    heads = [f"{layer}.{head}" for layer, head in table.heads]
     return [
         {
             "label": visible(f"{column.group}: {column.label}"),
-            "cells": dict(zip(places, _values(column.cells), strict=True)),
+            "cells": dict(zip(heads, _values(column.cells), strict=True)),
             "effects": column.effects,
         }
         for column in table.columns
@@ -140,15 +140,15 @@ def overview_data(overview: Overview) -> dict[str, Any]:
 
 
 def _values(cells: Sequence[str]) -> list[float | str | None]:
-    known = [None if cell in (MISSING, "") else cell for cell in cells]
+    defined = [None if cell in (MISSING, "") else cell for cell in cells]
     try:
         # What stands behind ± is an error.
         return [
             None if cell is None else float(cell.split("±")[0].replace("\N{MINUS SIGN}", "-").replace(",", ""))
-            for cell in known
+            for cell in defined
         ]
     except ValueError:
-        return [None if cell is None else visible(cell) for cell in known]
+        return [None if cell is None else visible(cell) for cell in defined]
 
 
 def _encode(example: ViewerExample, levels: int) -> str:
