@@ -130,7 +130,7 @@ def test_a_model_that_is_not_the_papers_has_no_published_numbers(tmp_path: Path)
     make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
     text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
     assert "these runs minilm: the paper's numbers for heads and layers are left out" in text
-    assert text.count("No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
+    assert text.count("<p>No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
     assert [*(tmp_path / "page" / "figures").glob("clark_positions.*")]
 
 

@@ -89,16 +89,15 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     assert not re.search(r"\bQ\d", text)
 
 
-def test_the_overview_links_to_answers_and_figures(tmp_path: Path) -> None:
+def test_each_question_is_folded_under_its_answer_in_a_line(tmp_path: Path) -> None:
     names = ("cls", "sep_total", "punctuation", "sep_to_sep", "other_to_sep")
     columns = dict.fromkeys(names, RISING + 0.1)
     folder = make_run(tmp_path / "run", measured=[("checkpoint", "surface", columns)])
     Run.open(folder).declare(Surface(1, 1).declaration())
     text = questions_page().write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
-    assert '<a href="#figure-clark_figure2">figure</a>' in text
     assert '<figure id="figure-clark_figure2">' in text
     title = "Is [CLS] attended to in early layers and [SEP] in late ones"
-    assert re.search(rf"{re.escape(title)}[^<]*</a>", text)
+    assert re.search(rf"<summary><h2>{re.escape(title)}[^<]*</h2> <span[^>]*>[^<]+</span></summary>", text)
 
 
 def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path: Path) -> None:
