@@ -15,6 +15,7 @@ from bertsecrets.papers.statements.judge import (
     VERDICTS,
     Cell,
     Entry,
+    counted,
     depends_on,
     judged,
     subjects,
@@ -122,7 +123,7 @@ class Ledger:
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     """How many statements have each verdict."""
-    counts = [f"{number} {verdict}" for verdict in VERDICTS if (number := sum(e.verdict == verdict for e in entries))]
+    counts = counted([entry.verdict for entry in entries])
     unread = [entry.cells for entry in entries if all(cell.finding is None for cell in entry.cells)]
     lacking = sum(any(cell.command for cell in cells) for cells in unread)
     missing = f" (for {lacking} an analysis is missing)" if lacking else ""

@@ -14,7 +14,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.ledger import Ledger, counts_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
-from bertsecrets.papers.statements.judge import READINGS, UNTOLD, VERDICTS, Entry, judged
+from bertsecrets.papers.statements.judge import READINGS, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.report.content import Report, Section, Table
@@ -193,13 +193,12 @@ class StatementsPage:
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
     """The verdicts, each with the number of statements that have it, then what the figures say."""
     verdicts = [entry.verdict for entry in entries]
-    counted = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
     statements = (
         []
         if not entries
         else verdicts[:1]
         if len(entries) == 1
-        else [f"of {len(entries)} statements {', '.join(counted)}"]
+        else [f"of {len(entries)} statements {', '.join(counted(verdicts))}"]
     )
     return "; ".join([*statements, *(made.summary for made in shows if made.summary)])
 

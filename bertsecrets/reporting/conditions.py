@@ -28,8 +28,8 @@ _TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSetting
 """Settings of the trainer that analyses record and do not use."""
 
 _UNSET = "unset"
-_MEASURED: dict[str, tuple[str, ...]] = {"measure": (), "annotation": ("None",), "framenet": ("None",)}
-"""Groups of settings that training does not depend on, and their values that mean that there is nothing to measure with."""
+_MEASURED = frozenset({"measure", "annotation", "framenet"})
+"""Groups of settings that training does not depend on."""
 
 _CONTROLS = frozenset(controls({}))
 _NO_CONTROL = "no control"
@@ -144,7 +144,7 @@ def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
     group = key.split(".")[0]
     if group not in _MEASURED:
         return False
-    return len({settings.get(key, _UNSET) for settings in flat} - {_UNSET, *_MEASURED[group]}) <= 1
+    return len({settings.get(key, _UNSET) for settings in flat} - {_UNSET}) <= 1
 
 
 def _grouped(
@@ -226,7 +226,8 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
             continue
         if isinstance(value, dict):
             flat |= _flatten(value, f"{prefix}{key}.")
-        else:
+        # A setting that is null says as much as one that an earlier version did not have.
+        elif value is not None:
             flat[f"{prefix}{key}"] = str(value)
     return flat
 

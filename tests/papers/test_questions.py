@@ -445,8 +445,8 @@ def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_p
     make_run(tmp_path / "sst2", task="sst2", optimizer={"learning_rate": 1e-4})
     names = [one.name for one in runs_in(tmp_path).tuned]
     rate, limit = "optimizer.learning_rate", "data.limit_train"
-    learned = [f"mrpc · {limit}=100 · {rate}=2e-05", f"mrpc · {limit}=None · {rate}=2e-05"]
-    unlearned = f"mrpc · {limit}=None · {rate}=5e-05"
+    learned = [f"mrpc · {limit}=100 · {rate}=2e-05", f"mrpc · {limit}=unset · {rate}=2e-05"]
+    unlearned = f"mrpc · {limit}=unset · {rate}=5e-05"
     assert names == [*learned, unlearned, f"sst2 · {limit}=unset · {rate}=0.0001"]
     section = answered(runs_in(tmp_path), "gradients", of_task=True)
     assert [each.partition(": ")[0] for each in section.paragraphs[:2]] == learned

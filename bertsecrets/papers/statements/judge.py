@@ -34,6 +34,22 @@ HOLDS_HERE, FAILS_HERE = f"{HOLDS} of this model", f"{FAILS} of this model"
 DEPENDS, DIFFERS = "depends", "differs between these models"
 VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)
 
+
+def counted(verdicts: Sequence[str]) -> list[str]:
+    """How many statements have each verdict, in words.
+
+    >>> counted(["holds of this model", "cannot be told", "holds of this model"])
+    ['2 hold of this model', '1 cannot be told']
+    """
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    return [f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items()]
+
+
+def _plural(verdict: str) -> str:
+    verb, *rest = verdict.split(" ")
+    return " ".join(["do" if verb == "does" else verb.removesuffix("s"), *rest])
+
+
 READINGS = "statements"
 """Folder of what was read, one file for each statement, beside a page."""
 
