@@ -88,6 +88,14 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _interrupts() -> Iterator[None]:
+    # A test runner in the background of a shell ignores interrupts, and handlers leave an ignored signal alone.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize(
     ("every", "settings"),
