@@ -259,7 +259,7 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
     several = len({model for model, _ in parts}) > 1
-    # What is said of language models is not refuted or confirmed by a model that was trained on for something else.
+    # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
     other = {"sentence_embeddings": " (sentence-embedding model)"}
     found = []
     for (model, task), runs in parts.items():
