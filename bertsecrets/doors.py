@@ -116,6 +116,15 @@ def dotted(point: EntryPoint) -> str:
     return point.value.replace(":", ".")
 
 
+def with_colon(target: str) -> str:
+    """A ``_target_`` as ``module:class``, the form in which runs name their classes; a target with a colon has it already.
+
+    >>> with_colon("my_package.heads.Sharpness"), with_colon("my_package.heads:Sharpness")
+    ('my_package.heads:Sharpness', 'my_package.heads:Sharpness')
+    """
+    return target if ":" in target else ":".join(target.rsplit(".", 1))
+
+
 def resolve(name: str) -> Any:
     """What a dotted name (``package.module.Class``), ``package.module:name`` or a file (``folder/file.py:Class``) names.
 

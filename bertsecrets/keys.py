@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from bertsecrets.doors import with_colon
 from bertsecrets.settings import Meaning, Name, Section, Settings, meanings
 
 _SECTION = "a section of keys and values"
@@ -226,8 +227,7 @@ class DescribedKeys(CommandKeys):
     def trusted(self) -> list[str]:
         """The classes that these settings name, as ``module:class``: they may be imported to describe their results."""
         sections = (*self.measure.values(), *self.analysis.values())
-        targets = (str(section["_target_"]) for section in sections if section and "_target_" in section)
-        return [":".join(target.rsplit(".", 1)) for target in targets]
+        return [with_colon(str(section["_target_"])) for section in sections if section and "_target_" in section]
 
 
 class CompareKeys(DescribedKeys):

@@ -22,7 +22,7 @@ from transformers import (
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
 
-_SHAPE = {
+SHAPE = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
     "num_hidden_layers": LAYERS,
@@ -33,8 +33,8 @@ _SHAPE = {
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
 
 CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "bert": lambda: BertConfig(**_SHAPE),
-    "roberta": lambda: RobertaConfig(**_SHAPE),
+    "bert": lambda: BertConfig(**SHAPE),
+    "roberta": lambda: RobertaConfig(**SHAPE),
     "distilbert": lambda: DistilBertConfig(
         vocab_size=VOCABULARY,
         dim=WIDTH,
@@ -43,21 +43,19 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
         hidden_dim=48,
         max_position_embeddings=128,
     ),
-    "electra": lambda: ElectraConfig(**_SHAPE, embedding_size=16),
-    "albert": lambda: AlbertConfig(**_SHAPE, embedding_size=16),
-    "albert-groups": lambda: AlbertConfig(
-        **(_SHAPE | {"num_hidden_layers": 4}), embedding_size=16, num_hidden_groups=2
-    ),
-    "xlm-roberta": lambda: XLMRobertaConfig(**_SHAPE),
-    "camembert": lambda: CamembertConfig(**_SHAPE),
-    "mpnet": lambda: MPNetConfig(**_SHAPE),
-    "deberta": lambda: DebertaConfig(**_SHAPE, **_DISENTANGLED, max_relative_positions=32),
-    "deberta-v2": lambda: DebertaV2Config(**_SHAPE, **_DISENTANGLED, max_relative_positions=32),
+    "electra": lambda: ElectraConfig(**SHAPE, embedding_size=16),
+    "albert": lambda: AlbertConfig(**SHAPE, embedding_size=16),
+    "albert-groups": lambda: AlbertConfig(**(SHAPE | {"num_hidden_layers": 4}), embedding_size=16, num_hidden_groups=2),
+    "xlm-roberta": lambda: XLMRobertaConfig(**SHAPE),
+    "camembert": lambda: CamembertConfig(**SHAPE),
+    "mpnet": lambda: MPNetConfig(**SHAPE),
+    "deberta": lambda: DebertaConfig(**SHAPE, **_DISENTANGLED, max_relative_positions=32),
+    "deberta-v2": lambda: DebertaV2Config(**SHAPE, **_DISENTANGLED, max_relative_positions=32),
     "deberta-v3": lambda: DebertaV2Config(
-        **_SHAPE, **_DISENTANGLED, position_buckets=16, share_att_key=True, norm_rel_ebd="layer_norm"
+        **SHAPE, **_DISENTANGLED, position_buckets=16, share_att_key=True, norm_rel_ebd="layer_norm"
     ),
     "modernbert": lambda: ModernBertConfig(
-        **_SHAPE,
+        **SHAPE,
         local_attention=8,
         pad_token_id=0,
         cls_token_id=1,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli.runs import ROOT, door, small
-from families import tiny_batch, tiny_model
+from families import SHAPE, tiny_batch, tiny_model
 from omegaconf import OmegaConf
 from transformers import PreTrainedModel, RoFormerConfig, RoFormerForSequenceClassification
 
@@ -66,17 +66,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def roformer() -> PreTrainedModel:
     torch.manual_seed(0)
-    config = RoFormerConfig(
-        vocab_size=97,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=128,
-        num_labels=2,
-        initializer_range=0.3,
-        attn_implementation="eager",
-    )
+    config = RoFormerConfig(**SHAPE, num_labels=2, initializer_range=0.3, attn_implementation="eager")
     return RoFormerForSequenceClassification(config).eval()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from cli.runs import ROOT, door, small
-from families import tiny_batch, tiny_model
+from families import SHAPE, tiny_batch, tiny_model
 from omegaconf import OmegaConf
 from packages import installed, write_package
 from scipy import stats
@@ -232,16 +232,7 @@ def test_a_source_of_a_file(package: Path, tmp_path: Path) -> None:
 def roformer() -> PreTrainedModel:
     """A tiny model of random weights that are spread enough for its heads to matter."""
     torch.manual_seed(0)
-    config = RoFormerConfig(
-        vocab_size=97,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=128,
-        num_labels=3,
-        attn_implementation="eager",
-    )
+    config = RoFormerConfig(**SHAPE, num_labels=3, attn_implementation="eager")
     model = AutoModelForSequenceClassification.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():

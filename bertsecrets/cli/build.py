@@ -23,6 +23,7 @@ from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
+from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import max_positions
 from bertsecrets.results.run import Run
@@ -107,7 +108,7 @@ def trusted_classes(settings: RunSettings) -> list[str]:
     """Classes named by the current configuration, as ``module:class``; they may be imported to describe their results."""
     targets = [section.target["_target_"] for section in settings.measures]
     targets += [section["_target_"] for section in settings.callbacks.values() if "_target_" in section]
-    return [":".join(str(target).rsplit(".", 1)) for target in targets]
+    return [with_colon(str(target)) for target in targets]
 
 
 def make_trainer(

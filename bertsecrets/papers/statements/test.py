@@ -110,9 +110,9 @@ class Test(Settings, ABC):
         )
 
     @property
-    @abstractmethod
     def columns(self) -> Sequence[str]:
-        """The columns ``measure/column`` that the test reads."""
+        """The columns ``measure/column`` that the test reads; none for one that reads records or tables of its own."""
+        return ()
 
     @property
     @abstractmethod

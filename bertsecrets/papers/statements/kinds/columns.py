@@ -481,10 +481,6 @@ class Linked(Test):
     pairs: list[str] = Field(min_length=1, description="a list of kinds of linked words")
 
     @property
-    def columns(self) -> Sequence[str]:
-        return ()
-
-    @property
     def number(self) -> str:
         return "share of the attention between linked words that remains beyond position, mean over kinds of links"
 

@@ -38,10 +38,6 @@ class Record(Test):
     high: str = Field(default="high", description="a key")
 
     @property
-    def columns(self) -> Sequence[str]:
-        return ()
-
-    @property
     def number(self) -> str:
         steps = [step if isinstance(step, str) else ", ".join(step.values()) for step in self.at]
         return f"{self.value} of {self.experiment} ({'; '.join(steps)})"
@@ -82,10 +78,6 @@ class Relations(Test):
         description="beats_offset, to_head or lowest_accuracy"
     )
     relations: list[str] = Field(default=[], description="a list of relations")
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return ()
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -136,10 +128,6 @@ class Groups(Test):
         return 0.0, 1.0
 
     @property
-    def columns(self) -> Sequence[str]:
-        return ()
-
-    @property
     def number(self) -> str:
         return "stability of the second most stable group of heads over samples of the texts"
 
@@ -159,10 +147,6 @@ class VoitaSyntactic(Test):
     Relations with fewer than ``min_count`` pairs of the measure do not count. The interval is simultaneous over all heads,
     relations and directions (Bonferroni); the share of the most frequent distance is taken as known.
     """
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return ()
 
     @property
     def number(self) -> str:
@@ -286,10 +270,6 @@ class Speed(Test):
     share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
 
     @property
-    def columns(self) -> Sequence[str]:
-        return ()
-
-    @property
     def number(self) -> str:
         return f"examples per second gained with {100 * self.share:g} % of the heads removed, in percent"
 
@@ -330,10 +310,6 @@ class Gates(Test):
     """
 
     value: Literal["change", "roles"] = Field(description="change or roles")
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return ()
 
     @property
     def number(self) -> str:
@@ -388,10 +364,6 @@ class Score(Test):
     @property
     def limits(self) -> tuple[float, float]:
         return (0.0, math.inf) if self.absolute else super().limits
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return ()
 
     @property
     def number(self) -> str:
