@@ -27,13 +27,20 @@ KEYS = ("model", "task", "init", "stage", "step", "measure", "column", "layer", 
 VARIANT = ("task", "init", "stage", "step", "evaluation", "metric", "mode", "kind", "variant")
 CONDITION = ("condition", "measure", "column", "layer", "head")
 SMALL = ["progress=false", "name=golden"]
+# Defaults of tasks change between versions: the experiments name what they depend on.
+TRAINING = [*SMALL, "task.training.batch_size=16", "optimizer.learning_rate=1e-4"]
 
 
 def make(folder: Path, code: Path) -> None:
     """Run every experiment with the code of a checkout."""
     train = folder / "train"
     few = ["data.limit_eval=120"]
-    run(code, "train.py", [*SMALL, *few, "data.limit_train=640", "trainer.max_epochs=2"], train)
+    run(
+        code,
+        "train.py",
+        [*TRAINING, *few, "task=demo_paraphrase", "data.limit_train=640", "trainer.max_epochs=2"],
+        train,
+    )
     chosen = [f"checkpoint={train}", *SMALL]
     if "measure" in (code / "conf" / "train.yaml").read_text("utf-8"):
         names = ",".join(["drift", *MEASURES, "offsets"])
@@ -45,8 +52,13 @@ def make(folder: Path, code: Path) -> None:
     for name in ("disable", "redundancy"):
         run(code, "analyze.py", [*chosen, *few, f"analysis={name}"], folder / name)
     one_epoch = ["trainer.max_epochs=1", "callbacks=dark_secrets"]
-    run(code, "train.py", [*SMALL, *few, *one_epoch, "data.limit_train=320"], folder / "dark_secrets")
-    sweep = ["-m", "progress=false", *one_epoch, "data.limit_train=160", "data.limit_eval=60", "sweep.paper=true"]
+    run(
+        code,
+        "train.py",
+        [*TRAINING, *few, *one_epoch, "task=demo_paraphrase", "data.limit_train=320"],
+        folder / "dark_secrets",
+    )
+    sweep = ["-m", *TRAINING, *one_epoch, "data.limit_train=160", "data.limit_eval=60", "sweep.paper=true"]
     varied = ["task=demo_paraphrase,demo_sentiment", "init=pretrained,random_normal"]
     run(code, "train.py", [*sweep, *varied], folder / "sweep", sweep=True)
 
