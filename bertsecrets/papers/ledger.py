@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.errors import UserError
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.judge import (
@@ -131,9 +132,13 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
 
 
 def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """The verdicts with their numbers as data: the runs, then each statement with its verdict, and that of every subject."""
+    """The verdicts with their numbers as data: the models, then each statement with its verdict, and that of every subject.
+
+    A statement without a number has the reason instead.
+    """
     return {
         "runs": sorted(run.name for run in runs),
+        "models": _models(runs),
         "code": sorted({_version(run) for run in runs} - {""}),
         "statements": {
             entry.statement.name: {
@@ -145,13 +150,43 @@ def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, A
                         **{key: _finite(getattr(cell.finding, key)) for key in ("value", "low", "high")},
                         "p": _finite(cell.p_value),
                     }
-                    for cell in entry.cells
-                    if cell.finding is not None and math.isfinite(cell.finding.value)
+                    for cell in measured(entry)
                 },
+                "reason": "" if measured(entry) else _unmeasured(entry),
             }
             for entry in entries
         },
     }
+
+
+def _models(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """The models and data of the runs, those that differ in the seed alone together."""
+    seeds: dict[tuple[str, ...], set[int]] = {}
+    for run in runs:
+        before = run.source == BEFORE_TRAINING
+        weights = "before fine-tuning" if before else f"{run.init}, fine-tuned"
+        data = run.config.get("data", {})
+        limits = ("" if before else data.get("limit_train"), data.get("limit_eval"))
+        key = (
+            run.config["model"]["name"],
+            weights,
+            run.config["task"]["name"],
+            *(str(limit or "") for limit in limits),
+        )
+        seeds.setdefault(key, set()).add(run.seed)
+    names = ("model", "weights", "task", "limit_train", "limit_eval")
+    return [{**dict(zip(names, key, strict=True)), "seeds": sorted(some)} for key, some in sorted(seeds.items())]
+
+
+def _unmeasured(entry: Entry) -> str:
+    """Why a statement has no number."""
+    reasons = [cell.reason for cell in entry.cells if cell.reason]
+    return reasons[0] if reasons else "No run is of a model or task that the statement is about."
+
+
+def measured(entry: Entry) -> list[Cell]:
+    """The cells with a number."""
+    return [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
 
 
 def _finite(value: float) -> float | None:
@@ -243,18 +278,16 @@ def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) 
 def here(entry: Entry, between: str) -> str:
     """The number of every subject with its interval; a dash for none."""
     parts = []
-    for cell in entry.cells:
-        if cell.finding is not None and math.isfinite(cell.finding.value):
-            finding = cell.finding
+    for cell in measured(entry):
+        if (finding := cell.finding) is not None:
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
     return between.join(parts) or MISSING
 
 
 def verdicts(entry: Entry) -> str:
     """The verdict, with the subjects that have it where some with numbers have another."""
-    measured = [cell for cell in entry.cells if cell.finding is not None and math.isfinite(cell.finding.value)]
     names: dict[str, list[str]] = {}
-    for cell in measured:
+    for cell in measured(entry):
         names.setdefault(cell.verdict, []).append(cell.subject)
     if len(names) < 2:
         return entry.verdict

@@ -24,12 +24,13 @@ from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
-from bertsecrets.papers.ledger import STORED, Ledger
+from bertsecrets.papers.ledger import MARKDOWN, STORED, Ledger
 from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import find_page, read_page
 from bertsecrets.papers.statements.judge import HOLDS, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.report.content import Section
@@ -97,7 +98,21 @@ def test_a_statement_has_one_verdict_on_every_page(tmp_path: Path) -> None:
     assert shared > 20
     # Some statements have each verdict, so that pages could differ.
     assert {"holds", "does not hold", "holds of this model", "cannot be told"} <= set(ledger.values())
+    # A page that differs is found.
+    page = find_page("kovaleva2019").write(runs, tmp_path / "page")
+    page.write_text(re.sub(r"\bholds\b", "does not hold", page.read_text("utf-8")), "utf-8")
+    assert not verdicts_on(page).items() <= ledger.items()
+    # What is stored, and the Markdown, have the page's verdicts; the page of a run tells none.
     stored = json.loads((tmp_path / "page" / STORED).read_text("utf-8"))
+    text = (tmp_path / "page" / MARKDOWN).read_text("utf-8")
+    rows = dict(re.findall(r"^\| (?:.*?)\(`(\w+)`\) \| (.*?) \|", text, re.MULTILINE))
+    for statement in read_statements():
+        assert ledger[statement.statement] == rows[statement.name]
+        assert rows[statement.name].startswith(stored["statements"][statement.name]["verdict"])
+    trained = Run.open(runs[0].folder)
+    report_run(trained, heads=2).write(trained)
+    words = unescape(trained.report_path.read_text("utf-8"))
+    assert not any(statement.statement in words for statement in read_statements())
     assert stored["statements"]["kovaleva_last_two_layers"]["verdict"] == HOLDS
     assert stored["statements"]["kovaleva_last_two_layers"]["subjects"]["mrpc"]["seeds"] == 2
     # A part of the statements has the verdicts of all.
