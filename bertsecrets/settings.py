@@ -24,12 +24,13 @@ CONF = next(folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") i
 """Folder of the configurations: inside the installed package, or at the top of the repository."""
 
 
-def configurations(group: str) -> dict[str, Path]:
-    """The files of a group of the configuration by name: those of ``conf/`` and those that installed packages offer.
+def configurations(group: str, extra: Path | None = None) -> dict[str, Path]:
+    """The files of a group of the configuration by name: of ``conf/``, of installed packages, and of a folder of the user's.
 
-    A file of ``conf/`` hides one of the same name in a package.
+    A file of ``conf/`` hides one of the same name in a package, and that one the user's, as in Hydra's search path.
     """
-    folders = [*reversed([*offered_folders("conf").values()]), CONF]
+    added = [] if extra is None else [extra]
+    folders = [*added, *reversed([*offered_folders("conf").values()]), CONF]
     files = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))
 

@@ -30,6 +30,7 @@ from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
     Invocation,
     as_argument,
+    config_dir_of,
     is_multirun,
     offer_to_hydra,
     parse_arguments,
@@ -85,7 +86,7 @@ def _run_command(task: Callable[[], object], config_dir: Path, config_name: str)
     folder: Path | None = None
     try:
         if {"--help", "-h"} & set(sys.argv[1:]):
-            print(help_text(config_name))  # noqa: T201
+            print(help_text(config_name, config_dir_of(sys.argv[1:])))  # noqa: T201
             return
         sys.argv[1:], renamed = with_new_names(sys.argv[1:])
         for sentence in renamed:

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from bertsecrets.attention.modes import find_mode, mode_names
 from bertsecrets.doors import KINDS, free_names, offers
 from bertsecrets.keys import COMMANDS, DescribedKeys
 from bertsecrets.settings import CONF, configurations
@@ -69,11 +70,13 @@ _KEY = re.compile(r"^(\w+): [^#\n]*(?:# (.*))?$", re.MULTILINE)
 _GROUP = re.compile(r"^  - (\w+): .*?(?:  *# (.*))?$", re.MULTILINE)
 
 
-def help_text(command: str) -> str:
-    """The help of ``train`` or ``analyze``.
+def help_text(command: str, extra: Path | None = None) -> str:
+    """The help of a command.
 
     Args:
-        command: Name of its primary configuration; another one is described by its comments alone.
+        command: Name of its primary configuration; one other than ``train`` and ``analyze`` is described by its comments
+            alone.
+        extra: Folder of the user's configurations, whose choices are listed too.
     """
     call = f"python {command}.py"
     if command not in _PURPOSE or sys.modules["__main__"].__spec__ is not None:
@@ -84,7 +87,7 @@ def help_text(command: str) -> str:
     if examples:
         parts.append("\n".join(["examples:", *(f"  {line}\n      {what}" for line, what in examples)]))
     listed = _LISTED.get(command)
-    texts = [path.read_text("utf-8") for path in ([file] if command in _PURPOSE else [file, CONF / "command.yaml"])]
+    texts = [path.read_text("utf-8") for path in (file, CONF / "command.yaml")]
     groups = [group for text in texts for group in _GROUP.findall(text)]
     if command not in _PURPOSE:
         keys = [key for text in texts for key in _KEY.findall(text) if key[0] in COMMANDS[command].model_fields]
@@ -93,13 +96,22 @@ def help_text(command: str) -> str:
         "\n".join(
             [
                 "groups, with their choices (<group>=<choice>):",
-                *(_group(name, comment, listed, described=command not in _PURPOSE) for name, comment in groups),
+                *(_group(name, comment, listed, extra, described=command not in _PURPOSE) for name, comment in groups),
             ]
         )
     )
     if listed is not None:
-        lines = [f"  {name:<27}{first_sentence(path)}" for name, path in configurations(listed).items()]
+        lines = [f"  {name:<27}{first_sentence(path)}" for name, path in configurations(listed, extra).items()]
         parts.append("\n".join([f"{listed}=", *(_filled(line, " " * 29) for line in lines)]))
+    if command in _PURPOSE:
+        brought = offers("override_modes")
+        modes = [name for name in mode_names(sweeps=True) if name not in brought]
+        lines = [f"  {name:<27}{find_mode(name).words}" for name in modes]
+        parts.append(
+            "\n".join(
+                ["ablation.mode=, what the output of a disabled head is:", *(_filled(line, " " * 29) for line in lines)]
+            )
+        )
     if offered := [_offered(kind) for kind in KINDS if offers(kind)]:
         parts.append("\n".join(["from installed packages:", *offered]))
     parts.append(
@@ -122,11 +134,11 @@ def first_sentence(path: Path) -> str:
     return re.split(r"(?<=[^.]\.) (?=[A-Z])", " ".join(words))[0].rstrip(".")
 
 
-def _group(name: str, comment: str, apart: str | None, *, described: bool) -> str:
+def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, described: bool) -> str:
     """A group's line and its choices, unless they are listed apart, or the command only takes those of other packages."""
     if described and name in DescribedKeys.model_fields:
         return _filled(f"  {name:<12}{comment}", " " * 14)
-    files = configurations(name)
+    files = configurations(name, extra)
     kind = {"measure": "measures", "data": "sources"}.get(name)
     brought = free_names(kind, tuple(files)) if kind is not None else ()
     names = ", ".join(choice for choice in sorted((*files, *brought)) if choice != "default")

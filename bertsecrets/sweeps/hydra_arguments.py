@@ -95,6 +95,20 @@ def unknown_options(arguments: list[str]) -> list[str]:
     return [argument for argument in unknown if argument.startswith("-")]
 
 
+def config_dir_of(arguments: list[str]) -> Path | None:
+    """The folder of additional configurations, ``--config-dir``; None without one.
+
+    Raises:
+        UserError: If it is not a folder.
+    """
+    folder = get_args_parser().parse_known_intermixed_args(arguments)[0].config_dir
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise UserError(f"--config-dir is '{folder}', which is not a folder; give a folder of configurations.")
+    return Path(folder).resolve()
+
+
 def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:
     """Parse a command line; None if it asks Hydra for help or shell completion.
 
@@ -113,16 +127,13 @@ def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) ->
             f"--config-path is '{parsed.config_path}'; expected an absolute path, such as "
             f"'{Path(parsed.config_path).resolve()}'."
         )
-    if parsed.config_dir and not Path(parsed.config_dir).is_dir():
-        raise UserError(
-            f"--config-dir is '{parsed.config_dir}', which is not a folder; give a folder of configurations."
-        )
+    search = config_dir_of(arguments)
     return Invocation(
         overrides=list(parsed.overrides),
         multirun=parsed.multirun,
         config_dir=Path(parsed.config_path) if parsed.config_path else config_dir,
         config_name=parsed.config_name or config_name,
-        search=str(Path(parsed.config_dir).resolve()) if parsed.config_dir else None,
+        search=None if search is None else str(search),
         shows=bool(parsed.cfg or parsed.info),
     )
 

@@ -123,6 +123,9 @@ def complaint(config: dict[str, Any], place: tuple[str, ...], value: Any) -> str
         text = str(error)
         if "\n" in text:
             return f"{name}: more than one line: {text}"
+        # A constructor that ends in an error of Python's has not checked its arguments.
+        if "could not be built" in text:
+            return f"{name}: {text}"
         if not names_the_key(text, place):
             return f"{name}: does not name the key: {text}"
         return None if re.fullmatch(r".+[.)]", text) else f"{name}: no sentence: {text}"

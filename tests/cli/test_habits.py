@@ -4,7 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from bertsecrets.cli.help import first_sentence, help_text
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.hydra_arguments import config_dir_of, parse_arguments
 
 
 def answer(command: str, *arguments: str) -> str:
@@ -101,7 +101,9 @@ def test_settings_and_options_of_hydra_pass() -> None:
 @pytest.mark.parametrize(("command", "listed"), [("train", "callbacks"), ("analyze", "analysis")])
 def test_help_names_every_group_and_has_ten_examples(command: str, listed: str) -> None:
     text = help_text(command)
-    groups = [next(iter(each)) for each in yaml.safe_load((CONF / f"{command}.yaml").read_text())["defaults"][1:]]
+    defaults = [yaml.safe_load((CONF / f"{name}.yaml").read_text())["defaults"] for name in (command, "command")]
+    groups = [next(iter(choice)) for choice in chain(*defaults) if isinstance(choice, dict)]
+    assert {"task", "measure", "launcher"} < {*groups}
     for group in groups:
         # A line of its own, with what its comment in the configuration says.
         assert re.search(rf"^  {group} +\w.{{8,}}$", text, re.MULTILINE), group
@@ -110,6 +112,26 @@ def test_help_names_every_group_and_has_ten_examples(command: str, listed: str) 
         assert re.search(rf"^  {path.stem} +{re.escape(first_sentence(path)[:20])}", text, re.MULTILINE), path.stem
         assert len(first_sentence(path)) > 10, path.stem
     assert max(map(len, text.splitlines())) <= 120
+    for mode, words in (
+        ("uniform", "the mean of its values"),
+        ("zero", "zero"),
+        ("identity", "each token's own value"),
+    ):
+        assert re.search(rf"^  {mode} +{words}", text, re.MULTILINE), mode
+
+
+def test_help_lists_what_a_folder_of_configurations_brings(tmp_path: Path) -> None:
+    for group, name in (("analysis", "anew"), ("task", "letters")):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / f"{name}.yaml").write_text(f"# What {name} is for.\n_target_: theirs.Analysis\n", "utf-8")
+    text = help_text("analyze", tmp_path)
+    assert re.search(r"^  anew +What anew is for$", text, re.MULTILINE)
+    assert re.search(r"^ .*\bletters, ", text, re.MULTILINE)
+    assert re.search(r"^  disable_heads +\w", text, re.MULTILINE)
+    assert "anew" not in help_text("analyze")
+    with pytest.raises(UserError, match="which is not a folder"):
+        config_dir_of(["--help", "--config-dir", str(tmp_path / "absent")])
+    assert config_dir_of(["--config-dir", str(tmp_path), "--help"]) == tmp_path.resolve()
 
 
 @pytest.mark.slow

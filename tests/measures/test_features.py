@@ -266,6 +266,8 @@ def test_received_attention_is_the_mean_over_real_rows() -> None:
         ({}, "give exactly one of the three"),
         ({"pos": "NOUN"}, r"Kind 'pos' of feature 'x' is 'NOUN'; expected a list, e.g. \[NOUN\]"),
         ({"special": "first", "pool": "mean"}, "Unknown pool 'mean'"),
+        ({"special": "first", "pool": None}, "Unknown pool null"),
+        ({"pos": None}, r"Kind 'pos' of feature 'x' is null; expected a list\."),
     ],
 )
 def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -> None:

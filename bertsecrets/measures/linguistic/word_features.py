@@ -45,9 +45,10 @@ class Feature:
     def __post_init__(self) -> None:
         of_words = bool(self.pos or self.relation or self.tag or self.lexicon or self.negation)
         if self.special is not None and self.special not in SPECIAL:
-            raise UserError(f"Unknown special token '{self.special}' of a feature; {choices(self.special, SPECIAL)}.")
+            names = choices(str(self.special), SPECIAL)
+            raise UserError(f"Unknown special token {shown(self.special)} of a feature; {names}.")
         if self.pool not in get_args(Pool):
-            raise UserError(f"Unknown pool '{self.pool}' of a feature; {choices(self.pool, get_args(Pool))}.")
+            raise UserError(f"Unknown pool {shown(self.pool)} of a feature; {choices(str(self.pool), get_args(Pool))}.")
         if of_words + bool(self.contains) + (self.special is not None) != 1:
             raise UserError(
                 "A feature has either special tokens, or strings that a sentence contains, or words by pos, relation, "
@@ -71,9 +72,8 @@ class Feature:
         for key in ("pos", "relation", "tag", "lexicon", "contains"):
             value = section.get(key, ())
             if isinstance(value, str) or not isinstance(value, Sequence):
-                raise UserError(
-                    f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list, e.g. [{value!s:.40}]."
-                )
+                example = f", e.g. [{value:.40}]" if isinstance(value, str) else ""
+                raise UserError(f"Kind '{key}' of feature '{name}' is {shown(value)}; expected a list{example}.")
             for text in value:
                 if not isinstance(text, str):
                     raise UserError(
