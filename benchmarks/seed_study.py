@@ -1,7 +1,7 @@
 """How much of what one fine-tuning shows is found again with another seed: the section "Ten seeds" of ``docs/results.md``.
 
     python benchmarks/dark_secrets.py ... --only minilm --tasks mrpc rte --seeds 1 2 3 4 5 6 7 8 9 10 --inits pretrained
-    python benchmarks/seed_study.py <out>/minilm-{mrpc,rte}-pretrained-* [--out benchmarks/results/seed_study.json]
+    python benchmarks/seed_study.py <out>/minilm-{mrpc,rte}-pretrained-* [--page docs/results.md]
 
 Reads finished runs that differ by their seed, four or more of each task, with heads and layers disabled, drift and patterns, in
 the run itself or in analyses of it, which are given too. Without folders it prints the tables of the results that there are.
@@ -40,7 +40,7 @@ from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footno
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.scores import RunScores
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.replicates import intraclass_correlation, mean_interval
@@ -509,7 +509,7 @@ def verdict_rows(results: Results) -> Rows:
         row = results[task][kind]
         yield {
             "task, kind": f"{task}, {kind}",
-            **{f"{name} in each seed": summary(row["in_each_seed"][name], 0) for name in VERDICTS},
+            **{f"{WORDS[name]}, in each seed": summary(row["in_each_seed"][name], 0) for name in VERDICTS},
             "over seeds, same examples": " / ".join(map(str, row["together"]["these_examples"].values())),
             "over seeds and examples": " / ".join(map(str, row["together"]["other_examples"].values())),
         }
@@ -523,7 +523,7 @@ def survival_rows(results: Results) -> Rows:
         opposite = DISPENSABLE if verdict == NEEDED else NEEDED
         yield {
             "task, kind": f"{task}, {kind}",
-            "verdict of one seed": verdict,
+            "verdict of one seed": WORDS[verdict],
             "times": str(found),
             "another seed": percent(row["found_again"][verdict]),
             "the others, same examples": percent(here[verdict]["survives"]),
@@ -544,8 +544,8 @@ def needed_rows(results: Results) -> Rows:
                 "seeds that find it needed": f"{row['seeds']} of {len(results[task]['seeds'])}",
                 "mean change, points": limits(row["change"], 1, scale=100, signed=True),
                 "of one seed": " to ".join(number(100 * end, 1, signed=True) for end in row["range"]),
-                "over seeds, same examples": row["these_examples"],
-                "over seeds and examples": row["other_examples"],
+                "over seeds, same examples": WORDS[row["these_examples"]],
+                "over seeds and examples": WORDS[row["other_examples"]],
             }
 
 
@@ -640,10 +640,21 @@ def figure(results: Results) -> Figure:
     return drawn
 
 
+def updated(text: str, results: Results) -> str:
+    """A page with the tables of the results under the comments with their titles."""
+    results = {TITLES.get(task, task): result for task, result in results.items()}
+    for title, rows in TABLES.items():
+        before, comment, after = text.partition(f"<!-- Ten seeds: {title} -->\n")
+        if comment:
+            text = f"{before}{comment}{markdown(rows(results))}\n\n{after.partition(chr(10) * 2)[2]}"
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", help="run folders, and those of their analyses")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, help="the page whose tables are renewed")
     parser.add_argument("--figure", type=Path, help="draw the change of the score without each head to this file")
     options = parser.parse_args()
     if options.folders:
@@ -655,6 +666,8 @@ def main() -> None:
     elif not options.out.is_file():
         parser.error(f"there are no results in {options.out} yet; give run folders")
     results = json.loads(options.out.read_text("utf-8"))
+    if options.page is not None:
+        options.page.write_text(updated(options.page.read_text("utf-8"), results), "utf-8")
     results = {TITLES.get(task, task): result for task, result in results.items()}
     if options.figure is not None:
         save_figure(figure(results), options.figure)
