@@ -40,7 +40,7 @@ def test_a_sentence_has_at_most_35_words(path: Path) -> None:
 
 
 def test_a_long_sentence_is_seen_and_code_tables_and_lists_are_not() -> None:
-    long = " ".join(["word"] * 36) + "."
+    long = " ".join(["Word", *["word"] * 35]) + "."
     assert long_sentences(f"Short. {long} Short.") == [long]
     assert long_sentences(f"- a list\n- {long}") == [long]
     assert not long_sentences(f"```\n{long}\n```\n\n| {long} |\n\n{' '.join(['word'] * 35)}.")
