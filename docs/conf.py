@@ -1,11 +1,14 @@
 """Configuration of the documentation site.
 
 sphinx-build -W docs <folder>
-NOTEBOOKS=force sphinx-build -W docs <folder>      # tutorials with their outputs; minutes
+NOTEBOOKS=force sphinx-build -W docs <folder>      # runs the tutorials again instead of showing their stored outputs; minutes
+BERTSECRETS_URL=https://github.com/<owner>/<name>/blob/main sphinx-build ...      # with links that open the tutorials in Colab
 """
 
+import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -13,6 +16,10 @@ from sphinx.application import Sphinx
 import bertsecrets
 
 _DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(_DOCS))
+import reference_pages  # noqa: E402
+
+reference_pages.write(_DOCS)
 # Sphinx reads nothing outside its folder, so notebooks, the READMEs of the tools and CONTRIBUTING.md are copied into it; their links
 # to the docs are one folder shorter there.
 _COPIES = {"notebooks": "tutorials", "tools": "tools"}
@@ -21,6 +28,13 @@ for _folder, _name in _COPIES.items():
     shutil.copytree(_DOCS.parent / _folder, _DOCS / _name, ignore=_other, dirs_exist_ok=True)
     for _page in (*(_DOCS / _name).rglob("*.ipynb"), *(_DOCS / _name).rglob("*.md")):
         _page.write_text(_page.read_text("utf-8").replace("../docs/", "../"), "utf-8")
+_ADDRESS = os.environ.get("BERTSECRETS_URL", "").rstrip("/")
+if _ADDRESS.startswith("https://github.com/"):
+    _COLAB = _ADDRESS.replace("https://github.com/", "https://colab.research.google.com/github/")
+    for _page in (_DOCS / "tutorials").glob("*.ipynb"):
+        _notebook = json.loads(_page.read_text("utf-8"))
+        _notebook["cells"][0]["source"].append(f"\n\n[Open in Colab]({_COLAB}/notebooks/{_page.name})")
+        _page.write_text(json.dumps(_notebook), "utf-8")
 _CONTRIBUTING = (_DOCS.parent / "CONTRIBUTING.md").read_text("utf-8")
 (_DOCS / "contributing.md").write_text(
     _CONTRIBUTING.replace("](bertsecrets/", "](../bertsecrets/").replace("](docs/", "]("), "utf-8"
@@ -56,7 +70,7 @@ html_show_copyright = False
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 4
-# A test runs the notebooks, so that an ordinary build need not.
+# A test runs the notebooks and compares what they answer with the stored outputs, which an ordinary build shows.
 nb_execution_mode = os.environ.get("NOTEBOOKS", "off")
 nb_execution_timeout = 900
 nb_execution_raise_on_error = True
