@@ -11,6 +11,7 @@ are first used.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
+* :class:`HeadAnalysis`, :class:`Experiment`, :class:`Result`: to write an analysis of your own.
 """
 
 import importlib
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
+    from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
+    from bertsecrets.results.experiment import Experiment
 
 __version__ = "0.1.0"
 
@@ -34,10 +37,13 @@ _HOMES = {
     "Column": "bertsecrets.grid",
     "DemoTexts": "bertsecrets.api_results",
     "DisabledHeads": "bertsecrets.api_results",
+    "Experiment": "bertsecrets.results.experiment",
+    "HeadAnalysis": "bertsecrets.callbacks.head_analysis",
     "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.api_results",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
+    "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
     "demo": "bertsecrets.api",
     "disable": "bertsecrets.api",
@@ -56,10 +62,13 @@ __all__ = [
     "Column",
     "DemoTexts",
     "DisabledHeads",
+    "Experiment",
+    "HeadAnalysis",
     "HeadEdit",
     "HeadGrid",
     "HeadView",
     "Measure",
+    "Result",
     "Run",
     "demo",
     "disable",

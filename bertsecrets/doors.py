@@ -17,11 +17,9 @@ Names come from the packages' metadata; nothing is imported before it is used.
 """
 
 import functools
-import hashlib
 import importlib
 import importlib.util
 import logging
-import sys
 from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -29,6 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from bertsecrets.errors import UserError, choices
+from bertsecrets.files import load_file
 
 _log = logging.getLogger(__name__)
 
@@ -163,31 +162,6 @@ def load_named(setting: str, name: str) -> Any:
     except Exception as error:
         # Importing a user's module can raise anything.
         raise UserError(f"{setting} is '{name}', which cannot be imported ({error_text(error)}).") from error
-
-
-def load_file(file: Path) -> ModuleType:
-    """The module in a Python file, imported once for each path.
-
-    Raises:
-        UserError: If there is no such file.
-        Exception: Whatever the file raises.
-    """
-    path = file.expanduser().resolve()
-    if not path.is_file():
-        raise UserError(f"'{file}' is not a file; give the path of a Python file.")
-    # Two files of the same name stay apart, and neither hides an installed module.
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
 
 
 def error_text(error: BaseException) -> str:

@@ -1,6 +1,10 @@
 """What installed packages and files offer: names without imports, one line for what is broken, files by their paths."""
 
+import multiprocessing
+import operator
 import os
+import pickle
+import subprocess
 import sys
 import xml.dom.minidom
 from pathlib import Path
@@ -8,8 +12,9 @@ from pathlib import Path
 import pytest
 from packages import installed, write_package
 
-from bertsecrets.doors import free_names, load_file, load_offers, offered_folders, offers, resolve
+from bertsecrets.doors import free_names, load_offers, offered_folders, offers, resolve
 from bertsecrets.errors import UserError
+from bertsecrets.files import load_file
 
 BROKEN = "raise RuntimeError('two\\nlines.')\n"
 
@@ -80,6 +85,19 @@ def test_dotted_names_and_files(tmp_path: Path) -> None:
         resolve(f"{tmp_path / 'one' / 'heads.py'}:Min")
     with pytest.raises(UserError, match="is not a file; give the path of a Python file"):
         resolve(f"{tmp_path}/none.py:Mine")
+
+
+def test_objects_of_a_file_go_to_a_process_that_has_not_loaded_it(tmp_path: Path) -> None:
+    file = tmp_path / "my.folder, 100%" / "heads.v2.py"
+    file.parent.mkdir()
+    file.write_text("class Mine:\n    def __init__(self, x):\n        self.x = x\n", "utf-8")
+    mine = resolve(f"{file}:Mine")(7)
+    (tmp_path / "mine.pickle").write_bytes(pickle.dumps(mine))
+    program = f"import pickle; mine = pickle.load(open({str(tmp_path / 'mine.pickle')!r}, 'rb')); print(mine.x, type(mine).__name__)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "7 Mine\n"), done.stderr
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(operator.attrgetter("x"), (mine,)) == 7
 
 
 def test_a_file_that_raises_can_be_corrected(tmp_path: Path) -> None:

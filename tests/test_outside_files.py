@@ -177,6 +177,66 @@ def test_a_wrong_mode_is_refused(files: Path, name: str, sentence: str) -> None:
         assert "\n" not in str(caught.value)
 
 
+ANALYSES = """
+from bertsecrets import Column, Experiment, HeadAnalysis
+
+class Fine(HeadAnalysis, Experiment):
+    name, title, columns = "fine", "Fine", (Column("x", "x"),)
+
+    def take(self, trainer, module):
+        return None
+
+class NoTake(HeadAnalysis):
+    pass
+
+class Nameless(Fine):
+    name = None
+
+class Finished(Fine):
+    name = "finished"
+
+class Texts(Fine):
+    columns = ("x",)
+
+class NoRun(Fine):
+    def __init__(self, threshold=1):
+        self.threshold = threshold
+
+class Raises(Fine):
+    def __init__(self, run):
+        raise ValueError("no.")
+
+class NoCallback:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("NoTake", "could not be built (TypeError: Can't instantiate abstract class NoTake"),
+        ("Nameless", "Nameless has no name; set the attribute name of its class, a text. (In callbacks.mine.)"),
+        ("Finished", "An experiment is called 'finished', which is a file of the run's folder"),
+        ("Texts", "The columns of Texts are ('x',); expected a tuple of bertsecrets.Column."),
+        ("NoRun", "NoRun has no run; take the parameter run in its constructor and call super().__init__(run) there."),
+        ("Raises", "could not be built (ValueError: no); check its section."),
+        ("NoCallback", "which is not a callback; name a subclass of pytorch_lightning.Callback."),
+        ("Fine,+callbacks.mine.evaluation=tset", "callbacks.mine.evaluation is 'tset', which task"),
+        ("Fine,+callbacks.mine.mode=zero", "Unknown key 'callbacks.mine.mode'"),
+    ],
+)
+def test_a_wrong_analysis_is_refused_when_the_settings_are_read(tmp_path: Path, name: str, sentence: str) -> None:
+    (tmp_path / "analyses.py").write_text(ANALYSES, "utf-8")
+    start = ["model=folder", "model.path=m", "task=demo_paraphrase", "logger=none"]
+    target = f"+callbacks.mine._target_='{tmp_path}/analyses.py:"
+    assert "mine" in read_train(composed(*start, f"{target}Fine'")).callbacks
+    name, _, more = name.partition(",")
+    with pytest.raises(UserError) as caught:
+        read_train(composed(*start, f"{target}{name}'", *filter(None, [more])))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["cola", "mnli", "stsb", "ud_ewt", "demo_paraphrase", "imdb"])
 def test_a_task_of_a_file_is_the_task_of_the_same_name(name: str) -> None:
     by_file, by_name = (composed(f"task={task}")["task"] for task in (f"'{CONF}/task/{name}.yaml'", name))

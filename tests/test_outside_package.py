@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,6 +128,14 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     done = door("analyze", f"checkpoint={trained}", "analysis=logit_shift", f"hydra.run.dir={shift}", *common)
     assert done.returncode == 0, done.stderr
     assert "How far the logits move without a head" in (shift / "report.html").read_text("utf-8")
+    finding = re.compile("Mode zero: the logits move most without layer [0-2] · head [0-3]")
+    assert finding.search((shift / "report.html").read_text("utf-8"))
+    # A folder alone causes no import; the analysis that the command names describes itself.
+    for more, described in (([], False), (["analysis=logit_shift"], True)):
+        (shift / "report.html").unlink()
+        done = door("analyze", f"report={shift}", "progress=false", *more)
+        assert done.returncode == 0, done.stderr
+        assert bool(finding.search((shift / "report.html").read_text("utf-8"))) == described
     table = HeadTable.read(shift / "heads.parquet").select(measure="logit_shift", column="shift")
     assert min(table.table["value"].to_pylist()) > 0
     done = door("analyze", f"report={trained}", "progress=false")
@@ -279,6 +288,21 @@ def test_the_family_starts_in_the_middle_and_loses_heads(package: Path, roformer
         hidden_BSD = encoder.family.after_heads(encoder.layers[2], outputs[0], inputs[0])
         torch.testing.assert_close(encoder.head(hidden_BSD, batch["attention_mask"]), expected_BC)
         torch.testing.assert_close(smaller(**batch).logits, expected_BC)
+
+
+def test_a_hook_swaps_heads_as_swapped_weights_do() -> None:
+    snippet = re.search(r"^```python\n(def swap\(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M | re.S)
+    assert snippet is not None
+    model, batch, order = tiny_model("bert"), tiny_batch(), [0, 3, 2, 1]
+    swapped = copy.deepcopy(model)
+    subject = SimpleNamespace(encoder=describe(model))
+    with torch.no_grad():
+        weight_DHd = swapped.bert.encoder.layer[1].attention.output.dense.weight.unflatten(1, (4, -1))
+        weight_DHd.copy_(weight_DHd[:, order].clone())
+        before_BC = model(**batch).logits
+        exec(snippet[1], {"subject": subject, "layer": 1, "heads": 4, "order": order})
+        torch.testing.assert_close(model(**batch).logits, swapped(**batch).logits)
+        assert (model(**batch).logits - before_BC).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(

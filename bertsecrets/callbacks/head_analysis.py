@@ -1,6 +1,6 @@
 """What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers go."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -79,8 +79,11 @@ class Result:
         return [self.grid if self.tracked is None else self.grid.only(self.tracked)]
 
 
-class HeadAnalysis(pl.Callback):
+class HeadAnalysis(pl.Callback, ABC):
     """Take an analysis at the last validation and write it to the run; training is not affected.
+
+    The settings build it: they pass ``run``, and the sections ``ablation`` and ``prune`` if the constructor takes them; its
+    other parameters are keys of its own section.
 
     Args:
         run: The run to write results to.
@@ -101,7 +104,14 @@ class HeadAnalysis(pl.Callback):
 
     @abstractmethod
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Results | None:
-        """The results, called on all processes; the first one's are written. The model is in evaluation mode."""
+        """The results, called on all processes; the first one's are written. The model is in evaluation mode, without gradients."""
+
+    def check_run(self) -> None:
+        """Raise UserError if it has no run to write to."""
+        if not isinstance(getattr(self, "run", None), Run):
+            raise UserError(
+                f"{type(self).__name__} has no run; take the parameter run in its constructor and call super().__init__(run) there."
+            )
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         # What does not fit the task is reported now, not after hours of training.

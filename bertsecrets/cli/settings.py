@@ -388,8 +388,11 @@ def _only_tunes(name: str, section: Section) -> bool:
 def _read_callbacks(
     group: str, sections: Mapping[str, Section | None], task: Task, **offered: Any
 ) -> dict[str, Section]:
-    """The callbacks by name; those of this package are built once for a run that does not exist, to check them."""
+    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to check them."""
     from pytorch_lightning import Callback
+
+    from bertsecrets.callbacks.head_analysis import HeadAnalysis
+    from bertsecrets.results.experiment import Experiment
 
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
     for name, section in _chosen(sections).items():
@@ -400,9 +403,13 @@ def _read_callbacks(
                 f"{place}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
                 "pytorch_lightning.Callback."
             )
-        if is_own(target):
+        if is_own(target) or issubclass(target, HeadAnalysis):
             _check_evaluation(f"{place}.evaluation", section.get("evaluation"), task)
-            _tried(place, functools.partial(make, section, **accepted_arguments(target, section, offered)))
+            callback = _tried(place, functools.partial(make, section, **accepted_arguments(target, section, offered)))
+            if isinstance(callback, HeadAnalysis):
+                _tried(place, callback.check_run)
+            if isinstance(callback, Experiment):
+                _tried(place, callback.check)
     return _chosen(sections)
 
 

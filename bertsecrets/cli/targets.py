@@ -11,6 +11,7 @@ from pydantic import create_model
 
 from bertsecrets.doors import error_text, load_named
 from bertsecrets.errors import UserError, choices
+from bertsecrets.files import is_ours
 from bertsecrets.settings import Section, Settings, shown
 
 _HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
@@ -95,7 +96,7 @@ def accepted_arguments(
 
 def is_own(target: Callable[..., Any]) -> bool:
     """Whether a class or function is of this package."""
-    return str(getattr(target, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    return is_ours(str(getattr(target, "__module__", "")))
 
 
 def make(section: Section, /, **arguments: Any) -> Any:

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from bertsecrets.doors import offers
+from bertsecrets.doors import load_named, offers
+from bertsecrets.errors import UserError
+from bertsecrets.files import is_ours
 from bertsecrets.grid import Column
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.run import Declaration
+from bertsecrets.results.run import Declaration, check_name
 from bertsecrets.results.sections import compare_conditions, describe_columns
 from bertsecrets.results.views import Comparison, MeasureView
-
-_PACKAGE = "bertsecrets"
 
 
 class Experiment:
@@ -35,6 +35,16 @@ class Experiment:
         """The declaration to record in a run's folder."""
         kind = type(self)
         return Declaration(self.name, self.title, f"{kind.__module__}:{kind.__qualname__}", self.columns)
+
+    def check(self) -> None:
+        """Raise UserError unless it has a name, a title and columns that a run's folder can take."""
+        kind = type(self).__name__
+        for attribute in ("name", "title"):
+            if not isinstance(getattr(self, attribute, None), str):
+                raise UserError(f"{kind} has no {attribute}; set the attribute {attribute} of its class, a text.")
+        if not (isinstance(self.columns, tuple) and all(isinstance(column, Column) for column in self.columns)):
+            raise UserError(f"The columns of {kind} are {self.columns!r}; expected a tuple of bertsecrets.Column.")
+        check_name(self.name)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
@@ -66,19 +76,25 @@ def experiment_of(declaration: Declaration, trusted: Sequence[str] = ()) -> type
     """The class that describes a declared experiment; :class:`Experiment` if it is not available.
 
     A run's folder is data and must not cause imports, except from this package and of measures that installed packages
-    offer. Another class is used only if its module is already imported or the current command names it.
+    offer. Another class is used only if its module is already imported, or is once the classes that the current command names
+    are: an analysis brings the experiment that it declares.
 
     Args:
         declaration: The declaration in the run's folder.
-        trusted: Further ``module:class`` names that may be imported.
+        trusted: Further classes that may be imported, each as :func:`~bertsecrets.doors.resolve` reads it.
+
+    Raises:
+        UserError: If one of ``trusted`` is needed and cannot be imported.
     """
     module, _, name = declaration.experiment.partition(":")
-    offered = [point.value for point in offers("measures").values()]
-    if module == _PACKAGE or module.startswith(f"{_PACKAGE}.") or declaration.experiment in (*trusted, *offered):
+    if is_ours(module) or declaration.experiment in [point.value for point in offers("measures").values()]:
         try:
             importlib.import_module(module)
         except ImportError:
             return Experiment
+    else:
+        for target in trusted:
+            load_named("_target_", target)
     kind: object = sys.modules.get(module)
     for part in name.split("."):
         # Some modules import others when an attribute is asked for.

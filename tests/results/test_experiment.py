@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.callbacks.gradient_flow import GradientFlow
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.drift import Drift
 from bertsecrets.results.experiment import Experiment, experiment_of
@@ -58,7 +60,7 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_what_a_folder_names_is_not_imported(foreign: tuple[str, Path]) -> None:
     name, marker = foreign
     assert experiment_of(declared(f"{name}:Theirs")) is Experiment
-    assert experiment_of(declared(f"{name}:Theirs"), trusted=[f"{name}:Other", name, "other:Theirs"]) is Experiment
+    assert experiment_of(declared(f"{name}:Theirs"), trusted=["xml.dom.minidom:Document"]) is Experiment
     assert not marker.exists()
     assert name not in sys.modules
 
@@ -74,6 +76,29 @@ def test_a_trusted_class_is_imported(foreign: tuple[str, Path], monkeypatch: pyt
     assert experiment_of(declared(f"{name}:Theirs.Inner")) is kind.Inner  # type: ignore[attr-defined]
     assert experiment_of(declared(f"{name}:Other")) is Experiment
     monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_class_that_the_command_names_brings_the_experiments_of_its_module(
+    foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _ = foreign
+    kind = experiment_of(declared(f"{name}:Theirs"), trusted=[f"{name}:Other"])
+    assert kind.title == "Theirs"
+    monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError, match=f"'{name}:Othr', which cannot be imported .*did you mean 'Other'"):
+        experiment_of(declared(f"{name}:Theirs"), trusted=[f"{name}:Othr"])
+    monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_file_is_imported_only_if_the_command_names_it(foreign: tuple[str, Path], tmp_path: Path) -> None:
+    name, marker = foreign
+    file = tmp_path / f"{name}.py"
+    declaration = declared(f"bertsecrets.files.{quote(str(file)).replace('.', '%2E')}:Theirs")
+    assert experiment_of(declaration) is Experiment
+    assert not marker.exists()
+    kind = experiment_of(declaration, trusted=[f"{file}:Other"])
+    assert kind.title == "Theirs"
+    assert kind().declaration().experiment == declaration.experiment
 
 
 @pytest.mark.parametrize("kind", [Drift, Disabling, GradientFlow, CaptureMaps, Local])

@@ -1,5 +1,6 @@
 """What an adapter says about its family of models: paths of modules, and code where a family computes differently from BERT."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,7 +161,7 @@ class Family:
             if not hasattr(value, name):
                 raise UserError(
                     f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, where {type(value).__name__} has "
-                    f"no '{name}'; correct the path in {type(self).__module__}."
+                    f"no '{name}'; correct the path in {inspect.getfile(type(self))}."
                 )
             value = getattr(value, name)
         return value
