@@ -3,6 +3,10 @@
     python benchmarks/pages.py --page before/run=<folder>/report.html --page after/run=<folder>/report.html \
         --out benchmarks/results/pages.json
 
+The pages of benchmarks/results/pages.json are those of
+
+    python train.py -m seed=1,2 data.limit_train=160 data.limit_eval=100 trainer.max_epochs=1 sweep.paper=true
+
 Folded sections stay folded. A page is named <version>/<kind>; results of other pages in the file are kept.
 """
 
