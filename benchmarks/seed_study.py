@@ -30,7 +30,7 @@ from sklearn.metrics import cohen_kappa_score
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, outcomes_path, read_sweep
-from bertsecrets.ablation.verdicts import VERDICTS, verdicts_of
+from bertsecrets.ablation.verdicts import VERDICTS, p_of_losses, verdicts_of
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
@@ -42,7 +42,7 @@ from bertsecrets.results.run import INITIAL
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
-from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.replicates import intraclass_correlation, mean_interval
 
 Array = np.ndarray
@@ -201,7 +201,9 @@ def judge_on_these(sweeps: Sequence[Sweep]) -> tuple[str, ...]:
     error_V = spread_V / np.sqrt(len(sweeps))
     p_V = 2 * stats.t.sf(np.abs(delta_V) / error_V, len(sweeps) - 1)
     p_margin_V = stats.t.sf((delta_V + margin) / error_V, len(sweeps) - 1)
-    return verdicts_of(delta_V, corrected(p_V), corrected(p_margin_V), row["false_discovery_rate"])
+    return verdicts_of(
+        holm(p_of_losses(delta_V, p_V)), corrected(p_margin_V), 1 - row["level"], row["false_discovery_rate"]
+    )
 
 
 def survival(sweeps: Sequence[Sweep], judge: Callable[[Sequence[Sweep]], tuple[str, ...]]) -> dict[str, Any]:

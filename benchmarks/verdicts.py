@@ -26,7 +26,16 @@ from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import change_limits, judge, paired_tests, smallest_effects, verdicts_of
+from bertsecrets.ablation.verdicts import (
+    FALSE_DISCOVERY,
+    FAMILY_WISE,
+    change_limits,
+    judge,
+    p_of_losses,
+    paired_tests,
+    smallest_effects,
+    verdicts_of,
+)
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.verdicts import DISPENSABLE
@@ -34,6 +43,7 @@ from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
+from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, step_down
 
 Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -133,8 +143,70 @@ def useless_heads(
         within_V = (verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)
         picked = verdicts.delta.argmin()
         alone = verdicts.low[picked] <= 0 <= verdicts.high[picked]
-        hits += [within_V.all(), within_V[picked], alone, (verdicts.p_familywise <= 0.05).any()]
+        hits += [within_V.all(), within_V[picked], alone, (verdicts.p_needed <= 0.05).any()]
     return tuple(hits / simulations)
+
+
+@dataclass(frozen=True)
+class LossErrors:
+    """How often heads of a sweep are falsely called needed by one correction.
+
+    Args:
+        any_falsely_needed: Share of sweeps with a false one.
+        falsely_needed: Mean share of the needed heads that are not (0 where none is called so).
+        found: Share of the heads that lose that are found.
+    """
+
+    any_falsely_needed: float
+    falsely_needed: float
+    found: float
+
+
+def loss_errors(
+    simulations: int, *, gain: int, lose: int, heads: int = 72, count: int = 1000, effect: float = 0.04
+) -> dict[str, LossErrors]:
+    """Sweeps of ``heads`` heads of which some gain ``effect`` of the accuracy, some lose it, and the others flip 4 % at random.
+
+    Returns:
+        The errors of *needed* by each correction; first, as it was before: by a two-sided false discovery rate over all changes.
+    """
+    sums = np.zeros((3, 3))
+    null_V = np.arange(heads) >= gain + lose
+    harmed_V = (np.arange(heads) >= gain) & ~null_V
+    to_wrong_V = 0.02 + effect * harmed_V
+    to_right_V = 0.02 + effect * (np.arange(heads) < gain)
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, gain, lose, 17])
+        right_N = generator.random(count) < 0.8
+        # Flips are as frequent among right answers as among wrong ones in number, not in share.
+        rate_VN = np.where(right_N, to_wrong_V[:, None] / 0.8, to_right_V[:, None] / 0.2)
+        right_VN = right_N ^ (generator.random((heads, count)) < rate_VN)
+        p_V, delta_V = mcnemar_exact(right_N, right_VN), right_VN.mean(-1) - right_N.mean()
+        p_loss_V = p_of_losses(delta_V, p_V)
+        influence_VN = right_VN.astype(float) - right_N - delta_V[:, None]
+        draw_VR = joint_draws(error_correlation(influence_VN, np.full(heads, 1 / count)), generator, 2000)
+        for row, needed_V in enumerate(
+            (
+                (corrected(p_V) <= 0.05) & (delta_V < 0),
+                step_down(p_loss_V, draw_VR) <= 0.05,
+                corrected(p_loss_V) <= 0.05,
+            )
+        ):
+            false = (needed_V & null_V).sum()
+            sums[row] += [false > 0, false / max(1, needed_V.sum()), (needed_V & harmed_V).sum() / max(1, lose)]
+    names = ("two-sided, false discovery", FAMILY_WISE, FALSE_DISCOVERY)
+    return {
+        name: LossErrors(*(float(total) / simulations for total in row)) for name, row in zip(names, sums, strict=True)
+    }
+
+
+def errors_table(simulations: int) -> Iterator[str]:
+    yield "| heads that gain | that lose | correction | any falsely needed | share of the needed | heads found that lose |"
+    yield "|---|---|---|---|---|---|"
+    for gain, lose in ((0, 0), (40, 0), (40, 10), (0, 10)):
+        for correction, errors in loss_errors(simulations, gain=gain, lose=lose).items():
+            found = f"{errors.found:.3f}" if lose else ""
+            yield f"| {gain} | {lose} | {correction} | {errors.any_falsely_needed:.3f} | {errors.falsely_needed:.3f} | {found} |"
 
 
 def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
@@ -346,7 +418,8 @@ def verdicts_without_intervals(outcomes: Outcomes, task: Task, looks: Mapping[in
         look = looks.get(len(data[0]), ONLY_LOOK)
         tests = paired_tests("accuracy", *data, margin=0.01, permutations=0, seed=0, look=look)
         p_V[places], p_loss_V[places], delta_V[places] = tests.p_value, tests.p_loss, tests.delta
-    return p_V, np.array(verdicts_of(delta_V, corrected(p_V), corrected(p_loss_V), 0.05))
+    p_needed_V = holm(p_of_losses(delta_V, p_V))
+    return p_V, np.array(verdicts_of(p_needed_V, corrected(p_loss_V), 0.05, 0.05))
 
 
 def stopping_table(simulations: int) -> Iterator[str]:
@@ -600,13 +673,18 @@ def seeds_table(simulations: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["coverage", "simultaneous", "power", "redundancy", "seeds", "stopping", "audited"]
+        "part",
+        nargs="?",
+        choices=["coverage", "errors", "simultaneous", "power", "redundancy", "seeds", "stopping", "audited"],
     )
     parser.add_argument("--simulations", type=int, default=4000)
     parser.add_argument("--precisions", nargs="+", choices=[FP32, BF16], default=[FP32], help="of screened sweeps")
     chosen = parser.parse_args()
     if chosen.part in (None, "coverage"):
         for line in coverage_table(chosen.simulations):
+            print(line, flush=True)
+    if chosen.part in (None, "errors"):
+        for line in errors_table(chosen.simulations // 10):
             print(line, flush=True)
     if chosen.part in (None, "simultaneous"):
         for line in simultaneous_table(chosen.simulations // 10):

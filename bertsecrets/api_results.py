@@ -126,7 +126,7 @@ class DisabledHeads:
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``."""
         columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
-        columns += ["p_value", "p_bh", "p_familywise", "flips", "significant", "verdict", "count"]
+        columns += ["p_value", "p_bh", "p_needed", "flips", "significant", "verdict", "count"]
         return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
 
 

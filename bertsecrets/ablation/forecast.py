@@ -142,7 +142,7 @@ class Forecast:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
         if self.metric not in CLASS_METRICS:
             return math.nan
-        return detectable_loss(FLIPS, examples, 0.05 / self.variants)
+        return detectable_loss(FLIPS, examples, 0.1 / self.variants)
 
     def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""

@@ -20,7 +20,7 @@ from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
 
-_TESTED = ("p_value", "p_bh", "p_familywise", "smallest_effect", "p_margin")
+_TESTED = ("p_value", "p_bh", "p_needed", "smallest_effect", "p_margin")
 _LIMITS = ("low", "high", "low_simultaneous", "high_simultaneous")
 _JUDGED = ("score", "delta", "stderr", *_LIMITS, "flips", *_TESTED)
 
@@ -74,6 +74,7 @@ def judged_rows(
                         "baseline": float(verdicts.baseline[place]),
                         "level": verdicts.level,
                         "false_discovery_rate": verdicts.false_discovery_rate,
+                        "correction": verdicts.correction,
                         "significant": bool(verdicts.significant[place]),
                         **numbers,
                         "margin": verdicts.margin,
@@ -109,7 +110,7 @@ def _verdicts(
     """Places and numbers of examples of variants that are corrected together, in order of place, and their verdicts."""
     chosen: list[tuple[int, int]] = []
     effects: list[Effects] = []
-    own = {name: value for name, value in settings.items() if name != "false_discovery_rate"}
+    own = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
     for places, (label_N, clean_N, prediction_VN) in parts:
         rows = [row for row, place in enumerate(places) if place in variants]
         if rows:
@@ -126,8 +127,8 @@ def _verdicts(
                 )
             )
             chosen += [(places[row], count) for row in rows]
-    rates = {name: settings[name] for name in ("margin", "level", "false_discovery_rate")}
-    return chosen, judge_together(effects, **rates)
+    names = ("margin", "level", "false_discovery_rate", "correction")
+    return chosen, judge_together(effects, **{name: settings[name] for name in names})
 
 
 def _mean_changes(
@@ -182,6 +183,7 @@ def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Ma
         "baseline": math.nan,
         "level": settings["level"],
         "false_discovery_rate": settings["false_discovery_rate"],
+        "correction": settings["correction"],
         "significant": False,
         "margin": settings["margin"],
         "verdict": INCONCLUSIVE,

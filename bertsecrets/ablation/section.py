@@ -24,7 +24,7 @@ from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
-from bertsecrets.ablation.verdicts import VERDICTS
+from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -209,7 +209,7 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
         return [f"Of {what}, {metric} is undefined for all of them."]
     needed, spared, unknown = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
     first = (
-        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls significantly after correction), {spared} "
+        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)}), {spared} "
         f"{WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])}), and for {unknown} there are {WORDS[INCONCLUSIVE]}; "
         f"{_largest_loss(known, metric)}."
     )
@@ -281,6 +281,16 @@ def _points(loss: float) -> str:
     return f"{number(100 * loss, 1)} point{'s' * (loss != 0.01)}"
 
 
+def _correction_in_words(row: Row, needed: int) -> str:
+    """How sure it is that variants are needed, over all of them."""
+    if row["correction"] == FAMILY_WISE:
+        return f"in {row['level']:.0%} of sweeps, none falsely"
+    if row["correction"] is None:
+        return "significantly after correction"
+    rate = row["false_discovery_rate"]
+    return f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {rate:.0%}"
+
+
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
@@ -299,7 +309,7 @@ def _largest_loss(known: Sequence[Row], metric: str) -> str:
         return f"none lowers {metric} on these examples"
     if worst["verdict"] == NEEDED:
         return f"the largest loss is {_name(worst)}: {points_in_words(worst)}"
-    if worst["significant"]:
+    if worst["significant"] and worst["verdict"] == DISPENSABLE:
         return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, is significant but within the margin"
     return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, may be chance"
 
@@ -332,7 +342,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
             else _interval(row["low_simultaneous"], row["high_simultaneous"]),
             p_value(row["p_value"]),
             p_value(row["p_bh"]),
-            p_value(row["p_familywise"]),
+            p_value(row["p_needed"]),
             f"{row['flips']:.1%}" if row["metric"] in CLASS_METRICS else f"{row['flips']:.3f}",
             p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
             WORDS[shown_verdict(row)],
@@ -350,7 +360,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         f"for all {len(rows)} together",
         "p",
         "p (false discovery)",
-        "p (family-wise)",
+        "p (needed)",
     ]
     flips = "flips" if rows[0]["metric"] in CLASS_METRICS else "mean change"
     margin = rows[0]["margin"]

@@ -14,12 +14,12 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.section import latest_rows
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import verdicts_of
+from bertsecrets.ablation.verdicts import FALSE_DISCOVERY, p_of_losses, verdicts_of
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
-from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.replicates import SeedEffects, covariance_between_seeds, effects_over_seeds
 
 _RESAMPLES = 2000
@@ -168,7 +168,10 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
         margin=margin,
         level=level,
     )
-    verdict = verdicts_of(seed_effects.delta, corrected(seed_effects.p_value), corrected(seed_effects.p_margin), rate)
+    p_V, by_rate = p_of_losses(seed_effects.delta, seed_effects.p_value), row["correction"] == FALSE_DISCOVERY
+    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
+    p_needed_V = corrected(p_V) if by_rate else holm(p_V)
+    verdict = verdicts_of(p_needed_V, corrected(seed_effects.p_margin), rate if by_rate else 1 - level, rate)
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,

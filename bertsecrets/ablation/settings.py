@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
+from bertsecrets.ablation.verdicts import Correction
 from bertsecrets.attention.modes import check_sweep_mode, find_mode
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Meaning, Settings, shown
@@ -14,7 +15,7 @@ FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 MEASURED: Literal["measured"] = "measured"
 
-JUDGING = ("margin", "level", "false_discovery_rate", "resamples", "permutations", "seed")
+JUDGING = ("margin", "level", "correction", "false_discovery_rate", "resamples", "permutations", "seed")
 """The settings of how an effect is judged."""
 
 _Layer = Annotated[int, Field(ge=0)]
@@ -58,6 +59,8 @@ class AblationSettings(Settings):
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
             loss of the margin or more is ruled out.
         level: Level of the confidence intervals.
+        correction: What *needed* keeps over all heads: ``family_wise``, a chance of 1 - ``level`` that any is falsely needed;
+            ``false_discovery``, the false discovery rate.
         false_discovery_rate: False discovery rate of significant effects, and of dispensable variants.
         resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
         seed: Seed of both, of the random groups, of the draws and of the fit.
@@ -111,6 +114,7 @@ class AblationSettings(Settings):
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )
     level: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+    correction: Correction = Field(description="family_wise or false_discovery")
     false_discovery_rate: float = Field(gt=0, lt=1, description="a number between 0 and 1")
     resamples: int = Field(ge=100, description="a whole number from 100")
     permutations: int = Field(ge=100, description="a whole number from 100")

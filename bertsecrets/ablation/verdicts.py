@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,13 @@ from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
-"""A loss is significant; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
+"""A loss is shown; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
+
+Correction = Literal["family_wise", "false_discovery"]
+"""What *needed* keeps over all variants: the chance that any is falsely needed, or the share of the needed that are."""
+
+FAMILY_WISE: Correction = "family_wise"
+FALSE_DISCOVERY: Correction = "false_discovery"
 
 _RANGE = {"accuracy": 1.0, "f1": 1.0, "macro_f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
 _FEW_MOVED = 30
@@ -104,8 +111,8 @@ class Verdicts:
         low, high: Confidence limits of ``delta``, which hold where few predictions change, each for itself.
         low_simultaneous, high_simultaneous: The same, which hold for all V variants together: those of a variant that was picked
             for its ``delta``.
-        p_value, p_bh, p_familywise: P-values of the paired test, raw and adjusted over the V variants: to the false discovery rate,
-            and to the family-wise error rate.
+        p_value, p_bh: P-values of the paired test, raw and adjusted over the V variants to the false discovery rate.
+        p_needed: One-sided p-values of no loss, adjusted over the V variants as ``correction`` says.
         flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
         smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for V tests, given
             how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
@@ -113,7 +120,7 @@ class Verdicts:
         p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
         margin: The loss that matters, as a difference of scores.
-        level, false_discovery_rate: The requested level and rate.
+        level, correction, false_discovery_rate: The requested level, correction and rate.
     """
 
     baseline: Array
@@ -126,7 +133,7 @@ class Verdicts:
     high_simultaneous: Array
     p_value: Array
     p_bh: Array
-    p_familywise: Array
+    p_needed: Array
     flips: Array
     smallest_effect: Array
     significant: NDArray[np.bool_]
@@ -134,6 +141,7 @@ class Verdicts:
     verdict: tuple[str, ...]
     margin: float
     level: float
+    correction: Correction
     false_discovery_rate: float
 
 
@@ -145,6 +153,7 @@ def judge(
     *,
     margin: float = 0.01,
     level: float = 0.95,
+    correction: Correction = FAMILY_WISE,
     false_discovery_rate: float = 0.05,
     resamples: int = 2000,
     permutations: int = 9999,
@@ -155,7 +164,7 @@ def judge(
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
     intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if the same intervals, one-sided and
     corrected for V variants, rule out a loss of the margin or more (a test of non-inferiority: of the two one-sided
-    tests of equivalence, the one against loss); else *needed* if a loss is significant; else *inconclusive*. A variant's
+    tests of equivalence, the one against loss); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
     results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
 
     Args:
@@ -165,6 +174,9 @@ def judge(
         prediction_VN: Predictions of each variant.
         margin: The loss that matters, as a difference of scores: 0.01 is one point.
         level: Level of the intervals, between 0 and 1.
+        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down max-t; Romano and
+            Wolf 2005). ``false_discovery``: the expected share of the needed that are not, ``false_discovery_rate`` (Benjamini and
+            Hochberg 1995). Both by one-sided tests, so that gains of other variants make no loss more likely to be shown.
         false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
         resamples, permutations: Number of bootstrap resamples, and of random swaps.
         seed: Seed of both.
@@ -184,7 +196,9 @@ def judge(
         permutations=permutations,
         seed=seed,
     )
-    return judge_together([effects], margin=margin, level=level, false_discovery_rate=false_discovery_rate)
+    return judge_together(
+        [effects], margin=margin, level=level, correction=correction, false_discovery_rate=false_discovery_rate
+    )
 
 
 def effects_of(
@@ -241,7 +255,7 @@ def effects_of(
         p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(
-            metric, label_N, clean_N, prediction_VN, look.level((1 - level) / (family or variants)), permutations
+            metric, label_N, clean_N, prediction_VN, look.level(2 * (1 - level) / (family or variants)), permutations
         ),
         joint=JointErrors(error_correlation(influence_VN, largest_V), limits, look.level(1 - level)),
     )
@@ -300,14 +314,16 @@ def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int
     return p_V
 
 
-def judge_together(parts: Sequence[Effects], *, margin: float, level: float, false_discovery_rate: float) -> Verdicts:
+def judge_together(
+    parts: Sequence[Effects], *, margin: float, level: float, correction: Correction, false_discovery_rate: float
+) -> Verdicts:
     """Correct the effects of all variants for their number, and judge them.
 
     Effects on different examples count as independent, which widens their limits at most.
 
     Args:
         parts: Effects of variants, which may come from different examples.
-        margin, level, false_discovery_rate: As for :func:`judge`.
+        margin, level, correction, false_discovery_rate: As for :func:`judge`.
     """
     names = [field.name for field in fields(Effects) if field.name != "joint"]
     effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -317,26 +333,44 @@ def judge_together(parts: Sequence[Effects], *, margin: float, level: float, fal
     simultaneous = [part.joint.limits(tail_V) for part, tail_V in zip(parts, tails, strict=True)]
     p_margin_V = corrected(effects.pop("p_loss"))
     p_bh_V = corrected(effects["p_value"])
+    p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
+    family_wise = correction == FAMILY_WISE
+    p_needed_V = step_down(p_loss_V, draw_VR) if family_wise else corrected(p_loss_V)
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
-        p_familywise=step_down(effects["p_value"], draw_VR),
+        p_needed=p_needed_V,
         low_simultaneous=np.concatenate([low_V for low_V, _ in simultaneous]),
         high_simultaneous=np.concatenate([high_V for _, high_V in simultaneous]),
         significant=p_bh_V <= false_discovery_rate,
         p_margin=p_margin_V,
-        verdict=verdicts_of(effects["delta"], p_bh_V, p_margin_V, false_discovery_rate),
+        verdict=verdicts_of(
+            p_needed_V, p_margin_V, 1 - level if family_wise else false_discovery_rate, false_discovery_rate
+        ),
         margin=margin,
         level=level,
+        correction=correction,
         false_discovery_rate=false_discovery_rate,
     )
 
 
-def verdicts_of(delta_V: Array, p_V: Array, p_margin_V: Array, rate: float) -> tuple[str, ...]:
-    """The verdict of each variant from its change of score and the corrected p-values of both tests."""
+def p_of_losses(delta_V: Array, p_V: Array) -> Array:
+    """One-sided p-values of no loss from two-sided ones of tests that are symmetric under no change, ``[V]``; 1 without a loss."""
+    return np.where(delta_V < 0, p_V / 2, 1.0)
+
+
+def verdicts_of(p_needed_V: Array, p_margin_V: Array, alpha: float, rate: float) -> tuple[str, ...]:
+    """The verdict of each variant.
+
+    Args:
+        p_needed_V: Corrected one-sided p-values of no loss.
+        p_margin_V: Corrected p-values of a loss of the margin or more.
+        alpha: Largest ``p_needed_V`` of a variant that is needed.
+        rate: Largest ``p_margin_V`` of one that is dispensable.
+    """
     return tuple(
-        DISPENSABLE if p_margin <= rate else NEEDED if p <= rate and delta < 0 else INCONCLUSIVE
-        for delta, p, p_margin in zip(delta_V, p_V, p_margin_V, strict=True)
+        DISPENSABLE if p_margin <= rate else NEEDED if p_needed <= alpha else INCONCLUSIVE
+        for p_needed, p_margin in zip(p_needed_V, p_margin_V, strict=True)
     )
 
 

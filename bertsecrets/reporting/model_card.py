@@ -316,7 +316,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
                 head_label(row["layer"], row["head"]),
                 number(100 * row["delta"], 2, signed=True),
                 f"{number(100 * row['low'], 2, signed=True)} to {number(100 * row['high'], 2, signed=True)}",
-                p_value(row["p_bh"]),
+                p_value(row["p_needed"]),
             ]
             for row in needed[:_SHOWN]
         ]

@@ -21,7 +21,7 @@ _REAL = (
     "high",
     "p_value",
     "p_bh",
-    "p_familywise",
+    "p_needed",
     "flips",
     "smallest_effect",
 )
@@ -45,6 +45,7 @@ SCHEMA = pa.schema(
         pa.field("sweep", pa.string()),
         pa.field("evaluated", pa.float64()),
         *(pa.field(name, pa.float64()) for name in (*_MEANS, *_SIMULTANEOUS)),
+        pa.field("correction", pa.string()),
     ]
 )
 """The columns.
@@ -61,8 +62,11 @@ count: Number of examples.
 layer, head: The disabled head, the remaining head (``all_but_one``) or the layer (head null); else null.
 baseline, score, delta: The score without and with the heads disabled, and ``score - baseline``.
 stderr, low, high: Bootstrap standard error, and confidence limits of ``delta``.
-p_value, p_bh, p_familywise: Paired test of no change; raw, and corrected over all variants of one kind, mode, metric and
-    step: to the false discovery rate, and to the family-wise error rate (in tables of earlier versions by Holm's method).
+p_value, p_bh: Paired test of no change; raw, and corrected to the false discovery rate over all variants of one kind, mode, metric
+    and step.
+p_needed, correction: One-sided test of no loss, corrected over the same variants as ``correction`` says: ``family_wise`` or
+    ``false_discovery``. In tables of earlier versions ``correction`` is null, ``p_needed`` is two-sided and family-wise, and a variant
+    was called needed by ``p_bh``.
 flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
 smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
@@ -160,7 +164,8 @@ def _completed(table: pa.Table) -> pa.Table:
 
     From before there was a margin, a variant is needed where a loss is significant, else inconclusive.
     """
-    table = table.rename_columns(["p_familywise" if name == "p_holm" else name for name in table.schema.names])
+    earlier = {"p_holm": "p_needed", "p_familywise": "p_needed"}
+    table = table.rename_columns([earlier.get(name, name) for name in table.schema.names])
     first = SCHEMA.names.index("verdict")
     width = len(table.schema.names)
     if width < first or table.schema.names != SCHEMA.names[:width]:

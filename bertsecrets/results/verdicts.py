@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NEEDED, DISPENSABLE, INCONCLUSIVE, BETTER = "needed", "dispensable", "inconclusive", "better"
-"""Codes: a loss is significant; a loss of the margin is ruled out; neither; a gain is significant."""
+"""Codes: a loss is shown; a loss of the margin is ruled out; neither; a gain is significant."""
 
 WORDS = {
     NEEDED: "needed",

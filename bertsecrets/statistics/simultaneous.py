@@ -55,22 +55,22 @@ def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
 
 
 def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
-    """Two-sided p-values adjusted to the family-wise error rate, step-down, ``[V]``; NaN stays NaN.
+    """One-sided p-values adjusted to the family-wise error rate, step-down, ``[V]``; NaN stays NaN.
 
     The k-th smallest p-value becomes the probability that the smallest p-value of the hypotheses not yet rejected is as small
     (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). The bound of Holm (1979) stands where it is smaller than what the
     draws can show.
 
     Args:
-        p_V: P-values of the hypotheses, each valid by itself.
+        p_V: One-sided p-values of the hypotheses, each valid by itself; an effect in the other direction has 1.
         draw_VR: From :func:`joint_draws`.
     """
     p = np.asarray(p_V, np.float64)
     defined_V = np.flatnonzero(np.isfinite(p))
     order_V = defined_V[np.argsort(p[defined_V], kind="stable")]
-    # Largest absolute draw among a hypothesis and all with larger p-values.
-    remaining_VR = np.maximum.accumulate(np.abs(draw_VR[order_V[::-1]]), axis=0)[::-1]
-    threshold_V = stats.norm.isf(p[order_V] / 2)
+    # Largest draw among a hypothesis and all with larger p-values.
+    remaining_VR = np.maximum.accumulate(draw_VR[order_V[::-1]], axis=0)[::-1]
+    threshold_V = stats.norm.isf(p[order_V])
     beyond_V = (remaining_VR >= threshold_V[:, None]).sum(axis=1)
     estimate_V = (beyond_V + 1) / (draw_VR.shape[1] + 1)
     bonferroni_V = p[order_V] * np.arange(len(order_V), 0, -1)

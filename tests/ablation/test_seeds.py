@@ -40,6 +40,7 @@ def sweep(name: str, harm: list[float], seed: int, count: int = 800) -> Sweep:
             "metric": "accuracy",
             "level": 0.95,
             "false_discovery_rate": 0.05,
+            "correction": "family_wise",
             "margin": 0.01,
             "layer": 0,
             "head": v,

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from references import metric_value
-from scipy.stats import binom
+from scipy.optimize import brentq
+from scipy.stats import binom, binomtest
 
-from benchmarks.verdicts import useless_heads
+from benchmarks.verdicts import loss_errors, useless_heads
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import change_limits, judge
 from bertsecrets.errors import UserError
@@ -89,7 +90,33 @@ def test_one_head_needs_no_correction() -> None:
     label_N, clean_N, variant_N = draw("accuracy", 200, np.random.default_rng(0))
     verdicts = judge("accuracy", label_N, clean_N, variant_N[None])
     np.testing.assert_allclose(verdicts.low_simultaneous, verdicts.low)
-    np.testing.assert_allclose(verdicts.p_familywise, verdicts.p_value)
+    assert verdicts.delta[0] < 0
+    np.testing.assert_allclose(verdicts.p_needed, verdicts.p_value / 2)
+
+
+def test_a_loss_is_tested_by_the_one_sided_binomial() -> None:
+    label_N = np.ones(60)
+    clean_N = np.where(np.arange(60) < 40, 1.0, 0.0)
+    for lost, won in ((9, 2), (5, 5), (3, 8), (6, 0)):
+        variant_N = clean_N.copy()
+        variant_N[:lost], variant_N[40 : 40 + won] = 0, 1
+        p_needed = judge("accuracy", label_N, clean_N, variant_N[None], resamples=100).p_needed[0]
+        expected = binomtest(lost, lost + won, alternative="greater").pvalue
+        assert p_needed == pytest.approx(expected if lost > won else 1)
+
+
+def test_a_head_that_gains_does_not_pay_for_one_that_loses() -> None:
+    """Forty of 72 heads gain; the others change nothing but at random."""
+    errors = loss_errors(100, gain=40, lose=0)
+    assert errors["two-sided, false discovery"].any_falsely_needed >= 0.12
+    assert errors["false_discovery"].any_falsely_needed <= 0.08
+    assert errors["family_wise"].any_falsely_needed <= 0.08
+
+
+def test_heads_that_lose_are_found() -> None:
+    errors = loss_errors(60, gain=0, lose=10)
+    assert errors["family_wise"].found >= 0.8
+    assert errors["false_discovery"].found >= errors["family_wise"].found
 
 
 def null_discoveries(metric: str, simulations: int, variants: int, permutations: int = 9999) -> float:
@@ -134,15 +161,16 @@ def test_by_hand() -> None:
     assert verdicts.delta.tolist() == [0, -1]
     np.testing.assert_allclose(verdicts.p_value, [1, 2 * 0.5**10])
     np.testing.assert_allclose(verdicts.p_bh, [1, 4 * 0.5**10])
-    # Adjusted for two hypotheses: at least the p-value itself, at most twice that.
-    assert verdicts.p_familywise[0] == 1
-    assert 2 * 0.5**10 <= verdicts.p_familywise[1] <= 4 * 0.5**10
+    # One-sided and adjusted for two hypotheses: at least the p-value itself, at most twice that.
+    assert verdicts.p_needed[0] == 1
+    assert 0.5**10 <= verdicts.p_needed[1] <= 2 * 0.5**10
     np.testing.assert_allclose(verdicts.flips, [0, 1])
     assert verdicts.stderr[0] == pytest.approx(0, abs=1e-12)
     # No flip among ten: half of the chance of that is 2.5 % if 26 % flip.
     assert (-verdicts.low[0], verdicts.high[0]) == pytest.approx((1 - 0.05**0.1,) * 2)
-    # Two tests at 5 % together: 2 * 0.5^n <= 0.025 needs n = 7 of the 10 examples, which 76 % give in four of five sets.
-    assert verdicts.smallest_effect[0] == pytest.approx(0.7606, abs=1e-3)
+    # Two one-sided tests at 5 % together: 0.5^n <= 0.025 needs n = 6 of the 10 examples.
+    share = brentq(lambda share: binom.sf(5, 10, share) - 0.8, 0.1, 0.9)
+    assert verdicts.smallest_effect[0] == pytest.approx(share, abs=1e-3)
     assert np.isnan(verdicts.smallest_effect[1])
     assert verdicts.significant.tolist() == [False, True]
     assert verdicts.verdict == ("inconclusive", "needed")

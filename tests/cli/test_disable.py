@@ -23,7 +23,7 @@ EXACT = (
     "flips",
     "p_value",
     "p_bh",
-    "p_familywise",
+    "p_needed",
     "low",
     "high",
     "stderr",
