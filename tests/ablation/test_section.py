@@ -68,7 +68,7 @@ HEADS = [
 def test_words_carry_the_numbers() -> None:
     words, figures, lead = written(HEADS)
     assert (
-        "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls significantly after correction), 2 can "
+        "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls; in 90% of sweeps, none falsely), 2 can "
         "be spared (a loss of 1.0 point or more is ruled out), and for 1 there are not enough examples to tell" in words
     )
     assert "the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1)" in words
