@@ -1,43 +1,124 @@
-"""Put the verdicts of a ledger into docs/statements.md: the tables between its marks are made from stored results.
+"""The verdicts of docs/statements.md: make the runs, judge every statement on them, put the result into the page.
 
-python benchmarks/statements.py [<folder of the page>] [--before <claims.md>]
+    python benchmarks/statements.py --glue <GLUE folder> --treebank <folder with UD_English-EWT> --base <all-mpnet-base-v2> --out <folder>
+    python benchmarks/statements.py             # the page again, from the stored results
+    python benchmarks/statements.py --check     # fail where the page differs from them
 
-The folder is that of ``statements.html``, which ``python -m bertsecrets compare runs=[...] paper=statements`` prints: its verdicts replace
-benchmarks/results/statements.json. With the Markdown that an earlier version made of the same runs (``paper=claims``), its verdicts are
-stored beside them, and those that changed are listed with the reason of benchmarks/statement_changes.yaml. Without arguments the
-tables are made again from the stored results.
+The first command makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
+STS-B with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on, so that
+the command can be repeated.
 """
 
 import argparse
 import json
-import re
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from bertsecrets.papers.ledger import STORED
 from bertsecrets.papers.statements.judge import VERDICTS
 from bertsecrets.papers.statements.statement import Statement, read_statements
 from bertsecrets.papers.statements.test import interval_in_words
+from bertsecrets.results.formatting import MISSING
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
-CHANGES = ROOT / "benchmarks" / "statement_changes.yaml"
 
-_OF_THIS_MODEL = " of this model"
+FOLDERS = ("glue", "treebank", "base", "out")
+SEEDS = (1, 2, 3)
+
+
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    """The name and the command of each run."""
+    models = {
+        "minilm": ["model=minilm"],
+        "mpnet": [
+            "model=folder",
+            f"model.path={options.base}",
+            "model.name=mpnet",
+            "model.objective=sentence_embeddings",
+        ],
+    }
+    pairs = ["task=mrpc", "data=tsv", f"data.root={options.glue}", "data.limit_eval=200"]
+    words = ["task=ud_ewt", f"data.root={options.treebank}", "data.limit_eval=300"]
+    for name, model in models.items():
+        before = ["analyze.py", "checkpoint=initial", *model]
+        yield f"{name}-before", [*before, *pairs, "measure=[offsets,surface,entropy,clusters,roles,voita_roles]"]
+        yield f"{name}-treebank", [*before, *words, "measure=[dependency,roles,voita_roles]"]
+    training = ["train.py", "task=stsb", *models["minilm"], "data=tsv", f"data.root={options.glue}"]
+    training += [
+        "data.limit_train=600",
+        "data.limit_eval=100",
+        "trainer.max_epochs=2",
+        "trainer.val_check_interval=1.0",
+    ]
+    training += ["task.training.batch_size=16", "task.training.learning_rate=1e-4"]
+    analyses = ["callbacks=statements", "~callbacks.sinks", "~callbacks.direct_effect", "~callbacks.prune_last"]
+    analyses += ["ablation.sweep=exact", "ablation.max_examples=60"]
+    for seed in SEEDS:
+        yield f"minilm-stsb-{seed}", [*training, f"seed={seed}", *analyses]
+    yield "minilm-stsb-random", [*training, "seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
+
+
+def run(name: str, command: list[str], out: Path) -> None:
+    """Run one job unless it is finished; a failure is printed."""
+    folder = out / name
+    if (folder / "finished.json").is_file():
+        return
+    if (folder / "begun.json").is_file():
+        command = [command[0], f"resume={folder}"]
+    else:
+        command = [*command, "progress=false", f"hydra.run.dir={folder}"]
+    log = out / f"{name}.log"
+    with log.open("a", encoding="utf-8") as output:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    print(f"{name}: {'finished' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
+
+
+def make(options: argparse.Namespace) -> None:
+    """Make the runs and, where all were asked for, store what the ledger says of those that are finished."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, command in jobs(options):
+        if fnmatch(name, options.only):
+            run(name, command, options.out)
+    if options.only != "*":
+        return
+    finished = [
+        str(options.out / name) for name, _ in jobs(options) if (options.out / name / "finished.json").is_file()
+    ]
+    page = options.out / "page"
+    command = ["compare", f"runs=[{','.join(finished)}]", "paper=statements", f"hydra.run.dir={page}"]
+    subprocess.run([sys.executable, "-m", "bertsecrets", *command], cwd=ROOT, check=True)
+    RESULTS.write_text((page / STORED).read_text("utf-8"), "utf-8")
 
 
 def rendered(stored: Mapping[str, Any]) -> dict[str, str]:
-    """The tables by their marks; statements without a number are left out."""
+    """The parts of the page by their marks."""
     statements = {statement.name: statement for statement in read_statements()}
-    lines = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
-    lines += [
-        _row(statements[name], result) for name, result in sorted(stored["statements"].items()) if result["subjects"]
-    ]
-    return {"the ledger": "\n".join(lines), "what changed": "\n".join(_changes(stored))}
+    judged = {name: result for name, result in sorted(stored["statements"].items()) if result["subjects"]}
+    table = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
+    table += [_row(statements[name], result) for name, result in judged.items()]
+    return {
+        "the runs": "\n".join(_runs(stored["models"])),
+        "the ledger": "\n".join(table),
+        "not judged": "\n".join(_not_judged(stored["statements"])),
+    }
+
+
+def _runs(models: list[dict[str, Any]]) -> list[str]:
+    lines = ["| model | weights | task | seeds | examples (to train, to evaluate) |", "|---|---|---|---|---|"]
+    for model in models:
+        evaluate, train = (model[key] or "all" for key in ("limit_eval", "limit_train"))
+        examples = f"{train}, {evaluate}" if model["seeds"] else evaluate
+        seeds = ", ".join(map(str, model["seeds"])) or MISSING
+        lines.append(f"| {model['model']} | {model['weights']} | {model['task']} | {seeds} | {examples} |")
+    return lines
 
 
 def _row(statement: Statement, result: Mapping[str, Any]) -> str:
@@ -55,75 +136,42 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
     return f"| {' | '.join((*cells, '<br>'.join(numbers), statement.published, statement.source))} |"
 
 
-def _changes(stored: Mapping[str, Any]) -> list[str]:
-    """What changed in the tests, then each verdict that changed on identical runs."""
-    reasons = yaml.safe_load(CHANGES.read_text("utf-8"))
-    lines = ["| statement | before | now |", "|---|---|---|"]
-    lines += [f"| {reason['what']} | {reason['before']} | {reason['now']} |" for reason in reasons]
-    if "identical" not in stored:
-        return lines
-    by_name = {name: reason["what"] for reason in reasons for name in reason.get("names", ())}
-    changed = {name: verdicts for name, verdicts in stored["identical"].items() if len(set(verdicts)) > 1}
-    lines += [
-        "",
-        f"On identical runs, {len(changed) or 'none'} of the {len(stored['identical'])} statements that both versions judge "
-        "has another verdict, apart from *of this model*.",
-    ]
-    if changed:
-        lines += ["", "| statement | before | now | why |", "|---|---|---|---|"]
-        lines += [
-            f"| `{name}` | {before} | {now} | {by_name.get(name, 'p-values are corrected over other statements')} |"
-            for name, (before, now) in changed.items()
-        ]
-    return lines
+def _not_judged(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for name, result in sorted(results.items()):
+        if not result["subjects"]:
+            names.setdefault(result["reason"].removesuffix("."), []).append(f"`{name}`")
+    return [f"- {reason}: {', '.join(some)}" for reason, some in sorted(names.items())]
 
 
-def identical(stored: Mapping[str, Any], markdown: str) -> dict[str, tuple[str, str]]:
-    """Statement -> its verdicts in the Markdown of a ledger and in stored results of the same runs, where both have some.
-
-    That one seed speaks of its model alone concerns every statement, and is left out.
-    """
-    before = verdicts_before(markdown)
-    both = {}
-    for name, result in sorted(stored["statements"].items()):
-        verdicts = {cell["verdict"].removesuffix(_OF_THIS_MODEL) for cell in result["subjects"].values()}
-        if verdicts and name in before:
-            both[name] = (before[name], "; ".join(verdict for verdict in VERDICTS if verdict in verdicts))
-    return both
-
-
-def verdicts_before(markdown: str) -> dict[str, str]:
-    """Statement -> its verdicts in the Markdown of a ledger, without the subjects that have them.
-
-    >>> verdicts_before("| It is so. (`a`) | holds (mrpc); cannot be told (rte) | 1 | 2 | x |")
-    {'a': 'holds; cannot be told'}
-    """
-    rows = re.findall(r"^\| .*?\(`(\w+)`\) \| ([^|]+?) \|", markdown, re.MULTILINE)
-    return {name: re.sub(r" \([^)]*\)", "", verdicts) for name, verdicts in rows}
-
-
-def replaced(text: str, tables: Mapping[str, str]) -> str:
-    """A document with other tables between its marks."""
-    for name, table in tables.items():
+def replaced(text: str, parts: Mapping[str, str]) -> str:
+    """A document with other parts between its marks."""
+    for name, part in parts.items():
         begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
         before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+        text = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"
     return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--before", type=Path)
-    arguments = parser.parse_args()
-    if arguments.folder is not None:
-        stored = json.loads((arguments.folder / STORED).read_text("utf-8"))
-        if arguments.before is not None:
-            stored["identical"] = identical(stored, arguments.before.read_text("utf-8"))
-        RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False), "utf-8")
-    tables = rendered(json.loads(RESULTS.read_text("utf-8")))
-    DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), tables), "utf-8")
-    print(f"Wrote {DOCUMENT}")
+    for name in FOLDERS:
+        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve())
+    parser.add_argument("--only", default="*", help="make the runs with such names alone (*-before, minilm-mrpc-?)")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    folders = [name for name in FOLDERS if getattr(options, name) is not None]
+    if folders:
+        if len(folders) < len(FOLDERS):
+            parser.error(f"To make the runs, all of {', '.join(f'--{name}' for name in FOLDERS)} are needed.")
+        make(options)
+        if options.only != "*":
+            return
+    text = DOCUMENT.read_text("utf-8")
+    new = replaced(text, rendered(json.loads(RESULTS.read_text("utf-8"))))
+    if options.check and new != text:
+        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python benchmarks/statements.py.")
+    DOCUMENT.write_text(new, "utf-8")
 
 
 if __name__ == "__main__":

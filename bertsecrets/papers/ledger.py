@@ -12,6 +12,7 @@ from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.judge import (
+    EMBEDDINGS,
     READINGS,
     VERDICTS,
     Cell,
@@ -74,6 +75,7 @@ class Ledger:
         notes = [
             *counts_in_words(entries),
             *unlearned_in_words(models),
+            *objectives_in_words(models),
             *versions_in_words(runs),
             *left_out(unfinished),
         ]
@@ -173,7 +175,7 @@ def _models(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
             run.config["task"]["name"],
             *(str(limit or "") for limit in limits),
         )
-        seeds.setdefault(key, set()).add(run.seed)
+        seeds.setdefault(key, set()).update(() if before else (run.seed,))
     names = ("model", "weights", "task", "limit_train", "limit_eval")
     return [{**dict(zip(names, key, strict=True)), "seeds": sorted(some)} for key, some in sorted(seeds.items())]
 
@@ -256,6 +258,18 @@ def unlearned_in_words(models: Studied) -> list[str]:
         return []
     return [
         f"Not shown to have learned its task, so statements about fine-tuned models are not tested on it: {', '.join(names)}."
+    ]
+
+
+def objectives_in_words(models: Studied) -> list[str]:
+    """A sentence on the models that were trained for sentence embeddings; none without such a model."""
+    sections = [run.config["model"] for run in models.runs]
+    names = sorted({str(model["name"]) for model in sections if model.get("objective") == EMBEDDINGS})
+    if not names:
+        return []
+    return [
+        f"Trained for sentence embeddings before fine-tuning: {', '.join(names)}. Verdicts on such a model before fine-tuning, and on what "
+        "pre-training does, say nothing of masked language models."
     ]
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
-from bertsecrets.papers.ledger import Ledger, counts_in_words, overview, unlearned_in_words
+from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
 from bertsecrets.papers.statements.judge import READINGS, UNTOLD, Entry, counted, judged
@@ -123,6 +123,7 @@ class StatementsPage:
             notes=[
                 *(counts_in_words(entries) if entries else []),
                 *unlearned_in_words(models),
+                *objectives_in_words(models),
                 *([self.settings.other_model.format(models=", ".join(names))] if other else []),
                 *left_out(unfinished),
             ],

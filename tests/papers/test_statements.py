@@ -22,6 +22,7 @@ from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.ledger import Ledger
 from bertsecrets.papers.models import studied
+from bertsecrets.papers.page import find_page
 from bertsecrets.papers.statements.judge import (
     DIFFERS,
     FAILS,
@@ -439,6 +440,10 @@ def test_a_verdict_on_pre_training_names_a_sentence_embedding_model(tmp_path: Pa
     surface_run(tmp_path / "run", stage="initial", model=model)
     cell = only(ledger(tmp_path, statement_of({**MEAN, "above": 0.3}, "before"))[0])
     assert (cell.subject, cell.verdict) == ("mrpc (sentence-embedding model)", HOLDS_HERE)
+    runs, _ = find_runs([str(tmp_path / "run")])
+    for page in (Ledger(("clark_cls_early",)), find_page("clark2019")):
+        text = page.write(runs, tmp_path / "page").read_text("utf-8")
+        assert "Trained for sentence embeddings before fine-tuning: minilm." in text
 
 
 def test_changes_are_read_from_paired_differences(tmp_path: Path) -> None:

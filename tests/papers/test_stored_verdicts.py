@@ -11,6 +11,7 @@ import pytest
 from benchmarks import dark_secrets_tables, seed_study
 from benchmarks.dark_secrets_tables import groups, markdown, update
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, VERDICTS
+from bertsecrets.papers.statements.statement import read_statements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,9 @@ def test_the_documentation_shows_the_stored_verdicts(module: ModuleType) -> None
     text = module.DOCUMENT.read_text("utf-8")
     stored = json.loads(module.RESULTS.read_text("utf-8"))
     assert module.replaced(text, module.rendered(stored)) == text
+    # Every statement has numbers, or the reason why not.
+    assert {statement.name for statement in read_statements()} == set(stored["statements"])
+    assert all(bool(result["subjects"]) != bool(result["reason"]) for result in stored["statements"].values())
     # A verdict that is not the stored one is found.
     subjects = stored["statements"]["clark_sep_half"]["subjects"]
     next(iter(subjects.values()))["verdict"] = HOLDS

@@ -50,6 +50,9 @@ def _plural(verdict: str) -> str:
     return " ".join(["do" if verb == "does" else verb.removesuffix("s"), *rest])
 
 
+EMBEDDINGS = "sentence_embeddings"
+"""The objective of a model that was trained further for sentence embeddings."""
+
 READINGS = "statements"
 """Folder of what was read, one file for each statement, beside a page."""
 
@@ -259,8 +262,6 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
     several = len({model for model, _ in parts}) > 1
-    # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
-    other = {"sentence_embeddings": " (sentence-embedding model)"}
     found = []
     for (model, task), runs in parts.items():
         sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
@@ -268,7 +269,8 @@ def _before(models: Studied) -> list[Subject]:
             (one.checkpoint for group in models.tuned for one in group.models if any(run in one.parts for run in runs)),
             BEFORE_TRAINING,
         )
-        kind = other.get(str(runs[0].config["model"].get("objective")), "")
+        # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
+        kind = " (sentence-embedding model)" * (runs[0].config["model"].get("objective") == EMBEDDINGS)
         name = f"{task} · {model}" if several else task
         found.append(Subject(f"{name}{kind}", model, task, (sheet,), (), trained))
     return sorted(found, key=lambda subject: subject.name)
