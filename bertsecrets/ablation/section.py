@@ -1,8 +1,9 @@
 """The section on disabling heads and layers: the results of a sweep in sentences, tables and figures."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -180,7 +181,7 @@ def _section(
         shown = groups[:_GROUPS_SHOWN]
         part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
-        figure = redundancy_chart(shown, title=title, count=rows[0]["count"])
+        figure = partial(redundancy_chart, shown, title=title, count=rows[0]["count"])
         blocks.append(
             FigureBlock(f"ablation_groups_{mode}_{metric}", figure, f"{title}.", "Chart of groups of similar heads.")
         )
@@ -399,7 +400,8 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             else f"All heads of a layer but one disabled ({how}): {metric_label(metric)}"
         )
         smallest = _reach(rows)
-        figure = disabling_heatmap(
+        figure = partial(
+            disabling_heatmap,
             delta_LH,
             certain_LH,
             dispensable_LH,
@@ -413,24 +415,38 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     if kind == "layer":
         title = f"Whole layers disabled ({how}): {metric_label(metric)}"
         layers_L = [row["layer"] for row in rows]
-        figure = layer_bars(layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level)
+        figure = partial(
+            layer_bars, layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level
+        )
         blocks.append(_block(stem, title, figure))
     elif kind == "cumulative":
         title = f"Heads disabled one after another ({how}): {metric_label(metric)}"
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
-        curve = cumulative_curve(
-            sizes, scores, baseline + low, baseline + high, baseline=baseline, title=title, count=count, level=level
+        figure = partial(
+            cumulative_curve,
+            sizes,
+            scores,
+            baseline + low,
+            baseline + high,
+            baseline=baseline,
+            title=title,
+            count=count,
+            level=level,
         )
-        blocks.append(_block(stem, title, curve))
+        blocks.append(_block(stem, title, figure))
     elif kind != "random":
         title = f"Effects in order, {what}"
-        figure = sorted_effects(names, delta, low, high, certain, dispensable, title=title, count=count, level=level)
+        figure = partial(
+            sorted_effects, names, delta, low, high, certain, dispensable, title=title, count=count, level=level
+        )
         blocks.append(_block(f"{stem}_sorted", title, figure))
     if kind == "head":
         title = f"Effect and surprise, {what}"
         p_values = [row["p_value"] for row in rows]
-        figure = volcano(names, delta, p_values, [row["significant"] for row in rows], title=title, count=count)
+        figure = partial(
+            volcano, names, delta, p_values, [row["significant"] for row in rows], title=title, count=count
+        )
         blocks.append(_block(f"{stem}_volcano", title, figure))
     history = _of(table.rows(), kind=kind, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"])
     steps = sorted({row["step"] for row in history})
@@ -440,7 +456,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         for row in history:
             if row["variant"] in variants:
                 delta_TV[steps.index(row["step"]), variants.index(row["variant"])] = row["delta"]
-        figure = effect_trajectory(steps, delta_TV, names, title=title, count=count)
+        figure = partial(effect_trajectory, steps, delta_TV, names, title=title, count=count)
         blocks.append(_block(f"{stem}_trajectory", title, figure))
     return blocks
 
@@ -455,8 +471,8 @@ def harmless(row: Row) -> bool:
     return bool(row["verdict"] == DISPENSABLE and not coloured(row))
 
 
-def _block(name: str, title: str, figure: Figure) -> FigureBlock:
-    return FigureBlock(name, figure, f"{title}.", f"Chart: {title[0].lower()}{title[1:]}.")
+def _block(name: str, title: str, drawing: Callable[[], Figure]) -> FigureBlock:
+    return FigureBlock(name, drawing, f"{title}.", f"Chart: {title[0].lower()}{title[1:]}.")
 
 
 def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -149,7 +150,8 @@ class GradientFlow(pl.Callback, Experiment):
         norms, ratios = layers.history("gradient_norm"), layers.history("update_ratio")
         if not norms:
             return None
-        figure = gradient_flow(
+        figure = partial(
+            gradient_flow,
             [step for step, _ in norms],
             np.stack([value_L1[:, 0] for _, value_L1 in norms]),
             np.stack([value_L1[:, 0] for _, value_L1 in ratios]),

@@ -1,6 +1,7 @@
 """Drift: how far attention has moved from a reference model's (Kovaleva et al. 2019, section 4.3)."""
 
 import math
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -296,7 +297,8 @@ def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple
 
 def _heatmap(view: MeasureView, column: Column, outlined: list[tuple[int, int]]) -> FigureBlock:
     value_LH, stderr_LH, count_LH = view.grid(column.name)
-    figure = heatmap(
+    figure = partial(
+        heatmap,
         value_LH,
         title=f"{view.title}: {column.label}",
         unit=column.unit,
@@ -317,7 +319,8 @@ def _through_training(view: MeasureView, named: list[tuple[int, int]]) -> list[F
     # Before the first step the model is its own reference: every cosine is 1.
     start_LH = np.where(np.isfinite(history[0][1]), 1.0, np.nan)
     steps, values = zip((0, start_LH), *history, strict=True)
-    figure = trajectory(
+    figure = partial(
+        trajectory,
         steps,
         np.stack(values),
         title="Drift during training",

@@ -1,6 +1,7 @@
 """Sections that combine two experiments of one run; no other part of a report names experiments."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def gradients_and_drift(
     value_LH, _, count_LH = views["drift"].grid("cosine")
     drift_L = 1 - np.nanmean(value_LH, axis=1)
     title = "Do layers drift more because they get larger gradients?"
-    figure = gradient_against_drift(norm_L, drift_L, title=title, unit="1 − cosine", count=count_LH)
+    figure = partial(gradient_against_drift, norm_L, drift_L, title=title, unit="1 − cosine", count=count_LH)
     correlation = rank_correlation(norm_L, drift_L)
     finding = (
         "too few layers to judge it by"
@@ -69,7 +70,8 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         return None
     certain = np.array([row["verdict"] == NEEDED for row in related.rows])
     first = related.rows[0]
-    figure = head_scatter(
+    figure = partial(
+        head_scatter,
         [ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
@@ -116,7 +118,7 @@ def maps_of_changed_heads(
         if last != first:
             panels.append(MapPanel(row, moment_name(last), after[head], example.tokens))
             panels.append(MapPanel(row, "difference", after[head] - before[head], example.tokens, signed=True))
-    figure = gallery(panels, title="The most changed heads, before and after")
+    figure = partial(gallery, panels, title="The most changed heads, before and after")
     caption = f"Example {example.index} ({example.label}): {' / '.join(example.texts)}"
     return Section(
         "Maps before and after",
@@ -143,7 +145,8 @@ def distances_and_classes(
     classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(record.points)}
     if not classes:
         return None
-    figure = classed_heads(
+    figure = partial(
+        classed_heads,
         record.points,
         classes,
         title="What heads that attend alike do",

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -339,7 +340,8 @@ def _scores_section(scores: RunScores) -> Section:
         for line in lines
     ]
     counts = [scores.sets[line.name.rpartition("/")[0]].count for line in lines]
-    figure = interval_rows(
+    figure = partial(
+        interval_rows,
         [IntervalRow(line.name, line.value, line.low, line.high, line.baseline) for line in lines],
         title="Scores of the model and of a constant answer",
         unit="score",

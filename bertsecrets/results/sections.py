@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ def describe_columns(view: MeasureView) -> Section | None:
     blocks = [
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
-            _draw(view, group),
+            partial(_draw, view, group),
             f"{view.title}, {_columns_in_words(group)}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
@@ -140,7 +141,7 @@ def compared_section(view: MeasureView) -> Section | None:
             blocks.append(
                 FigureBlock(
                     f"{view.name}_beside_{other}",
-                    _change_panels(moving, labels, title, unit),
+                    partial(_change_panels, moving, labels, title, unit),
                     caption,
                     f"Heatmaps of differences of {lower_first(view.title)}.",
                 )

@@ -20,7 +20,7 @@ from bertsecrets.results.figures.curves import gradient_flow, most_changed, runn
 from bertsecrets.results.figures.grids import HeadPanel, head_cells, head_panels, heatmap
 from bertsecrets.results.figures.maps import MapPanel, gallery, labelled_positions
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.saving import png, save_figure
+from bertsecrets.results.figures.saving import png, save_figure, svg
 from bertsecrets.results.figures.scatters import gradient_against_drift
 from bertsecrets.results.figures.style import effect_scale, new_figure, scale, seeds_in_words
 
@@ -416,3 +416,18 @@ def test_save_figure_writes_both_formats_the_same_each_time(tmp_path: Path) -> N
 )
 def test_seeds_of_a_figure_are_told(count: int | list[int], pale: bool, expected: str) -> None:
     assert seeds_in_words(count, pale) == expected
+
+
+def test_a_later_drawing_keeps_the_layout_of_the_first() -> None:
+    def new() -> Figure:
+        return heatmap(np.arange(72.0).reshape(6, 12), title="t", unit="u", count=1)
+
+    twice, once = new(), new()
+    layout = twice.get_layout_engine()
+    png(twice, 150)
+    svg(twice)
+    # An independent figure that is drawn as SVG alone computes a layout for itself.
+    svg(once)
+    for again, alone in zip(twice.axes, once.axes, strict=True):
+        np.testing.assert_allclose(again.get_position().bounds, alone.get_position().bounds, atol=0.005)
+    assert twice.get_layout_engine() is layout

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.report.content import (
@@ -26,7 +27,7 @@ from bertsecrets.results.report.content import (
     ViewerExample,
     joined,
 )
-from bertsecrets.results.report.page import write_report
+from bertsecrets.results.report.page import save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
 VOID = {"meta", "link", "img", "br", "input"}
@@ -612,3 +613,19 @@ def test_a_page_without_a_figure_shows_its_first_section(tmp_path: Path) -> None
     write_report(tmp_path / "r.html", Report("t", sections=sections))
     folds = Page(tmp_path / "r.html").all("details", **{"class": "fold"})
     assert ["open" in fold for fold in folds] == [True, False]
+
+
+def test_a_figure_is_drawn_once_when_somebody_looks(tmp_path: Path) -> None:
+    drawn: list[Figure] = []
+
+    def draw() -> Figure:
+        drawn.append(heatmap(np.eye(2), title="t", unit="u", count=1))
+        return drawn[-1]
+
+    figure = FigureBlock("name", draw, "", "")
+    Report("A page", sections=[Section("A section", figures=[figure])])
+    assert not drawn
+    save_figures([figure], tmp_path)
+    write_report(tmp_path / "report.html", Report("A page", sections=[Section("A section", figures=[figure])]))
+    assert len(drawn) == 1
+    assert figure.figure is drawn[0]

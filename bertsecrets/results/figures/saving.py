@@ -55,7 +55,12 @@ def _rendered(figure: Figure, form: str, draw: Callable[[io.BytesIO], None]) -> 
     drawn = _drawn.setdefault(figure, {})
     if form not in drawn:
         buffer = io.BytesIO()
+        layout = figure.get_layout_engine()
+        if drawn:
+            # The first drawing has placed everything; a layout takes as long as the drawing itself.
+            figure.set_layout_engine("none")
         with house_style():
             draw(buffer)
+        figure.set_layout_engine(layout)
         drawn[form] = buffer.getvalue()
     return drawn[form]

@@ -1,8 +1,9 @@
 """Content of a report: sections of text, tables, figures and attention maps."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -46,15 +47,20 @@ class FigureBlock:
 
     Args:
         name: Name of its files and of its panel in W&B.
-        figure: The figure.
+        drawing: The figure, or what draws it when somebody first looks: a page shows few of the figures it could.
         caption: Text under it.
         alt: Text in its place for readers who cannot see it.
     """
 
     name: str
-    figure: Figure
+    drawing: Figure | Callable[[], Figure]
     caption: str
     alt: str
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The figure, drawn once."""
+        return self.drawing if isinstance(self.drawing, Figure) else self.drawing()
 
 
 @dataclass(frozen=True)
