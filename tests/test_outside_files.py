@@ -2,7 +2,10 @@
 
 import copy
 import json
+import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +160,19 @@ def test_a_mode_of_a_file_replaces_heads_under_its_own_name(files: Path) -> None
         for name in (settings.mode, f"{files}/modes.py:Half"):
             with bs.override(model, [bs.HeadEdit(1, 1, name)]):
                 torch.testing.assert_close(model(**batch).logits, halved(**batch).logits)
+
+
+def test_a_process_that_gets_the_settings_has_the_mode(files: Path, tmp_path: Path) -> None:
+    settings = AblationSettings(mode=f"{files}/modes.py:Half", seed=3)
+    (tmp_path / "settings.pickle").write_bytes(pickle.dumps(settings))
+    program = (
+        "import pickle; from bertsecrets.attention.modes import find_mode; "
+        f"settings = pickle.load(open({str(tmp_path / 'settings.pickle')!r}, 'rb')); "
+        "print(settings.mode, settings.seed, find_mode(settings.mode).words)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "halved 3 half of its output\n"), done.stderr
+    assert pickle.loads(pickle.dumps(AblationSettings(mode="zero"))) == AblationSettings(mode="zero")
 
 
 @pytest.mark.parametrize(

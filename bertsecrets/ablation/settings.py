@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.ablation.verdicts import Correction
-from bertsecrets.attention.modes import check_sweep_mode, find_mode
+from bertsecrets.attention.modes import check_sweep_mode, find_mode, keep_mode, loaded_mode
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Meaning, Settings, shown
 
@@ -164,6 +164,16 @@ class AblationSettings(Settings):
                 "trainer.precision."
             )
         return self
+
+    def __getstate__(self) -> dict[Any, Any]:
+        # A process that gets the settings knows the mode only by its name.
+        return {**super().__getstate__(), "mode": loaded_mode(self.mode)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        mode = state.pop("mode")
+        if mode is not None:
+            keep_mode(mode)
+        super().__setstate__(state)
 
     def judging(self) -> dict[str, Any]:
         """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""

@@ -242,13 +242,23 @@ def find_mode(name: str) -> OverrideMode:
     return mode
 
 
+def loaded_mode(name: str) -> OverrideMode | None:
+    """The mode of this name that was loaded by ``module:Class`` or ``file.py:Class``, to send to another process."""
+    return _LOADED.get(name)
+
+
+def keep_mode(mode: OverrideMode) -> None:
+    """Have a mode of another process under its name in this one."""
+    _LOADED[mode.name] = mode
+
+
 def _load(name: str) -> OverrideMode:
     mode = _checked(load_named("The override mode", name), f"The override mode '{name}'")
     if mode.name in _OURS or not mode.name.isidentifier():
         raise UserError(
             f"The override mode '{name}' calls itself {mode.name!r}; give it a name of its own, of letters, digits and underscores."
         )
-    _LOADED[mode.name] = mode
+    keep_mode(mode)
     return mode
 
 
