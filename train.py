@@ -4,6 +4,6 @@ from bertsecrets.sweeps.signals import exit_on_signals
 
 if __name__ == "__main__":
     exit_on_signals()
-    from bertsecrets.cli.commands.train import main
+    from bertsecrets.cli.command_line import run_command
 
-    main()
+    run_command("train")

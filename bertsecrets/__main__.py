@@ -1,6 +1,5 @@
 """``python -m bertsecrets <command> ...`` runs a command from any folder, without a checkout of the repository."""
 
-import runpy
 import sys
 from typing import NoReturn
 
@@ -30,25 +29,28 @@ _USAGE = "\n".join(
 )
 
 
+_OPTION = "--config-name="
+"""Names the command in the arguments of processes and jobs that a command starts with ``-m bertsecrets.__main__``."""
+
+
 def main() -> None:
     """Run the command that the first argument names with the remaining arguments."""
-    command = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if command in ("-h", "--help"):
-        print(_USAGE)  # noqa: T201
-        return
-    if command not in COMMANDS:
-        print(_USAGE, file=sys.stderr)  # noqa: T201
-        _stop(f"Unknown command '{command}'; {choices(command, COMMANDS)}.")
-    del sys.argv[1]
     exit_on_signals()
-    if command == "resume":
-        command = _resumed()
-    module = command
-    if command not in ("train", "analyze"):
-        module = "finished"
-        sys.argv.insert(1, f"--config-name={command}")
-    # The command becomes the main module, so that Lightning and sweeps start their processes with `-m` and its name.
-    runpy.run_module(f"bertsecrets.cli.commands.{module}", run_name="__main__", alter_sys=True)
+    if not any(argument.startswith(_OPTION) for argument in sys.argv[1:]):
+        command = sys.argv[1] if len(sys.argv) > 1 else "--help"
+        if command in ("-h", "--help"):
+            print(_USAGE)  # noqa: T201
+            return
+        if command not in COMMANDS:
+            print(_USAGE, file=sys.stderr)  # noqa: T201
+            _stop(f"Unknown command '{command}'; {choices(command, COMMANDS)}.")
+        del sys.argv[1]
+        if command == "resume":
+            command = _resumed()
+        sys.argv.insert(1, f"{_OPTION}{command}")
+    from bertsecrets.cli.command_line import run_command
+
+    run_command("train")
 
 
 def _resumed() -> str:

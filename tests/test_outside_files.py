@@ -19,7 +19,7 @@ import bertsecrets as bs
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.modes import find_mode, mode_names
 from bertsecrets.attention.self_check import check_attention
-from bertsecrets.cli.own_data import with_task_file
+from bertsecrets.cli.arguments import with_task_file
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import read_train
 from bertsecrets.data.task import Task, task_from_config

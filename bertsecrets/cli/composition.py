@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
@@ -19,7 +18,14 @@ from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_argumen
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import shown
-from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, parse_overrides, sweeper_params
+from bertsecrets.sweeps.hydra_arguments import (
+    Invocation,
+    is_multirun,
+    key_of,
+    parse_overrides,
+    sweeper_params,
+    without_hydra,
+)
 
 _EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster", "optuna": "optuna"}
 """Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` and ``sweeper`` that need them."""
@@ -32,7 +38,11 @@ _MOST_VALUES = 1000
 
 
 def check(invocation: Invocation) -> DictConfig:
-    """Compose and validate the configuration for every value of a sweep; return the first one.
+    """Compose and validate the configuration of a single run, or those of a sweep with each value of a setting once.
+
+    Returns:
+        The configuration of the single run, with what an analysis takes from its run, or of the sweep's first job. Both
+        include Hydra's own part.
 
     Raises:
         UserError: If a key, a choice or a value is not valid; the message names the nearest valid one and the job.
@@ -63,29 +73,28 @@ def check(invocation: Invocation) -> DictConfig:
         for combination in combinations:
             composed = first if combination == fixed else _composed(invocation, combination)
             try:
-                own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
                 # A run is resumed with its own configuration, which is judged when it is read.
-                if not isinstance(own.resume, str):
-                    check_settings(plain(with_run_settings(own, combination)))
+                if not isinstance(composed.resume, str):
+                    composed = with_run_settings(composed, combination)
+                    check_settings(plain(without_hydra(composed)))
             except UserError as error:
                 if len(combinations) == 1:
                     raise
                 raise UserError(f"{error} (In the job {_job(combination)}.)") from error
-            target = own.get("save") or own.get("folder")
+            target = composed.get("save") or composed.get("folder")
             if target is not None and target in saved:
                 raise UserError(
                     f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder '{target}'; put the "
                     "job's name into it, e.g. save='models/${name}'."
                 )
             saved[str(target)] = combination
-        return first
+        return first if sweeping else composed
 
 
 def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
     try:
         config = invocation.compose(overrides)
-        own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+        OmegaConf.to_container(without_hydra(config), resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
         job = f" (In the job {_job(overrides)}.)" if invocation.multirun else ""
         raise UserError(_explain(error, overrides, invocation) + job) from error
@@ -137,9 +146,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         group, name = match.groups()
         if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
             return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
-        own = [] if invocation.search is None else Path(invocation.search).glob(f"{group}/*.yaml")
-        valid_names = {*loader.get_group_options(group), *(path.stem for path in own)}
-        return f"Unknown {group} '{name}'; {choices(name, valid_names)}."
+        return f"Unknown {group} '{name}'; {choices(name, loader.get_group_options(group))}."
     if match := re.search(r"An item is already at '([^']+)'", text):
         key = match.group(1)
         line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")
@@ -149,7 +156,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text
     ):
         key = match.group(1)
-        value = next((line.partition("=")[2] for line in overrides if line.lstrip("+~").partition("=")[0] == key), "")
+        value = next((line.partition("=")[2] for line in overrides if key_of(line) == key), "")
         if (advice := of_the_other_command(key, value, invocation.config_name)) is not None:
             return f"{_called(invocation.config_name)} has no '{key}'; {advice}."
         if (setting := meant(key, value, invocation.config_name)) is not None:
@@ -161,7 +168,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         composed = invocation.compose(chosen)
         if key.startswith("hydra."):
             return f"Unknown config key '{key}'; {_near(key, value, _keys(composed.hydra, 'hydra.'))}."
-        valid = _keys(OmegaConf.masked_copy(composed, [str(name) for name in composed if name != "hydra"]))
+        valid = _keys(without_hydra(composed))
         valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):

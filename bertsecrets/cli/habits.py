@@ -1,16 +1,10 @@
 """What people type by habit of other tools, and the setting that it means here."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from bertsecrets.cli.trainer_settings import trainer_arguments
-from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides
 
 _MEANT = {
     "accumulate": "trainer.accumulate_grad_batches",
@@ -86,45 +80,6 @@ _MEANT_WITH_VALUE = {
 
 _MODELS = ("model_name", "model_name_or_path", "model_path", "pretrained_model", "pretrained_model_name_or_path")
 _ANALYSED = ("ckpt", "ckpt_path", "folder", "run", "run_dir", "run_folder")
-
-
-def check_model_name(invocation: Invocation) -> None:
-    """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
-    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    chosen = given["model"].value() if "model" in given else None
-    if "model.name" in given and chosen != "folder" and "model.path" not in given:
-        value = given["model.name"].value()
-        raise UserError(
-            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
-            "name your own with model=folder model.path=<folder> model.name=<name>."
-        )
-
-
-def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments, so written that Hydra takes those of Lightning's trainer that the configuration does not name.
-
-    >>> with_trainer_arguments(["trainer.max_steps=5", "trainer.max_epochs=3", "trainer.max_step=5"])
-    ['++trainer.max_steps=5', 'trainer.max_epochs=3', 'trainer.max_step=5']
-    """
-    named = OmegaConf.load(CONF / "trainer" / "default.yaml")
-    missing = {f"trainer.{name}" for name in trainer_arguments() if name not in named}
-    return [f"++{argument}" if argument.partition("=")[0] in missing else argument for argument in arguments]
-
-
-_RENAMED = re.compile(
-    r"^((?:callbacks|prune|analysis|experiment|(?:sweep\.)?paper)=(?=claims(?:_quick)?$)|(?=claims(?:_folder)?=))claims"
-)
-
-
-def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments with the names that settings have now, and a sentence for each that was renamed.
-
-    >>> with_new_names(["paper=claims", "claims=[mine.yaml]", "seed=1"])[0]
-    ['paper=statements', 'statements=[mine.yaml]', 'seed=1']
-    """
-    named = [_RENAMED.sub(r"\1statements", argument) for argument in arguments]
-    changed = [(old, new) for old, new in zip(arguments, named, strict=True) if old != new]
-    return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
 
 
 def meant(key: str, value: str, command: str) -> str | None:

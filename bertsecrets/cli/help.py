@@ -78,9 +78,8 @@ def help_text(command: str, extra: Path | None = None) -> str:
             alone.
         extra: Folder of the user's configurations, whose choices are listed too.
     """
-    call = f"python {command}.py"
-    if command not in _PURPOSE or sys.modules["__main__"].__spec__ is not None:
-        call = f"python -m bertsecrets {command}"
+    script = f"{command}.py"
+    call = f"python {script}" if Path(sys.argv[0]).name == script else f"python -m bertsecrets {command}"
     file = CONF / f"{command}.yaml"
     parts = [f"usage: {call} [setting=value ...]", _filled(_PURPOSE.get(command, f"{first_sentence(file)}."))]
     examples = [(f"{call} {arguments}".rstrip(), what) for arguments, what in _EXAMPLES.get(command, ())]

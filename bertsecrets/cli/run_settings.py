@@ -15,7 +15,7 @@ from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.hydra_arguments import unquoted
+from bertsecrets.sweeps.hydra_arguments import key_of, unquoted, without_hydra
 from bertsecrets.sweeps.run_folder import read_begun
 from bertsecrets.sweeps.sweep import sweep_command
 from bertsecrets.sweeps.trust import check_code, with_settings_given_again
@@ -107,7 +107,7 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     missing += [name for name in _FIXED if name not in trained]
     if missing:
         raise UserError(f"'{run.config_path}' lacks {' and '.join(missing)}; restore it, or analyse another run.")
-    keys = [override.split("=")[0].lstrip("+~") for override in overrides]
+    keys = [key_of(override) for override in overrides]
     for name in _FIXED:
         if name in keys and config[name] != trained[name]:
             raise UserError(
@@ -124,7 +124,7 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     OmegaConf.set_struct(inherited, False)
     other_task = "task" in keys and config.task.name != recorded["task"]["name"]
     sections = [name for name in _INHERITED if name not in keys and (name == "model" or not other_task)]
-    check_code({name: recorded[name] for name in sections}, plain(config), run.folder)
+    check_code({name: recorded[name] for name in sections}, plain(without_hydra(config)), run.folder)
     for section in sections:
         own = {key: OmegaConf.select(config, key) for key in keys if key.startswith(f"{section}.")}
         inherited[section] = recorded[section]

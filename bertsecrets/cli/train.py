@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
@@ -28,7 +27,6 @@ from bertsecrets.cli.build import (
 from bertsecrets.cli.export import check_save, save_model
 from bertsecrets.cli.finish import closing, finish
 from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
-from bertsecrets.cli.run_settings import resumed
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
@@ -54,8 +52,6 @@ def train(config: DictConfig) -> dict[str, dict[str, float]]:
         UserError: If a setting or the data are wrong; raised before the model is loaded where possible.
     """
     folder = run_folder()
-    if config.resume is not None:
-        config = resumed(config, folder, HydraConfig.get().overrides.task)
     settings = read_train(plain(config))
     check_trainer(settings)
     check_save(settings)

@@ -4,14 +4,16 @@ This is the only module that uses ``hydra._internal``.
 """
 
 import re
-from argparse import ArgumentError
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import ArgumentError, Namespace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -19,10 +21,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
+from hydra.core.utils import run_job
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from bertsecrets.doors import dotted, free_names, offered_folders, offers
 from bertsecrets.errors import UserError
@@ -30,11 +33,15 @@ from bertsecrets.settings import CONF, configurations
 
 
 class _OfferedConfigurations(SearchPathPlugin):
-    """Hydra's search path with the folders that installed packages offer, after the project's own."""
+    """Hydra's search path with the folders that installed packages offer, after the project's own, and then the user's."""
+
+    config_dir: ClassVar[Path | None] = None
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for name, folder in offered_folders("conf").items():
             search_path.append(name, f"file://{folder}")
+        if self.config_dir is not None:
+            search_path.append("command-line", f"file://{self.config_dir}")
 
 
 def offer_to_hydra() -> None:
@@ -59,25 +66,52 @@ class Invocation:
         config_name: Name of the primary configuration.
         search: A folder of additional configurations, or None.
         shows: Whether Hydra only shows the configuration: ``--cfg`` or ``--info``.
+        help: Whether the command's help is asked for.
+        options: Hydra's options with their values, as the user gave them.
     """
 
     overrides: list[str]
     multirun: bool
     config_dir: Path
     config_name: str
-    search: str | None
+    search: Path | None
     shows: bool = False
+    help: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The command line in the order that Hydra accepts: options before settings."""
+        return [*self.options, *self.overrides]
 
     @contextmanager
     def hydra(self) -> Iterator[None]:
         """Initialise Hydra for the block."""
-        with initialize_config_dir(str(self.config_dir.resolve()), job_name=self.config_name, version_base="1.3"):
-            yield
+        Plugins.instance().register(_OfferedConfigurations)
+        _OfferedConfigurations.config_dir = self.search
+        try:
+            with initialize_config_dir(str(self.config_dir.resolve()), job_name=self.config_name, version_base="1.3"):
+                yield
+        finally:
+            _OfferedConfigurations.config_dir = None
 
     def compose(self, overrides: list[str]) -> DictConfig:
         """Compose the configuration, including Hydra's own part."""
-        search = [] if self.search is None else [f"hydra.searchpath=[{quoted('file://' + self.search)}]"]
-        return compose(self.config_name, overrides=[*search, *overrides], return_hydra_config=True)
+        return compose(self.config_name, overrides=overrides, return_hydra_config=True)
+
+    def run(self, job: Callable[[DictConfig], object], config: DictConfig) -> None:
+        """Run a function on a configuration of :meth:`compose`, as Hydra runs a single job on the one that it composes.
+
+        ``job`` keeps its own exceptions: Hydra would print a line about them.
+        """
+        with read_write(config.hydra):
+            config.hydra.mode = RunMode.RUN
+        with self.hydra():
+            callbacks = Callbacks(config)
+            context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=callbacks)
+            callbacks.on_run_start(config=config, config_name=self.config_name)
+            ended = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+            callbacks.on_run_end(config=config, config_name=self.config_name, job_return=ended)
 
 
 def unknown_options(arguments: list[str]) -> list[str]:
@@ -86,56 +120,77 @@ def unknown_options(arguments: list[str]) -> list[str]:
     Raises:
         UserError: If an option of Hydra's lacks its value, or is ambiguous.
     """
-    parser = get_args_parser()
-    parser.exit_on_error = False
-    try:
-        _, unknown = parser.parse_known_intermixed_args(arguments)
-    except ArgumentError as error:
-        raise UserError(f"{str(error).rstrip('.')}; --hydra-help lists the options.") from error
-    return [argument for argument in unknown if argument.startswith("-")]
-
-
-def config_dir_of(arguments: list[str]) -> Path | None:
-    """The folder of additional configurations, ``--config-dir``; None without one.
-
-    Raises:
-        UserError: If it is not a folder.
-    """
-    folder = get_args_parser().parse_known_intermixed_args(arguments)[0].config_dir
-    if not folder:
-        return None
-    if not Path(folder).is_dir():
-        raise UserError(f"--config-dir is '{folder}', which is not a folder; give a folder of configurations.")
-    return Path(folder).resolve()
+    return [argument for argument in _parsed(arguments)[1] if argument.startswith("-")]
 
 
 def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:
-    """Parse a command line; None if it asks Hydra for help or shell completion.
+    """Parse a command line; None if Hydra answers it: ``--hydra-help`` and shell completion.
 
     Raises:
-        UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, or ``--experimental-rerun`` is given.
+        UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, an option of Hydra's lacks its value, or
+            ``--experimental-rerun`` is given.
     """
-    parsed = get_args_parser().parse_intermixed_args(arguments)
+    parsed, _ = _parsed(arguments)
     if parsed.experimental_rerun:
         raise UserError(
             "--experimental-rerun reads a pickle, which can run code; repeat the command, or give resume=<run folder>."
         )
-    if parsed.help or parsed.hydra_help or parsed.shell_completion:
+    if parsed.hydra_help or parsed.shell_completion:
         return None
     if parsed.config_path and not Path(parsed.config_path).is_absolute():
         raise UserError(
             f"--config-path is '{parsed.config_path}'; expected an absolute path, such as "
             f"'{Path(parsed.config_path).resolve()}'."
         )
-    search = config_dir_of(arguments)
+    if parsed.config_dir and not Path(parsed.config_dir).is_dir():
+        raise UserError(
+            f"--config-dir is '{parsed.config_dir}', which is not a folder; give a folder of configurations."
+        )
     return Invocation(
         overrides=list(parsed.overrides),
         multirun=parsed.multirun,
         config_dir=Path(parsed.config_path) if parsed.config_path else config_dir,
         config_name=parsed.config_name or config_name,
-        search=None if search is None else str(search),
+        search=Path(parsed.config_dir).resolve() if parsed.config_dir else None,
         shows=bool(parsed.cfg or parsed.info),
+        help=parsed.help,
+        options=_without(arguments, parsed.overrides),
     )
+
+
+def _parsed(arguments: list[str]) -> tuple[Namespace, list[str]]:
+    """Hydra's options and settings, and the words that it does not know."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        return parser.parse_known_intermixed_args(arguments)
+    except ArgumentError as error:
+        raise UserError(f"{str(error).rstrip('.')}; --hydra-help lists the options.") from error
+
+
+def _without(arguments: Sequence[str], settings: Iterable[str]) -> tuple[str, ...]:
+    """The arguments other than the settings, which they hold in this order."""
+    options, remaining = [], deque(settings)
+    for argument in arguments:
+        if remaining and argument == remaining[0]:
+            remaining.popleft()
+        else:
+            options.append(argument)
+    return tuple(options)
+
+
+def key_of(argument: str) -> str:
+    """The key of a setting, without the signs that add or delete one.
+
+    >>> key_of("++trainer.max_steps=5"), key_of("~callbacks.disable")
+    ('trainer.max_steps', 'callbacks.disable')
+    """
+    return argument.partition("=")[0].lstrip("+~")
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """A configuration without Hydra's own part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def parse_overrides(overrides: list[str]) -> list[Override]:

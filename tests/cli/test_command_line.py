@@ -7,7 +7,7 @@ import pytest
 import torch
 from cli.runs import door, small
 
-from bertsecrets.cli.command_line import with_resume
+from bertsecrets.cli.arguments import with_resume
 from bertsecrets.cli.composition import check
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from reporting.finished_runs import make_run
 
 from bertsecrets.__main__ import COMMANDS as LISTED
+from bertsecrets.cli.arguments import other_command
 from bertsecrets.cli.composition import check
-from bertsecrets.cli.earlier_spellings import other_command
 from bertsecrets.cli.help import help_text
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of, meanings, top_level

@@ -11,13 +11,12 @@ import pytest
 import yaml
 from cli.test_command_line import checked
 
-from bertsecrets.cli.command_line import check_words
-from bertsecrets.cli.habits import check_model_name, with_trainer_arguments
+from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_trainer_arguments
 from bertsecrets.cli.help import first_sentence, help_text
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import config_dir_of, parse_arguments
+from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 
 def answer(command: str, *arguments: str) -> str:
@@ -130,8 +129,10 @@ def test_help_lists_what_a_folder_of_configurations_brings(tmp_path: Path) -> No
     assert re.search(r"^  disable_heads +\w", text, re.MULTILINE)
     assert "anew" not in help_text("analyze")
     with pytest.raises(UserError, match="which is not a folder"):
-        config_dir_of(["--help", "--config-dir", str(tmp_path / "absent")])
-    assert config_dir_of(["--config-dir", str(tmp_path), "--help"]) == tmp_path.resolve()
+        parse(["--help", "--config-dir", str(tmp_path / "absent")], "train")
+    asked = parse(["--config-dir", str(tmp_path), "--help"], "train")
+    assert asked is not None
+    assert (asked.help, asked.search) == (True, tmp_path.resolve())
 
 
 @pytest.mark.slow
@@ -168,8 +169,8 @@ _REPORT_IMPORTS = """
 import atexit, sys
 atexit.register(lambda: print("loaded:", *sorted({"torch", "pytorch_lightning", "transformers"} & sys.modules.keys())))
 sys.argv = [sys.argv[1] + ".py", *sys.argv[2:]]
-import runpy
-runpy.run_module("bertsecrets.cli.commands." + sys.argv[0].removesuffix(".py"), run_name="__main__", alter_sys=True)
+from bertsecrets.cli.command_line import run_command
+run_command(sys.argv[0].removesuffix(".py"))
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from cli.runs import door, small
 from omegaconf import OmegaConf
 
-from bertsecrets.cli.own_data import own_data
+from bertsecrets.cli.arguments import own_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain

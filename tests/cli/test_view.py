@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from bertsecrets.cli import view
-from bertsecrets.cli.command_line import with_quoted_text
+from bertsecrets.cli.arguments import with_quoted_text
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
 

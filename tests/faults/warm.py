@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,8 +29,7 @@ MODULES = (
     "transformers.models.bert.modeling_bert",
     "transformers.models.bert.tokenization_bert",
     "bertsecrets.cli.analyze",
-    "bertsecrets.cli.commands.analyze",
-    "bertsecrets.cli.commands.train",
+    "bertsecrets.cli.command_line",
     "bertsecrets.cli.merge",
     "bertsecrets.cli.pages",
     "bertsecrets.cli.train",
@@ -166,11 +166,9 @@ def main() -> None:
         return
     become(request)
     exec(request["before"], {})
-    if request["words"][0] == "train.py":
-        from bertsecrets.cli.commands.train import main as command
-    else:
-        from bertsecrets.cli.commands.analyze import main as command
-    run(command)
+    from bertsecrets.cli.command_line import run_command
+
+    run(partial(run_command, request["words"][0].removesuffix(".py")))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from bertsecrets.cli.command_line import with_resume
+from bertsecrets.cli.arguments import with_resume
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain
 from bertsecrets.sweeps.sweep import SWEEP_FILE, resume_arguments

@@ -1,0 +1,377 @@
+"""Parse a command line once: earlier spellings, resumed folders, task files and data of the user's own become plain settings."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from bertsecrets.cli.habits import as_setting, group_of
+from bertsecrets.cli.run_settings import command_of_folder, run_of
+from bertsecrets.cli.trainer_settings import trainer_arguments
+from bertsecrets.data.sources import SourceConfig
+from bertsecrets.errors import UserError
+from bertsecrets.keys import COMMANDS, AnalyzeKeys, top_level
+from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import read_yaml
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import (
+    Invocation,
+    as_argument,
+    key_of,
+    parse_arguments,
+    parse_overrides,
+    quoted,
+    unknown_options,
+    unquoted,
+)
+from bertsecrets.sweeps.sweep import resume_arguments
+from bertsecrets.sweeps.trust import TARGET, check_links, check_sweep_arguments, may_be_given_again, names_code
+
+OWN = "own"
+"""The option of ``conf/task`` for data of the user's own."""
+
+_COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
+"""Keys from which the task is made, and which mean nothing to any other task."""
+
+_FILE = "file"
+"""The option of ``conf/task`` whose keys are those of a file."""
+
+_KEY = re.compile(r"[^\W\d]\w*|0|[1-9]\d*", re.ASCII)
+"""What Hydra reads as a key."""
+
+_OPTION = "--config-name="
+_TEXT = "text="
+_TASK = "task="
+
+_ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
+
+_COMMANDS = {
+    "compare": {"compare": "runs", "compare_heads": "heads"},
+    "merge": {"merge": "runs"},
+    "report": {"report": "run", "report.heads": "heads"},
+    "view": {"view": "text"},
+    "export": {"export": "folder"},
+    "workspace": {"workspace": "project"},
+}
+"""Each command that was a setting of ``analyze`` before: the settings that chose it and belonged to it -> its own."""
+
+_RENAMED = re.compile(
+    r"^((?:callbacks|prune|analysis|experiment|(?:sweep\.)?paper)=(?=claims(?:_quick)?$)|(?=claims(?:_folder)?=))claims"
+)
+
+
+def parse(words: Sequence[str], command: str) -> Invocation | None:
+    """Parse a command line, complete it, and print what an earlier spelling has become; None if Hydra answers it.
+
+    Args:
+        words: Without the program.
+        command: What the program runs unless ``--config-name`` says otherwise.
+
+    Raises:
+        UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be completed.
+    """
+    words = [*words]
+    invocation = parse_arguments(words, CONF, command)
+    if invocation is None or invocation.help:
+        return invocation
+    name = invocation.config_name
+    if name == "analyze":
+        words = [word for word in words if not word.startswith(_OPTION)]
+        words = other_command(words) or [f"{_OPTION}analyze", *words]
+        name = words[0].removeprefix(_OPTION)
+    words, renamed = with_new_names(words)
+    for sentence in renamed:
+        print(sentence, file=sys.stderr)  # noqa: T201
+    check_words(words, name)
+    words = with_task_file(with_quoted_text(with_analysis(with_resume(words), name)))
+    invocation = parse_arguments(with_trainer_arguments(words), CONF, command)
+    assert invocation is not None
+    check_model_name(invocation)
+    return replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)])
+
+
+def check_words(arguments: list[str], command: str) -> None:
+    """Check that each argument is a setting, or an option of Hydra's.
+
+    Raises:
+        UserError: If one is not; the sentence says what to write.
+    """
+    unknown = unknown_options(arguments)
+    if unknown:
+        place = arguments.index(unknown[0])
+        following = arguments[place + 1] if place + 1 < len(arguments) else None
+        raise UserError(
+            f"'{unknown[0]}' is not an option; settings have no dashes: write {as_setting(unknown[0], following, command)}."
+        )
+    for argument in arguments:
+        group = group_of(argument)
+        if group is not None:
+            raise UserError(f"'{argument}' is a choice of {group}; write {group}={argument}.")
+
+
+def other_command(arguments: Sequence[str]) -> list[str] | None:
+    """The command line of the command that replaces a setting of ``analyze``, for Hydra; None if there is no such setting.
+
+    Settings that ``analyze`` has and the command does not are left out, as they meant nothing there. A folder that
+    another command has written is resumed by that command.
+
+    >>> other_command(["view=The cat sat.", "checkpoint=run", "trainer=cpu"])
+    ['--config-name=view', 'text=The cat sat.', 'checkpoint=run']
+    >>> other_command(["checkpoint=run"])
+
+    Raises:
+        UserError: If two such settings are given.
+    """
+    values = {key_of(argument): argument.partition("=")[2] for argument in arguments if "=" in argument}
+    commands = [name for name in _COMMANDS if values.get(name, "null") != "null"]
+    if len(commands) > 1:
+        raise UserError(f"{' and '.join(commands)} are both given; give one of them.")
+    if not commands:
+        resumed = command_of_folder(values.get("resume"))
+        return [f"{_OPTION}{resumed}", *arguments] if resumed in _COMMANDS else None
+    (command,) = commands
+    renamed, keys = _COMMANDS[command], COMMANDS[command].model_fields
+    words = []
+    for argument in arguments:
+        key, (_, separator, value) = key_of(argument), argument.partition("=")
+        if key in renamed:
+            words.append(f"{renamed[key]}{separator}{value}")
+        elif (section := re.split(r"[.@]", key)[0]) in keys or section not in AnalyzeKeys.model_fields:
+            words.append(argument)
+    print(  # noqa: T201
+        f"'{command}=' of analyze is a command now: {shlex.join(['python', '-m', 'bertsecrets', command, *words])}. The old "
+        "spelling still works.",
+        file=sys.stderr,
+    )
+    return [f"{_OPTION}{command}", *words]
+
+
+def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments with the names that settings have now, and a sentence for each that was renamed.
+
+    >>> with_new_names(["paper=claims", "claims=[mine.yaml]", "seed=1"])[0]
+    ['paper=statements', 'statements=[mine.yaml]', 'seed=1']
+    """
+    named = [_RENAMED.sub(r"\1statements", argument) for argument in arguments]
+    changed = [(old, new) for old, new in zip(arguments, named, strict=True) if old != new]
+    return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
+
+
+def with_resume(arguments: list[str]) -> list[str]:
+    """The arguments, with Hydra directed to the folder of the run or sweep that ``resume=<folder>`` names.
+
+    Raises:
+        UserError: If the folder holds neither, or the command line has settings that would change the run or sweep.
+    """
+    # Lightning passes these arguments on to the other processes of a run, where the folder is already quoted.
+    resumed = [unquoted(argument.removeprefix("resume=")) for argument in arguments if argument.startswith("resume=")]
+    if not resumed or resumed[-1].lower() in ("null", "", "true"):
+        return arguments
+    folder = Path(resumed[-1])
+    sweep = resume_arguments(folder)
+    if sweep is None and not (folder / CONFIG_COPY).is_file():
+        raise UserError(
+            f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of an interrupted run or sweep."
+        )
+    others = [argument for argument in arguments if not argument.startswith("resume=")]
+    if sweep is None and {"-m", "--multirun"} & set(others):
+        raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
+    check_links(folder)
+    for argument in others:
+        key = key_of(argument)
+        trusts = names_code(key) and (key.endswith(TARGET) or ":" in argument.partition("=")[2])
+        allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
+        if not argument.startswith("-") and not allowed:
+            raise UserError(
+                f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
+                "it out, or start a new run."
+            )
+    if sweep is not None:
+        again = set(map(key_of, others))
+        sweep = [argument for argument in sweep if key_of(argument) not in again]
+        check_sweep_arguments(sweep, folder)
+        return [*sweep, *others]
+    return [
+        *others,
+        f"resume={quoted(str(folder))}",
+        f"hydra.run.dir={quoted(str(folder))}",
+        "hydra.output_subdir=null",
+    ]
+
+
+def with_analysis(arguments: list[str], config_name: str) -> list[str]:
+    """The arguments of ``analyze.py`` with ``analysis=prune`` where settings of pruning are given without an analysis.
+
+    >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
+    ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
+    """
+    keys = list(map(key_of, arguments))
+    if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
+        return arguments
+    last = max((place for place, key in enumerate(keys) if key.startswith("prune.")), default=None)
+    if last is None:
+        return arguments
+    return [*arguments[: last + 1], "analysis=prune", *arguments[last + 1 :]]
+
+
+def with_quoted_text(arguments: list[str]) -> list[str]:
+    """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean something.
+
+    So is the ``head`` of a layer, which Hydra would take for a number: 5.10 is another head than 5.1.
+
+    >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
+    ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
+    >>> with_quoted_text(["head=5.10"])
+    ["head='5.10'"]
+    """
+    arguments = [re.sub(r"^head=(\d+\.\d+)$", r"head='\1'", argument) for argument in arguments]
+    return [f"{_TEXT}{_as_text(argument)}" if argument.startswith(_TEXT) else argument for argument in arguments]
+
+
+def _as_text(argument: str) -> str:
+    text = argument.removeprefix(_TEXT)
+    if text == "null":
+        return text
+    if not text.startswith(("[", "'", '"')):
+        return quoted(text)
+    override = parse_overrides([argument])[0]
+    if override.is_sweep_override():
+        return ",".join(_as_text(f"{_TEXT}{value}") for value in override.sweep_string_iterator())
+    return as_argument(override.value())
+
+
+def with_task_file(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a task that is given as a YAML file replaced by its keys; those of the command line take precedence.
+
+    From then on the command line holds the task, so that the processes and the analyses of the run need no file.
+
+    Raises:
+        UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot read.
+    """
+    given = {key_of(argument) for argument in arguments}
+    named = any(map(_names_file, arguments))
+    completed = []
+    for argument in arguments:
+        if not _names_file(argument):
+            # The file may have keys that no other task has.
+            completed.append(f"++{argument}" if named and argument.startswith("task.") else argument)
+            continue
+        path = unquoted(argument.removeprefix(_TASK))
+        advice = "give one YAML file laid out as those of conf/task"
+        content = read_yaml(Path(path).expanduser(), "the task file", advice)
+        if not isinstance(content, Mapping):
+            raise UserError(f"The task file {path} holds no keys and values; {advice}.")
+        completed.append(f"{_TASK}{_FILE}")
+        for key, value in _leaves(content, "task"):
+            for name in key.split("."):
+                if not _KEY.fullmatch(name):
+                    raise UserError(
+                        f"The task file {path} has the key '{name}'; use letters, digits and underscores in keys."
+                    )
+            if key not in given:
+                completed.append(f"++{key}={as_argument(value)}")
+    return completed
+
+
+def _names_file(argument: str) -> bool:
+    return argument.startswith(_TASK) and unquoted(argument.removeprefix(_TASK)).endswith((".yaml", ".yml"))
+
+
+def _leaves(content: Mapping[Any, Any], place: str) -> Iterator[tuple[str, Any]]:
+    """The values of nested sections by dotted keys."""
+    for name, value in content.items():
+        key = f"{place}.{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, key)
+        else:
+            yield key, value
+
+
+def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments, so written that Hydra takes those of Lightning's trainer that the configuration does not name.
+
+    >>> with_trainer_arguments(["trainer.max_steps=5", "trainer.max_epochs=3", "trainer.max_step=5"])
+    ['++trainer.max_steps=5', 'trainer.max_epochs=3', 'trainer.max_step=5']
+    """
+    named = OmegaConf.load(CONF / "trainer" / "default.yaml")
+    missing = {f"trainer.{name}" for name in trainer_arguments() if name not in named}
+    return [f"++{argument}" if argument.partition("=")[0] in missing else argument for argument in arguments]
+
+
+def check_model_name(invocation: Invocation) -> None:
+    """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
+    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    chosen = given["model"].value() if "model" in given else None
+    if "model.name" in given and chosen != "folder" and "model.path" not in given:
+        value = given["model.name"].value()
+        raise UserError(
+            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
+            "name your own with model=folder model.path=<folder> model.name=<name>."
+        )
+
+
+def own_data(invocation: Invocation) -> list[str]:
+    """The arguments to add to a command line that names data and no task: the task that the data tell.
+
+    They are part of the command line from then on, so the run's folder, its copy of the configuration and its analyses know
+    the columns, classes and metrics. Settings that the user gives are kept.
+
+    Raises:
+        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own,
+            or an experiment is given, which names its tasks.
+    """
+    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    if "resume" in given or _of_a_run(invocation, given):
+        return []
+    values = {key: override.value() for key, override in given.items() if key.partition(".")[0] in ("data", "task")}
+    source, task = values.get("data"), values.get("task", OWN)
+    named = [key for key in _COLUMNS if key in given]
+    if task != OWN:
+        if named and isinstance(task, str):
+            raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
+        return []
+    if "task.csv" in given or "task.hub" in given:
+        return []
+    if "experiment" in given and "task" not in given:
+        if source == "csv" or named:
+            setting = given["data"].input_line if source == "csv" else given[named[0]].input_line
+            raise UserError(
+                f"'{setting}' is for data without a task, but {given['experiment'].input_line} names its tasks; leave one of "
+                "them out, or add task=own."
+            )
+        return []
+    if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(given)):
+        if "task" in given:
+            raise UserError(
+                "task=own needs data of your own: give data=csv data.path=<CSV file>, or data=hub data.dataset=<name>."
+            )
+        return []
+    for key in (*_COLUMNS, "data.path", "data.eval_path"):
+        if key in given and given[key].is_sweep_override():
+            raise UserError(f"'{given[key].input_line}' names several data sets; run one command for each of them.")
+    section = {
+        key.partition(".")[2]: value
+        for key, value in values.items()
+        if key.startswith("data.") and not given[key].is_sweep_override()
+    }
+    # A slow import that only this path needs.
+    from bertsecrets.data.own import own_task
+
+    facts = own_task(SourceConfig.read("data", {"source": source, **section}))
+    added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in given}
+    choice = [] if "task" in given else [f"task={OWN}"]
+    return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
+
+
+def _of_a_run(invocation: Invocation, given: dict[str, Override]) -> bool:
+    """Whether the command analyses a run, which knows its task, or no checkpoint at all."""
+    if invocation.config_name == "train":
+        return False
+    checkpoint = given.get("checkpoint")
+    return checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None

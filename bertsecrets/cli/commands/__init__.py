@@ -1,1 +1,0 @@
-"""One module for each command: what ``python -m bertsecrets <command>`` runs."""
