@@ -54,10 +54,8 @@ def optimal_head_outputs(
         ``[layers, heads, head width]``, float64 on the CPU; for heads that were not fitted the mean output.
 
     Raises:
-        UserError: If there is no batch, an example has no label, ``steps`` is below 1, or the family has no adapter.
+        UserError: If there is no batch, an example has no label, or the family has no adapter.
     """
-    if steps < 1:
-        raise UserError(f"The number of steps is {steps}; expected a whole number from 1.")
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
     with context():

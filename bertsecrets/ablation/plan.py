@@ -137,15 +137,13 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
     """Random groups of heads: controls for groups of that size.
 
     Raises:
-        UserError: If ``size`` is not in 1 to the number of heads, or ``count`` is below 1.
+        UserError: If ``size`` is not in 1 to the number of heads.
     """
     places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     if not 1 <= size <= len(places):
         raise UserError(
             f"Random groups of {size} heads cannot be drawn from {len(places)}; give a size from 1 to {len(places)}."
         )
-    if count < 1:
-        raise UserError(f"The number of random groups is {count}; expected at least 1.")
     generator = random.Random(f"{seed}/{size}")
     return [
         Variant(f"random-{size:02d}-{index:03d}", "random", tuple(sorted(generator.sample(places, size))))

@@ -38,16 +38,11 @@ class Donors:
     Args:
         reference: The examples to draw from.
         split: The tokenised split of the examples that receive.
-        draws: Donors of an example.
+        draws: Donors of an example, from 1.
         seed: Seed of the generator.
-
-    Raises:
-        UserError: If ``draws`` is below 1.
     """
 
     def __init__(self, reference: Reference, split: EncodedSplit, draws: int, seed: int) -> None:
-        if draws < 1:
-            raise UserError(f"The number of draws is {draws}; expected a whole number from 1.")
         self.reference, self.draws, self.seed = reference, draws, seed
         self._ids = {example.index: row.ids for example, row in zip(split.examples, split.rows, strict=True)}
 

@@ -18,7 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
-from bertsecrets.data.task import SHORTEST, Task, Training
+from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import has_documents, windows
 from bertsecrets.errors import UserError, choices
@@ -39,7 +39,7 @@ class TaskData(pl.LightningDataModule):
         annotator: Annotates the words of the evaluation sets; None keeps the source's own annotation.
 
     Raises:
-        UserError: If the source does not have the task, sizes are not positive, or a control does not fit the task.
+        UserError: If the source does not have the task, or a control does not fit the task.
     """
 
     def __init__(
@@ -53,9 +53,6 @@ class TaskData(pl.LightningDataModule):
         annotator: Annotator | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (("batch_size", batch_size, 1), ("max_length", max_length, SHORTEST)):
-            if type(value) is not int or value < least:
-                raise UserError(f"task.training.{name} is {value!r}; expected a whole number from {least}.")
         check_controls(source, task)
         self.task = task
         self.config = source

@@ -88,5 +88,3 @@ def test_wrong_plans() -> None:
         cumulative([(0, 1)], sizes=[3])
     with pytest.raises(UserError, match="Random groups of 9 heads cannot be drawn from 4"):
         random_groups(2, 2, 9, 1, 0)
-    with pytest.raises(UserError, match="number of random groups is 0"):
-        random_groups(2, 2, 1, 0, 0)

@@ -110,11 +110,6 @@ class TestTaskData:
         with pytest.raises(UserError, match="Split 'test_matched' of task 'mnli' has no labels"):
             make(root).labels("test_matched")
 
-    def test_sizes_are_checked(self, root: Path) -> None:
-        source = SourceConfig(source="tsv", root=str(root))
-        with pytest.raises(UserError, match=r"task\.training\.batch_size is 0; expected a whole number from 1"):
-            TaskData(task("mnli"), source, wordpiece(), batch_size=0)
-
     def test_lightning_trains_validates_and_predicts_every_example_once(self, root: Path) -> None:
         class Model(pl.LightningModule):
             def __init__(self) -> None:
