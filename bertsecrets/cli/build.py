@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.callbacks.training_progress import TrainingProgress
-from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
+from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, load_target, make

@@ -2,14 +2,18 @@
 
 import signal
 import subprocess
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loops.evaluation_loop import RestartStage
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.trainer.states import TrainerFn
 
+from bertsecrets.results.files import atomic_write
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.output_folder import keep_results
 from bertsecrets.sweeps.signals import Interrupted
@@ -122,3 +126,18 @@ class LastCheckpoint(Checkpoint):
             return number
         interrupted = trainer.strategy.reduce_boolean_decision(number is not None, all=False)
         return (number or signal.SIGTERM) if interrupted else None
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Lightning's checkpoint files, written next to the old file and renamed over it.
+
+    Lightning writes to the system's temporary folder and moves the file; across file systems that is a copy, and a run
+    killed during the copy would lose the checkpoint from which it can be resumed.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        """Write a checkpoint; raise UserError if the disk is full."""
+        with atomic_write(Path(path)) as temporary:
+            torch.save(checkpoint, temporary)

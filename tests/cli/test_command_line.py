@@ -124,6 +124,29 @@ def test_one_sentence_and_no_traceback() -> None:
     assert "Traceback" in door("train", "task=mrcp", "debug=true").stderr
 
 
+def test_a_single_run_is_composed_once_from_all_folders_of_configurations(tmp_path: Path) -> None:
+    for folder, group in (("flag", "task"), ("path", "model")):
+        (tmp_path / folder / group).mkdir(parents=True)
+        text = (CONF / group / {"task": "mrpc", "model": "minilm"}[group]).with_suffix(".yaml").read_text("utf-8")
+        (tmp_path / folder / group / "brought.yaml").write_text(text, "utf-8")
+    script = (
+        "from hydra._internal.config_loader_impl import ConfigLoaderImpl as loader\n"
+        "import bertsecrets.cli.train\n"
+        "load = loader.load_configuration\n"
+        "def counted(self, *arguments, **settings):\n"
+        "    print('composed')\n"
+        "    return load(self, *arguments, **settings)\n"
+        "loader.load_configuration = counted\n"
+        "bertsecrets.cli.train.train = lambda config: print('trained', config.seed, config.model.name)\n"
+    )
+    folders = ["--config-dir", str(tmp_path / "flag"), f"hydra.searchpath=[{tmp_path / 'path'}]"]
+    words = [*folders, "task=brought", "model=brought", "seed=7", f"hydra.run.dir={tmp_path / 'run'}"]
+    result = door("train", *words, before=script)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["composed", "trained", "7", "minilm"]
+    assert (tmp_path / "run" / "train.log").is_file()
+
+
 @pytest.mark.parametrize(
     "which", [slice(0, 10, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=["some", "all"]
 )

@@ -13,8 +13,7 @@ from data.toy import pairs, wordpiece
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from bertsecrets.cli.checkpoint_files import AtomicCheckpointIO
-from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
+from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO, LastCheckpoint, RunGuard
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.sampler import BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.tokenization import EncodedSplit
@@ -139,3 +138,18 @@ def test_every_moment_of_a_signal_gives_the_uninterrupted_run(
             # No batch is trained on twice, and no validation runs to its end twice.
             assert validated == whole.validated, moment
             assert first.seen + second.seen == whole.seen, moment
+
+
+def test_a_checkpoint_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"step": 1}, path)
+
+    def cut_short(content: object, target: Path) -> None:
+        Path(target).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bertsecrets.cli.last_checkpoint.torch.save", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        AtomicCheckpointIO().save_checkpoint({"step": 2}, path)
+    assert torch.load(path, weights_only=True) == {"step": 1}
+    assert [file.name for file in path.parent.iterdir()] == ["last.ckpt"]
