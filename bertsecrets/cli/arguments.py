@@ -66,17 +66,17 @@ _RENAMED = re.compile(
 )
 
 
-def parse(words: Sequence[str], command: str) -> Invocation | None:
+def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     """Parse a command line, complete it, and print what an earlier spelling has become; None if Hydra answers it.
 
     Args:
-        words: Without the program.
+        arguments: The words after the program.
         command: What the program runs unless ``--config-name`` says otherwise.
 
     Raises:
         UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be completed.
     """
-    words = [*words]
+    words = list(arguments)
     invocation = parse_arguments(words, CONF, command)
     if invocation is None or invocation.help:
         return invocation

@@ -170,7 +170,8 @@ def _parsed(arguments: list[str]) -> tuple[Namespace, list[str]]:
 
 def _without(arguments: Sequence[str], settings: Iterable[str]) -> tuple[str, ...]:
     """The arguments other than the settings, which they hold in this order."""
-    options, remaining = [], deque(settings)
+    options: list[str] = []
+    remaining = deque(settings)
     for argument in arguments:
         if remaining and argument == remaining[0]:
             remaining.popleft()
