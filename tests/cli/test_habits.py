@@ -138,7 +138,9 @@ def test_help_lists_what_a_folder_of_configurations_brings(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_every_example_of_the_help_is_a_valid_command_line() -> None:
     for command in ("train", "analyze"):
-        for line in re.findall(rf"^  python {command}.py ?(.*)$", help_text(command), re.MULTILINE):
+        lines = re.findall(rf"^  python -m bertsecrets {command} ?(.*)$", help_text(command), re.MULTILINE)
+        assert len(lines) == 10
+        for line in lines:
             words = [word.strip("'") for word in re.findall(r"(?:'[^']*'|<[^>]*>|[^\s<']|(?<==)'[^']*')+", line)]
             if any(word.startswith("resume=") for word in words):
                 continue
