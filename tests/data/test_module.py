@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 from data.tasks import task
 from data.toy import wordpiece
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, distributed, nn
 
@@ -166,11 +167,12 @@ def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> N
 
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
-    content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
+    with initialize_config_dir(str(CONFIG.parent), version_base="1.3"):
+        content = OmegaConf.to_container(compose("train", [f"data={path.stem}", f"task={name}"]).data, resolve=True)
     assert isinstance(content, dict)
     if path.stem in ("tsv", "conllu", "coreference"):
         content["root"] = str(root)
-    name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
     training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
     chosen = task(name)
     if path.stem == "csv":
