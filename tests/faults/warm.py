@@ -126,6 +126,10 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     # Python read the variable when this process started.
     sys.path[:0] = filter(None, request["environment"].get("PYTHONPATH", "").split(os.pathsep))
+    # What the parent's packages offer was asked for by its imports.
+    doors = importlib.import_module("bertsecrets.doors")
+    for function in (doors.offers, doors.free_names):
+        function.cache_clear()
     for descriptor, path, flags in (
         (0, os.devnull, os.O_RDONLY),
         (1, request["stdout"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
