@@ -125,7 +125,7 @@ def _identities(
         # initialisation: its effect must not be mistaken for that of the initialisation.
         seen: dict[tuple[str, ...], set[str]] = {}
         for identity, value in zip(identities, pattern, strict=True):
-            others = tuple(known for name, known in identity.items() if name != "init")
+            others = tuple(factor for name, factor in identity.items() if name != "init")
             seen.setdefault(others, set()).add(value)
         if pattern not in patterns and any(len(values) > 1 for values in seen.values()):
             patterns.add(pattern)

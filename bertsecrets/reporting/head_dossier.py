@@ -191,8 +191,8 @@ class _PairSums:
         """Add an example's weights between different tokens of its text."""
         apart_WW = ~np.eye(len(ids_W), dtype=bool)
         keys = (ids_W[:, None] * self.vocabulary + ids_W[None])[apart_WW]
-        key_P, place = np.unique(keys, return_inverse=True)
-        mean_P = np.bincount(place, weight_WW[apart_WW]) / np.bincount(place)
+        key_P, pair_N = np.unique(keys, return_inverse=True)
+        mean_P = np.bincount(pair_N, weight_WW[apart_WW]) / np.bincount(pair_N)
         excess_P = mean_P - chance
         ones = np.ones(len(key_P))
         self.parts.append((key_P, np.stack([ones, mean_P, chance * ones, excess_P, excess_P**2], 1)))
@@ -203,8 +203,8 @@ class _PairSums:
     def _add_up(self) -> None:
         keys = np.concatenate([key_P for key_P, _ in self.parts])
         values = np.concatenate([value_P5 for _, value_P5 in self.parts])
-        key_P, place = np.unique(keys, return_inverse=True)
-        self.parts = [(key_P, np.stack([np.bincount(place, column) for column in values.T], 1))]
+        key_P, pair_N = np.unique(keys, return_inverse=True)
+        self.parts = [(key_P, np.stack([np.bincount(pair_N, column) for column in values.T], 1))]
         self.size = 0
 
     def above_chance(self, name: Callable[[int], str]) -> tuple[list[TokenPair], int]:
@@ -339,15 +339,15 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
     by_index = {example.index: example for example in examples}
     change_N = swept.change_N
     rows = []
-    for place in change_N.abs().nan_to_num(-1).argsort(descending=True)[:_SHOWN].tolist():
-        if not change_N[place].isfinite():
+    for row in change_N.abs().nan_to_num(-1).argsort(descending=True)[:_SHOWN].tolist():
+        if not change_N[row].isfinite():
             continue
-        example, change = by_index[int(swept.index_N[place])], float(change_N[place])
+        example, change = by_index[int(swept.index_N[row])], float(change_N[row])
         rows.append(
             [
                 _shortened(" / ".join(example.texts)),
                 data.label_name(example.label),
-                *(_answer(numbers_C, data.task) for numbers_C in (swept.before_NC[place], swept.after_NC[place])),
+                *(_answer(numbers_C, data.task) for numbers_C in (swept.before_NC[row], swept.after_NC[row])),
                 number(change, 3, signed=True) if swept.regression else number(100 * change, 1, signed=True),
             ]
         )
@@ -380,10 +380,10 @@ def _flips(swept: _Swept) -> str:
 def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
     """Examples by the share of attention between words, in tenths."""
     texts = dict(enumerate(sorted(examples, key=lambda one: one.index)))
-    known = [place for place in np.argsort(-np.nan_to_num(attention.share_N, nan=-1)) if place in texts]
-    known = [int(place) for place in known if np.isfinite(attention.share_N[place])]
+    strongest_first = np.argsort(-np.nan_to_num(attention.share_N, nan=-1)).tolist()
+    attending = [row for row in strongest_first if row in texts and np.isfinite(attention.share_N[row])]
     rows = []
-    groups = [group.tolist() for group in np.array_split(np.array(known, int), min(_GROUPS, len(known)) or 1)]
+    groups = [group.tolist() for group in np.array_split(np.array(attending, int), min(_GROUPS, len(attending)) or 1)]
     for rank, group in enumerate(groups, start=1):
         if not group:
             continue
@@ -398,11 +398,11 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
                 f"{query} → {key} ({number(weight, 2)})",
             ]
         )
-    mean = number(float(np.nanmean(attention.share_N))) if known else MISSING
+    mean = number(float(np.nanmean(attention.share_N))) if attending else MISSING
     return Section(
         "Where it attends strongly",
         [
-            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(known):,} examples."
+            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(attending):,} examples."
         ],
         [
             "The rest goes to special tokens and to itself. Tenths of the examples, the strongest first, each by its middle example."
@@ -413,16 +413,16 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
 
 def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Section:
     """The section with whether strength tells which answers depend on the head."""
-    found = rank_correlation(share_N, change_N)
-    if not found.judged:
+    correlation = rank_correlation(share_N, change_N)
+    if not correlation.judged:
         return section
-    verb = "goes with" if found.significant else "is not shown to go with"
+    verb = "goes with" if correlation.significant else "is not shown to go with"
     return replace(
         section,
         findings=[
             *section.findings,
-            f"How strongly it attends {verb} how much the answer changes without it: rank correlation {number(found.rho, 2)} "
-            f"({number(found.low, 2)} to {number(found.high, 2)}, p {p_value(found.p_value)}).",
+            f"How strongly it attends {verb} how much the answer changes without it: rank correlation {number(correlation.rho, 2)} "
+            f"({number(correlation.low, 2)} to {number(correlation.high, 2)}, p {p_value(correlation.p_value)}).",
         ],
     )
 

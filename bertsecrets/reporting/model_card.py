@@ -255,13 +255,13 @@ def _usage(model: ExportedModel, location: str, config: Mapping[str, Any]) -> st
     limit = f", truncation=True, max_length={length}" if isinstance(length, int) else ""
     count = 1 if _section(config, "data").get("only") is not None else model.task.texts
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][:count])
-    place = json.dumps(location, ensure_ascii=False)
+    quoted = json.dumps(location, ensure_ascii=False)
     lines = [
         "```python",
         "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
         "",
-        f"model = AutoModelForSequenceClassification.from_pretrained({place})",
-        f"tokenizer = AutoTokenizer.from_pretrained({place})",
+        f"model = AutoModelForSequenceClassification.from_pretrained({quoted})",
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted})",
         f'inputs = tokenizer({texts}{limit}, return_tensors="pt")',
         "logits = model(**inputs).logits",
         "```",

@@ -81,7 +81,7 @@ def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
     ]
 
 
-def histories(given: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
+def histories(head_histories: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
     """What the viewer needs of histories: ``{"label", "stages": {stage: cells}}``, with None for undefined numbers.
 
     >>> histories([HeadHistory("Drift", {"step 5": [[0.98765, float("nan")]]})])
@@ -98,7 +98,7 @@ def histories(given: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
                 for stage, value_LH in history.values.items()
             },
         }
-        for history in given
+        for history in head_histories
     ]
 
 
