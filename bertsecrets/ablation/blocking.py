@@ -42,7 +42,7 @@ class Blocked:
             itself and so gathers nothing.
         score, delta: The score, and its change.
         low, high: Confidence limits of the change.
-        p_value: P-value of no change, corrected over the rows.
+        p_value: One-sided p-value of no loss, corrected over the rows as the verdict is.
         flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
     """
@@ -132,7 +132,7 @@ def judged(
             delta=float(verdicts.delta[place]),
             low=float(verdicts.low[place]),
             high=float(verdicts.high[place]),
-            p_value=float(verdicts.p_bh[place]),
+            p_value=float(verdicts.p_needed[place]),
             flips=float(verdicts.flips[place]),
             verdict=verdicts.verdict[place],
         )
@@ -212,7 +212,7 @@ def blocking_table(record: BlockingRecord) -> Table:
         record.metric,
         "change, points",
         f"{record.level:.0%} interval",
-        "p",
+        "p of a loss",
         "moved answers, %",
         "verdict",
     ]
