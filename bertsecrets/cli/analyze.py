@@ -5,32 +5,19 @@ import time
 from functools import partial
 from pathlib import Path
 
-import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_warn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from bertsecrets.attention.self_check import check_attention
-from bertsecrets.cli.build import (
-    check_length,
-    check_trainer,
-    make_callbacks,
-    make_data,
-    make_loggers,
-    make_trainer,
-    make_watcher,
-    run_folder,
-    trusted_classes,
-)
-from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.last_checkpoint import RunGuard
+from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
+from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import check_vocabulary, load_model, load_tokenizer
+from bertsecrets.models.loading import check_vocabulary, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
@@ -38,7 +25,6 @@ from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import displayed
 from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
-from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)
 
@@ -66,15 +52,11 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     if is_first_process():
         _log.info(f"Analysing {keys.checkpoint} ({spec.name} on {task.name}) in {displayed(folder)}")
     path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
-    pl.seed_everything(keys.seed, workers=True, verbose=False)
-    tokenizer = load_tokenizer(spec)
-    data = make_data(settings, tokenizer)
-
+    tokenizer, data = begin(settings)
     checkpoint, reference = load_models(settings, tokenizer)
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
-    check_length(checkpoint.model, settings.training["max_length"])
-    check_attention(checkpoint.model)
+    check_model(checkpoint.model, settings.training["max_length"])
 
     origin = run_of(keys.checkpoint)
     if origin is not None and not (origin.folder / FINISHED).is_file():
@@ -101,7 +83,6 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         record={**record, "step": record.get("step", 0)},
         seed=seed,
     )
-    loggers = make_loggers(settings, run)
     untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
     callbacks = [
         *make_watcher(settings, run=run, reference=reference, random=untrained),
@@ -114,8 +95,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             origin=origin,
         ),
     ]
-    with closing(loggers), watched(folder) as others:
-        trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
+    with open_trainer(settings, run, callbacks) as trainer:
         trainer.validate(module, datamodule=data, verbose=False)
         # A model may be analysed on another task's sentences; its history on its own task does not belong there.
         if path is not None and path.is_file() and record["task"] == task.name:
@@ -125,9 +105,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             module,
             data,
             trainer,
-            report=settings.report,
-            ablation=settings.ablation,
-            trusted=trusted_classes(settings),
+            settings,
             selected=path is not None and path.name == BEST,
             seconds=time.monotonic() - started,
         )

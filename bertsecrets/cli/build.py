@@ -16,6 +16,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.callbacks.training_progress import TrainingProgress
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
@@ -25,9 +26,11 @@ from bertsecrets.cli.targets import accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
 from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
-from bertsecrets.models.loading import max_positions
+from bertsecrets.models.loading import load_tokenizer, max_positions
 from bertsecrets.results.run import Run
 from bertsecrets.settings import Section
+
+_log = logging.getLogger(__name__)
 
 _STARTED_BY = ("MASTER_ADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "LSB_JOBID", "KUBERNETES_PORT")
 """Variables that a cluster or a launcher of several nodes sets."""
@@ -47,6 +50,17 @@ def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
         make(section, **accepted_arguments(load_target(f"logger.{name}", section), section, offered))
         for name, section in settings.loggers.items()
     ]
+
+
+def begin(settings: RunSettings) -> tuple[PreTrainedTokenizerFast, TaskData]:
+    """Seed the generators of every process, and load tokenizer and data.
+
+    Raises:
+        UserError: If the tokenizer or the data are missing or do not fit the settings.
+    """
+    pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
+    tokenizer = load_tokenizer(settings.model)
+    return tokenizer, make_data(settings, tokenizer)
 
 
 def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast) -> TaskData:
@@ -177,7 +191,21 @@ def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
     return trainer
 
 
-def check_length(model: PreTrainedModel, max_length: int) -> None:
+def check_model(model: PreTrainedModel, max_length: int) -> None:
+    """Check that a loaded model takes the task's sequences, and that its attention can be watched and overridden.
+
+    Raises:
+        UserError: If one of them does not hold.
+    """
+    _check_length(model, max_length)
+    check = check_attention(model)
+    _log.debug(
+        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
+        f"by {min(check.override_differences):.1e} or more."
+    )
+
+
+def _check_length(model: PreTrainedModel, max_length: int) -> None:
     """Raise UserError if sequences may be longer than the model has positions for."""
     limit = max_positions(model)
     if limit is not None and max_length > limit:

@@ -1,4 +1,4 @@
-"""The end of every run: scores, predictions, figures, report, Weights & Biases and a printed summary."""
+"""The trainer of a run, and the end of every run: scores, predictions, figures, report, W&B and a printed summary."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,11 @@ import wandb
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 
-from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.cli.build import make_loggers, make_trainer, trusted_classes
 from bertsecrets.cli.closer_look import look_closer
+from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
+from bertsecrets.cli.settings import RunSettings
 from bertsecrets.data.module import TaskData
 from bertsecrets.keys import ReportSettings
 from bertsecrets.models.classifier import SequenceClassifier
@@ -28,8 +30,17 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.results.wandb import artifact_name
+from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
+    """Build the trainer of a run; with the block its loggers end, and a process of the run that is lost ends the others."""
+    loggers = make_loggers(settings, run)
+    with closing(loggers), watched(run.folder) as others:
+        yield make_trainer(settings, [RunGuard(others), *callbacks], loggers, run.folder)
 
 
 def finish(
@@ -37,10 +48,8 @@ def finish(
     module: SequenceClassifier,
     data: TaskData,
     trainer: pl.Trainer,
+    settings: RunSettings,
     *,
-    report: ReportSettings,
-    ablation: AblationSettings,
-    trusted: Sequence[str],
     selected: bool,
     seconds: float,
 ) -> None:
@@ -51,9 +60,7 @@ def finish(
         module: The model with the scores and predictions of its last validation.
         data: The task's data, for the constant baselines.
         trainer: The trainer; its loggers receive tables and summary.
-        report: What the page shows.
-        ablation: How the effects of disabled heads are judged.
-        trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        settings: The settings of the run.
         selected: Whether the weights were chosen by their score on the evaluation set.
         seconds: Time the run has taken so far.
     """
@@ -65,10 +72,9 @@ def finish(
         # Of a sharded model this process has a part.
         if module.device_mesh is None:
             strategy = trainer.strategy
-            look_closer(
-                run, module.model, data, ablation, strategy.root_device, strategy.precision_plugin.forward_context
-            )
-    present(run, scores, trainer.loggers, report=report, trusted=trusted)
+            context = strategy.precision_plugin.forward_context
+            look_closer(run, module.model, data, settings.ablation, strategy.root_device, context)
+    present(run, scores, trainer.loggers, report=settings.report, trusted=trusted_classes(settings))
 
 
 def present(
@@ -80,7 +86,8 @@ def present(
         run: The run, with all tables in its folder.
         scores: Its scores.
         loggers: Its loggers.
-        report, trusted: See :func:`finish`.
+        report: What the page shows.
+        trusted: Classes of other packages that may describe their experiments, ``module:class``.
     """
     run.write_json(run.scores_path, scores.as_dict())
     summary = report_run(run, report.heads, trusted, report.figures)

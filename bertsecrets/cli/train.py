@@ -12,27 +12,16 @@ from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
-from bertsecrets.attention.self_check import check_attention
-from bertsecrets.cli.build import (
-    check_length,
-    check_trainer,
-    make_callbacks,
-    make_data,
-    make_loggers,
-    make_trainer,
-    make_watcher,
-    run_folder,
-    trusted_classes,
-)
+from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
 from bertsecrets.cli.export import check_save, save_model
-from bertsecrets.cli.finish import closing, finish
-from bertsecrets.cli.last_checkpoint import LastCheckpoint, RunGuard
+from bertsecrets.cli.finish import finish, open_trainer
+from bertsecrets.cli.last_checkpoint import LastCheckpoint
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
-from bertsecrets.models.loading import load_model, load_tokenizer
+from bertsecrets.models.loading import load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
 from bertsecrets.reporting.model_card import VERSIONS, versions
@@ -40,7 +29,6 @@ from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import displayed, folder_write
 from bertsecrets.results.run import Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
-from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)
 
@@ -64,18 +52,9 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     keys, task, spec = settings.keys, settings.task, settings.model
     if is_first_process():
         _log.info(f"Fine-tuning {spec.name} on {task.name} in {displayed(folder)}")
-    pl.seed_everything(keys.seed, workers=True, verbose=False)
-
-    tokenizer = load_tokenizer(spec)
-    data = make_data(settings, tokenizer)
-
+    tokenizer, data = begin(settings)
     model = load_model(spec, task, keys.init, keys.seed)
-    check_length(model, settings.training["max_length"])
-    check = check_attention(model)
-    _log.debug(
-        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
-        f"by {min(check.override_differences):.1e} or more."
-    )
+    check_model(model, settings.training["max_length"])
 
     run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
     record = {
@@ -106,9 +85,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         _best_checkpoint(module, run),
         last,
     ]
-    loggers = make_loggers(settings, run)
-    with closing(loggers), watched(folder) as others:
-        trainer = make_trainer(settings, [RunGuard(others), *callbacks], loggers, folder)
+    with open_trainer(settings, run, callbacks) as trainer:
         _fit(trainer, module, data, resume_from)
         last.finish(trainer)
         # Scores, measures and disabling of one page are all of one set of weights.
@@ -124,9 +101,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
             module,
             data,
             trainer,
-            report=settings.report,
-            ablation=settings.ablation,
-            trusted=trusted_classes(settings),
+            settings,
             selected=selected,
             seconds=time.monotonic() - started,
         )
