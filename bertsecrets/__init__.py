@@ -11,7 +11,8 @@ are first used.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
-* :class:`HeadAnalysis`, :class:`Experiment`, :class:`Result`: to write an analysis of your own.
+* :class:`HeadAnalysis`, :class:`Experiment`, :class:`Result`: to write an analysis of your own; :class:`Section` and
+  :class:`Table`: its part of a page.
 """
 
 import importlib
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
     from bertsecrets.results.experiment import Experiment
+    from bertsecrets.results.report.content import Section, Table
 
 __version__ = "0.1.0"
 
@@ -45,6 +47,8 @@ _HOMES = {
     "Measure": "bertsecrets.measures.base",
     "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
+    "Section": "bertsecrets.results.report.content",
+    "Table": "bertsecrets.results.report.content",
     "demo": "bertsecrets.api",
     "disable": "bertsecrets.api",
     "fine_tune": "bertsecrets.api",
@@ -70,6 +74,8 @@ __all__ = [
     "Measure",
     "Result",
     "Run",
+    "Section",
+    "Table",
     "demo",
     "disable",
     "fine_tune",

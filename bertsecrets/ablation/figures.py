@@ -48,7 +48,6 @@ def disabling_heatmap(
     count: ArrayLike,
     margin: float | None = None,
     smallest_effect: float,
-    rate: float = 0.05,
     unit: str = POINTS,
 ) -> Figure:
     """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue where it
@@ -62,7 +61,6 @@ def disabling_heatmap(
         count: Number of examples.
         margin: The loss that matters, in the unit of ``delta_LH``.
         smallest_effect: The smallest loss that the set could have shown, in the unit of ``delta_LH``; NaN if unknown.
-        rate: False discovery rate of ``significant_LH``.
         unit: What the colour bar measures; values are shown times 100.
     """
     point_LH = 100 * np.asarray(delta_LH, np.float64)
@@ -91,7 +89,7 @@ def disabling_heatmap(
         reach = f"smallest loss that this set could have shown: {number(100 * smallest_effect, 1)} points"
         footnote(
             figure,
-            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (false discovery rate {rate:.0%}); pale blue: "
+            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all heads); pale blue: "
             f"{WORDS[DISPENSABLE]}{within(margin)}; hatched: {WORDS[INCONCLUSIVE]}; {reach}; "
             f"{sample_size(count)}; layers and heads count from 0",
         )

@@ -409,7 +409,6 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             count=count,
             margin=first["margin"],
             smallest_effect=smallest,
-            rate=first["false_discovery_rate"],
         )
         blocks.append(_block(stem, title, figure))
     if kind == "layer":

@@ -17,7 +17,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -200,7 +200,7 @@ def _findings(view: MeasureView) -> list[str]:
             f"average over heads; uniform attention gives {number(uniform)}), most "
             f"of all in {head_label(*place)} ({number(value_LH[place])})."
         )
-        findings.append(f"{sentence} {like_the_highest(value_LH, stderr_LH, count_LH)}".strip())
+        findings.append(f"{sentence} {like_the_extreme(value_LH, stderr_LH, count_LH)}".strip())
     over = np.flatnonzero(np.nanmean(view.value("sep_total"), axis=1) > _MOSTLY)
     if over.size:
         layers = ", ".join(map(str, over))

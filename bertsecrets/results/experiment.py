@@ -49,7 +49,7 @@ class Experiment:
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """The section of a run's report; None if there is nothing to show."""
-        return describe_columns(view)
+        return describe_columns(view, lowest=cls.effects)
 
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:

@@ -76,13 +76,13 @@ def p_value(p: float) -> str:
     return f"< {_SMALLEST_P}" if p < _SMALLEST_P else number(p)
 
 
-def head_label(layer: int, head: int) -> str:
-    """A head's label on pages.
+def head_label(layer: int, head: int | None) -> str:
+    """A head's label on pages; without ``head``, a whole layer's.
 
-    >>> head_label(5, 1)
-    'layer 5 · head 1'
+    >>> head_label(5, 1), head_label(5, None)
+    ('layer 5 · head 1', 'layer 5')
     """
-    return f"layer {layer} · head {head}"
+    return f"layer {layer}" if head is None else f"layer {layer} · head {head}"
 
 
 def head_code(layer: int, head: int | None) -> str:

@@ -11,7 +11,7 @@ from bertsecrets.grid import Column
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, lower_first, number, p_value, with_error
-from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
@@ -34,23 +34,19 @@ _SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
-def describe_columns(view: MeasureView) -> Section | None:
-    """Every column of a measure as a heatmap and a row of a table, and the highest head of the first column as a sentence."""
+def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | None:
+    """Every column as a heatmap and a row of a table, and the highest head of the first column as a sentence.
+
+    Of whole layers the table has a row for each, since they are few and a heatmap of one column is hard to read.
+
+    Args:
+        view: The numbers.
+        lowest: Whether the lowest values are those to name, as for changes of a score.
+    """
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
         return None
-    rows, empty = [], []
-    for column in columns:
-        value_LH, stderr_LH, _ = view.grid(column.name)
-        if np.isfinite(value_LH).any():
-            head = highest(value_LH)
-            most = with_error(value_LH[head], stderr_LH[head])
-            rows.append([column.label, number(float(np.nanmean(value_LH))), head_label(*head), most])
-        else:
-            empty.append(column)
-    drawn = [column for column in columns if column not in empty]
-    findings = [_highest_in_words(view, columns[0])]
-    header = ["column", "mean over heads", "highest head", "value ± standard error"]
+    drawn = [column for column in columns if np.isfinite(view.value(column.name)).any()]
     blocks = [
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
@@ -60,35 +56,72 @@ def describe_columns(view: MeasureView) -> Section | None:
         )
         for index, group in enumerate(_by_unit(drawn))
     ]
-    paragraphs = [_without_values([column.label for column in empty])] if empty else []
-    return Section(view.title, findings, paragraphs, [Table(header, rows)] if rows else [], blocks)
+    paragraphs = [_without_values([column.label for column in columns if column not in drawn])]
+    return Section(
+        view.title,
+        [_extreme_in_words(view, columns[0], lowest)],
+        paragraphs if len(drawn) < len(columns) else [],
+        [(_layers_table if view.of_layers else _heads_table)(view, drawn, lowest)] if drawn else [],
+        blocks,
+    )
+
+
+def _heads_table(view: MeasureView, columns: Sequence[Column], lowest: bool) -> Table:
+    rows = []
+    for column in columns:
+        value_LH, stderr_LH, _ = view.grid(column.name)
+        head = _extreme(value_LH, lowest)
+        mean = number(float(np.nanmean(value_LH)))
+        rows.append([column.label, mean, head_label(*head), with_error(value_LH[head], stderr_LH[head])])
+    return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value ± standard error"], rows)
+
+
+def _layers_table(view: MeasureView, columns: Sequence[Column], lowest: bool) -> Table:
+    grids = [view.grid(column.name) for column in columns]
+    rows = [
+        [f"{layer}", *(with_error(value_LH[layer, 0], stderr_LH[layer, 0]) for value_LH, stderr_LH, _ in grids)]
+        for layer in range(len(grids[0][0]))
+    ]
+    return Table(["layer", *(column.label for column in columns)], rows, "Value ± standard error")
+
+
+def _extreme(value_LH: Array, lowest: bool) -> tuple[int, int]:
+    return highest(-value_LH if lowest else value_LH)
+
+
+def _rank(lowest: bool) -> str:
+    return "lowest" if lowest else "highest"
 
 
 def _without_values(labels: Sequence[str]) -> str:
     return f"No head has a value, so that there is nothing to draw: {', '.join(labels)}."
 
 
-def _highest_in_words(view: MeasureView, column: Column) -> str:
-    """A sentence on the highest head of a column, if heads differ."""
+def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
+    """A sentence on the highest or lowest head, or whole layer, of a column, if they differ."""
     value_LH, stderr_LH, count_LH = view.grid(column.name)
     defined_N = value_LH[np.isfinite(value_LH)]
+    noun = "layer" if view.of_layers else "head"
     # A measure of one column is often called like it.
     subject = "" if lower_first(view.title) == lower_first(column.label) else f"{view.title}: "
     tail = ""
     if not defined_N.size:
-        heads = f"all {value_LH.size} heads" if value_LH.size > 1 else "the only head"
-        sentence = f"{column.label} is undefined for {heads}."
+        which = f"all {value_LH.size} {noun}s" if value_LH.size > 1 else f"the only {noun}"
+        sentence = f"{column.label} is undefined for {which}."
     else:
-        highest_head = highest(value_LH)
-        most = with_error(value_LH[highest_head], stderr_LH[highest_head])
+        head = _extreme(value_LH, lowest)
+        name = head_label(head[0], None if view.of_layers else head[1])
+        most = with_error(value_LH[head], stderr_LH[head])
         if value_LH.size == 1:
-            sentence = f"{column.label} is {most} in the only head, {head_label(*highest_head)}."
+            sentence = f"{column.label} is {most} in the only {noun}, {name}."
         elif number(float(defined_N.min())) == number(float(defined_N.max())):
-            sentence = f"{column.label} is {number(float(defined_N.max()))} in all {defined_N.size} heads."
+            sentence = f"{column.label} is {number(float(defined_N.max()))} in all {defined_N.size} {noun}s."
         else:
             mean = number(float(defined_N.mean()))
-            sentence = f"{head_label(*highest_head)} has the highest {column.label}, {most}; the {defined_N.size} heads average {mean}."
-            tail = f" {like_the_highest(value_LH, stderr_LH, count_LH)}"
+            sentence = (
+                f"{name} has the {_rank(lowest)} {column.label}, {most}; the {defined_N.size} {noun}s average {mean}."
+            )
+            tail = f" {like_the_extreme(value_LH, stderr_LH, count_LH, lowest=lowest, layers=view.of_layers)}"
     sentence = f"{subject}{sentence}"
     return f"{sentence[:1].upper()}{sentence[1:]}{tail}"
 
@@ -110,7 +143,15 @@ def _draw(view: MeasureView, columns: Sequence[Column]) -> Figure:
     if len(columns) == 1:
         value_LH, stderr_LH, count_LH = view.grid(columns[0].name)
         title = f"{view.title}: {columns[0].label}"
-        return heatmap(value_LH, title=title, unit=unit, count=count_LH, stderr_LH=stderr_LH, limits=limits)
+        return heatmap(
+            value_LH,
+            title=title,
+            unit=unit,
+            count=count_LH,
+            stderr_LH=stderr_LH,
+            limits=limits,
+            whole_layers=view.of_layers,
+        )
     counts = [view.count(column.name) for column in columns]
     panels = [
         HeadPanel(f"{column.label} (n = {count:,})", view.value(column.name))

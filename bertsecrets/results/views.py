@@ -86,6 +86,12 @@ class MeasureView:
         self.columns = tuple(declared.get(name, Column(name, name.replace("_", " "))) for name in names)
         """The table's columns of any stage, as declared; undeclared columns are labelled by their names."""
 
+    @property
+    def of_layers(self) -> bool:
+        """Whether all numbers are of whole layers."""
+        heads = self.rows.table["head"]
+        return len(heads) > 0 and heads.null_count == len(heads)
+
     def column(self, name: str) -> Column:
         """A column's description; raises ``KeyError`` if the table does not have it."""
         columns = {column.name: column for column in self.columns}

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.ranking import like_the_extreme
 
 VALUE = np.array([[0.30, 0.32, 0.10], [0.29, np.nan, 0.31]])
 
 
 def sentence(stderr: float, count: int = 100, value_LH: np.ndarray = VALUE) -> str:
-    return like_the_highest(value_LH, np.full(value_LH.shape, stderr), np.full(value_LH.shape, count))
+    return like_the_extreme(value_LH, np.full(value_LH.shape, stderr), np.full(value_LH.shape, count))
 
 
 def test_heads_within_the_errors_of_the_highest_are_named_in_their_order() -> None:

@@ -206,6 +206,26 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert "nats" in labels[1]
 
 
+class Losses(Toy):
+    effects = True
+
+
+def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them() -> None:
+    value = torch.tensor([0.0, -0.05, -0.075], dtype=torch.float64)[:, None, None]
+    grid = HeadGrid("toy", ("bits",), value, torch.full_like(value, 0.001), torch.full(value.shape, 20), True)
+    table = HeadTable.from_grid(grid, **IDENTITY, stage="training", step=9)
+    section = Losses.describe(view_of(table, "toy", Toy.title, Toy.columns))
+    assert section is not None
+    # Of changes of a score the largest loss is what a reader looks for.
+    assert section.findings == [
+        "Toy numbers: layer 2 has the lowest entropy, −0.075 ± 0.001; the 3 layers average −0.042. The lowest layer is "
+        "significantly lower than every other (standard errors, Holm-corrected)."
+    ]
+    assert section.tables[0].rows == [["0", "0.000 ± 0.001"], ["1", "−0.050 ± 0.001"], ["2", "−0.075 ± 0.001"]]
+    (axes, *_) = section.figures[0].figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["all heads"]
+
+
 def test_an_experiment_without_numbers_has_no_section() -> None:
     assert describe_columns(view_of(HeadTable.empty(), "toy", Toy.title, Toy.columns)) is None
 

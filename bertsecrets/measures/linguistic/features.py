@@ -31,7 +31,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -322,7 +322,7 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     best = max(words, key=lambda name: float(np.nanmax(ratios[name])))
     place = highest(ratios[best])
     # The random words' numbers are those of the whole head: only the excess has an error of its own.
-    like = like_the_highest(
+    like = like_the_extreme(
         _ratio(view, best),
         view.stderr(best + OVER_RANDOM) / view.value(best + RANDOM),
         view.grid(best + OVER_RANDOM)[2],

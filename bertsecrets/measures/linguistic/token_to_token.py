@@ -42,7 +42,7 @@ from bertsecrets.measures.linguistic.word_pairs import (
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.ranking import like_the_highest
+from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
@@ -403,7 +403,7 @@ def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[N
     best = max(furthest, key=lambda name: float(furthest[name].max()))
     place = highest(furthest[best])
     value = with_error(view.value(best + BEYOND)[place], view.stderr(best + BEYOND)[place])
-    like = like_the_highest(*view.grid(best + BEYOND))
+    like = like_the_extreme(*view.grid(best + BEYOND))
     sentence = (
         f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
         f"position and word; furthest beyond position goes {head_label(*place)} for {pair_label(best)} ({value})."
