@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
@@ -350,7 +351,9 @@ def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -
     content.update(repr(tuple(settings)).encode())
     for name, tensor in sorted(model.state_dict().items()):
         content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        # Of sharded weights each process has a part; all of them ask for the whole, in the same order.
+        tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
 
 

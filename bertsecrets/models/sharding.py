@@ -1,6 +1,10 @@
 """Shard a model's weights over processes, layer by layer."""
 
+from pathlib import Path
+from typing import Any
+
 from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -47,3 +51,14 @@ class ShardedStrategy(ModelParallelStrategy):
         # The number of processes is known only here, after the trainer has counted the devices.
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        module = self.lightning_module
+        if module is not None and module.trainer.state.fn == TrainerFn.FITTING:
+            return super().load_checkpoint(checkpoint_path, weights_only)
+        # The optimizers of a finished training are still here, and the checkpoint of the best weights has no states for them.
+        optimizers, self.optimizers = self.optimizers, []
+        try:
+            return super().load_checkpoint(checkpoint_path, weights_only)
+        finally:
+            self.optimizers = optimizers
