@@ -43,7 +43,7 @@ def test_a_command_line_is_parsed(tmp_path: Path) -> None:
     invocation = parse_arguments(["seed=1,2", "-m", "task=mrpc", "--config-dir", str(tmp_path)], tmp_path, "train")
     assert invocation is not None
     assert (invocation.overrides, invocation.multirun) == (["seed=1,2", "task=mrpc"], True)
-    assert (invocation.config_dir, invocation.config_name, invocation.search) == (tmp_path, "train", str(tmp_path))
+    assert (invocation.config_dir, invocation.config_name, invocation.search) == (tmp_path, "train", tmp_path)
     assert not invocation.shows
     for showing in (["--cfg", "job"], ["--info"]):
         shown = parse_arguments(showing, tmp_path, "train")
