@@ -49,8 +49,10 @@ def test_a_command_line_is_parsed(tmp_path: Path) -> None:
         shown = parse_arguments(showing, tmp_path, "train")
         assert shown is not None
         assert shown.shows
-    for asking in (["--help"], ["--hydra-help"]):
-        assert parse_arguments(asking, tmp_path, "train") is None
+    asking = parse_arguments(["seed=1", "--help"], tmp_path, "train")
+    assert asking is not None
+    assert (asking.help, invocation.help) == (True, False)
+    assert parse_arguments(["--hydra-help"], tmp_path, "train") is None
 
 
 def test_a_relative_folder_of_configurations_is_refused(tmp_path: Path) -> None:
