@@ -51,7 +51,7 @@ def load_file(file: Path) -> ModuleType:
 def is_ours(module: str) -> bool:
     """Whether a module of this name belongs to bertsecrets itself.
 
-    >>> is_ours("bertsecrets.grid"), is_ours("bertsecrets.files./home/me/heads%2Epy"), is_ours("my_heads")
+    >>> is_ours("bertsecrets.grid"), is_ours("bertsecrets.files.heads%2Epy"), is_ours("my_heads")
     (True, False, False)
     """
     return module.partition(".")[0] == __name__.partition(".")[0] and not module.startswith(_PREFIX)

@@ -26,6 +26,7 @@ def like_the_extreme(
     if known_LH.sum() < 2:
         return ""
     noun = "layer" if layers else "head"
+    top, side = ("lowest", "lower") if lowest else ("top", "higher")
     rank_LH = -value_LH if lowest else value_LH
     p_LH = differs_from_highest(rank_LH, stderr_LH, count_LH)
     if np.isfinite(p_LH).sum() < 2:
@@ -35,11 +36,9 @@ def like_the_extreme(
     like_LH[np.unravel_index(int(np.nanargmax(rank_LH)), rank_LH.shape)] = False
     total = int(like_LH.sum())
     if not total:
-        top, side = ("lowest", "lower") if lowest else ("top", "higher")
         return f"The {top} {noun} is significantly {side} than every other (standard errors, Holm-corrected)."
     order = np.argsort(np.where(like_LH, -rank_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
     places = (divmod(int(index), value_LH.shape[1]) for index in order)
     names = ", ".join(head_label(layer, None if layers else head) for layer, head in places)
     more = f" and {total - _LISTED} more" if total > _LISTED else ""
-    top = "lowest" if lowest else "top"
     return f"Indistinguishable from the {top}: {names}{more} (standard errors, Holm-corrected p ≥ {_LEVEL:g})."

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from bertsecrets.grid import Column
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
@@ -24,6 +25,9 @@ from bertsecrets.statistics.replicates import (
     mean_interval,
     rank_agreement,
 )
+
+_Grid = tuple[Array, Array, NDArray[np.int64]]
+"""Values, standard errors and counts of a column."""
 
 MOST_PANELS = 21
 """Largest number of conditions in a figure of a comparison."""
@@ -46,7 +50,8 @@ def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | No
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
         return None
-    drawn = [column for column in columns if np.isfinite(view.value(column.name)).any()]
+    grids = {column: view.grid(column.name) for column in columns}
+    drawn = {column: grid for column, grid in grids.items() if np.isfinite(grid[0]).any()}
     blocks = [
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
@@ -54,35 +59,33 @@ def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | No
             f"{view.title}, {_columns_in_words(group)}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
-        for index, group in enumerate(_by_unit(drawn))
+        for index, group in enumerate(_by_unit(list(drawn)))
     ]
     paragraphs = [_without_values([column.label for column in columns if column not in drawn])]
     return Section(
         view.title,
         [_extreme_in_words(view, columns[0], lowest)],
         paragraphs if len(drawn) < len(columns) else [],
-        [(_layers_table if view.of_layers else _heads_table)(view, drawn, lowest)] if drawn else [],
+        [_layers_table(drawn) if view.of_layers else _heads_table(drawn, lowest)] if drawn else [],
         blocks,
     )
 
 
-def _heads_table(view: MeasureView, columns: Sequence[Column], lowest: bool) -> Table:
+def _heads_table(grids: Mapping[Column, _Grid], lowest: bool) -> Table:
     rows = []
-    for column in columns:
-        value_LH, stderr_LH, _ = view.grid(column.name)
+    for column, (value_LH, stderr_LH, _) in grids.items():
         head = _extreme(value_LH, lowest)
         mean = number(float(np.nanmean(value_LH)))
         rows.append([column.label, mean, head_label(*head), with_error(value_LH[head], stderr_LH[head])])
     return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value ± standard error"], rows)
 
 
-def _layers_table(view: MeasureView, columns: Sequence[Column], lowest: bool) -> Table:
-    grids = [view.grid(column.name) for column in columns]
-    rows = [
-        [f"{layer}", *(with_error(value_LH[layer, 0], stderr_LH[layer, 0]) for value_LH, stderr_LH, _ in grids)]
-        for layer in range(len(grids[0][0]))
+def _layers_table(grids: Mapping[Column, _Grid]) -> Table:
+    cells_CL = [
+        [with_error(*pair) for pair in zip(grid[0][:, 0], grid[1][:, 0], strict=True)] for grid in grids.values()
     ]
-    return Table(["layer", *(column.label for column in columns)], rows, "Value ± standard error")
+    rows = [[f"{layer}", *cells] for layer, cells in enumerate(zip(*cells_CL, strict=True))]
+    return Table(["layer", *(column.label for column in grids)], rows, "Value ± standard error")
 
 
 def _extreme(value_LH: Array, lowest: bool) -> tuple[int, int]:

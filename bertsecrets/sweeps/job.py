@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
-from bertsecrets.sweeps.hydra_arguments import as_argument, quoted
+from bertsecrets.sweeps.hydra_arguments import as_argument, key_of, quoted
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
 from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
 from bertsecrets.sweeps.signals import Interrupted
@@ -130,7 +130,7 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
         again = {**foreign_code(plain(config)), **outside(plain(config))}
         return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
     hydra = HydraConfig.get()
-    task = [override for override in hydra.overrides.task if override.split("=")[0].lstrip("+~") != "resume"]
+    task = [override for override in hydra.overrides.task if key_of(override) != "resume"]
     own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]
     if "group" in config and config.group is None:
         task.append(f"group={quoted(Path(hydra.sweep.dir).name)}")

@@ -26,6 +26,7 @@ from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import DamagedFileError, atomic_write, describe_os_error, read_parquet
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
+from bertsecrets.sweeps.hydra_arguments import without_hydra
 
 NO_INFLUENCE = top_level(lambda meaning: not meaning.numbers) | {"hydra"}
 """Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's facts."""
@@ -332,8 +333,7 @@ def _file_digest(path: Path) -> str:
 
 def _settings_digest(*, _root_: DictConfig) -> str:
     """Eight hexadecimal digits of a job's settings, for the name of its folder."""
-    own = OmegaConf.masked_copy(_root_, [str(key) for key in _root_ if key != "hydra"])
-    return config_digest(plain(own))[:8]
+    return config_digest(plain(without_hydra(_root_)))[:8]
 
 
 OmegaConf.register_new_resolver("settings_digest", _settings_digest, replace=True)
