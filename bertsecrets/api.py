@@ -42,13 +42,14 @@ from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, TRAINING, Run
 from bertsecrets.settings import CONF, meanings
 
 MeasureMaker = Callable[[int, int], Measure]
 
-_PLANS = ("heads", "layers", "all_but_one")
+_PLANS = tuple(kind.plan for kind in COMPONENTS)
 _SHORTEST = 3
 """Fewest tokens of a text, two of them special."""
 _LONGEST = 512

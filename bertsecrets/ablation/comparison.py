@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
+from bertsecrets.results.components import KINDS
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
@@ -65,22 +66,23 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
     deltas, significant, needed, dispensable, baselines, last = [], [], [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
-        singles = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
+        singles = KINDS[kind].of(view.run.ablation_table().rows())
         singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
         run_size = view.run.size()
         if not singles or run_size is None:
             continue
         step = max(row["step"] for row in singles)
         first = last = next(row for row in singles if row["step"] == step)
-        size = run_size if kind == "head" else (run_size[0], 1)
+        size = KINDS[kind].size(*run_size)
         delta_LH = np.full(size, np.nan)
         certain_LH, needed_LH, dispensable_LH = (np.zeros(size, bool) for _ in range(3))
         for row in singles:
             if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
-                delta_LH[row["layer"], row["head"] or 0] = row["delta"]
-                certain_LH[row["layer"], row["head"] or 0] = row["significant"]
-                needed_LH[row["layer"], row["head"] or 0] = row["verdict"] == NEEDED
-                dispensable_LH[row["layer"], row["head"] or 0] = row["verdict"] == DISPENSABLE
+                cell = KINDS[kind].cell(row)
+                delta_LH[cell] = row["delta"]
+                certain_LH[cell] = row["significant"]
+                needed_LH[cell] = row["verdict"] == NEEDED
+                dispensable_LH[cell] = row["verdict"] == DISPENSABLE
                 counts.add(row["count"])
                 screened |= row["sweep"] == "screened"
         deltas.append(delta_LH)

@@ -7,6 +7,7 @@ import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import describe_columns
@@ -43,7 +44,7 @@ def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
     stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
     clean_N = outcomes.clean_NC[:, 0].double()
     for place, variant in enumerate(plan.variants):
-        if variant.kind == "head":
+        if variant.kind == HEAD.name:
             change_N = (outcomes.logits_NVC[:, place, 0].double() - clean_N).abs()
             at = (variant.layer, variant.head, 0)
             value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from bertsecrets.ablation.comparison import compare_effects
-from bertsecrets.ablation.section import ablation_scalars, ablation_sections, single_heads
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections, rows_of
 from bertsecrets.grid import Column
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section, joined
@@ -40,7 +41,7 @@ class Disabling(Experiment):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """The verdict on each single head by the first metric; a dash for heads that were not disabled alone."""
-        rows = single_heads(view.run.ablation_table())
+        rows = rows_of(HEAD, view.run.ablation_table())
         if not rows:
             return {}
         layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))

@@ -9,13 +9,14 @@ import torch
 
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.plan import KINDS, Plan
+from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.scoring import Array, judged_metrics
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.results.components import ALL_BUT_ONE, HEAD, KINDS, LAYER, Kind
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
@@ -192,7 +193,7 @@ def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Ma
 
 
 def selection_checks(
-    outcomes: Outcomes, task: Task, rows: Sequence[Mapping[str, Any]], seed: int
+    outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int
 ) -> dict[str, dict[str, Any]]:
     """The selection check over single heads, by ``<metric>_<mode>``.
 
@@ -204,13 +205,13 @@ def selection_checks(
         rows: Its judged rows.
         seed: Seed of the splits.
     """
-    heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
+    heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
     if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
         return {}
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     checks = {}
     for metric in judged_metrics(task):
-        p_bh = {row["variant"]: row["p_bh"] for row in rows if row["metric"] == metric and row["kind"] == "head"}
+        p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}
         check = selection_check(
             metric,
             label_N,
@@ -228,48 +229,45 @@ def selection_checks(
     return checks
 
 
-def judged_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:
+def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
     """The changes of score of single heads, and of all heads of a layer but one, as grids for the head table."""
-    return _grids(plan, rows, {"head": f"_{plan.mode}", "all_but_one": f"_{plan.mode}_all_but_one"})
+    return _grids(plan, rows, (HEAD, ALL_BUT_ONE), f"_{plan.mode}")
 
 
-def tracked_grids(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[HeadGrid]:
+def tracked_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
     """The same changes of score and those of whole layers, as grids for W&B, where the mode is in the run's configuration."""
-    return _grids(plan, rows, {"head": "", "all_but_one": "_all_but_one", "layer": ""})
+    return _grids(plan, rows, (HEAD, ALL_BUT_ONE, LAYER))
 
 
-_WITHOUT = {"head": "the head", "all_but_one": "all other heads of the layer", "layer": "the layer"}
-
-
-def _grids(plan: Plan, rows: Sequence[Mapping[str, Any]], suffixes: Mapping[str, str]) -> list[HeadGrid]:
+def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mode: str = "") -> list[HeadGrid]:
     """A grid for each kind of variant that was disabled, with a column for each metric.
 
     Args:
         plan: What was disabled.
         rows: From :func:`judged_rows`.
-        suffixes: Kind -> what follows the metric in the names of its columns.
+        kinds: Kinds with axes.
+        mode: What follows the metric in the names of the columns.
     """
     grids = []
-    for kind, suffix in suffixes.items():
-        chosen = [row for row in rows if row["kind"] == kind]
+    for kind in kinds:
+        chosen = kind.of(rows)
         metrics = list(dict.fromkeys(row["metric"] for row in chosen))
         if not metrics:
             continue
-        whole_layers = kind == "layer"
-        shape = (plan.num_layers, 1 if whole_layers else plan.num_heads, len(metrics))
+        shape = (*kind.size(plan.num_layers, plan.num_heads), len(metrics))
         value_LHC = torch.full(shape, math.nan, dtype=torch.float64)
         stderr_LHC = value_LHC.clone()
         count_LHC = torch.zeros(shape, dtype=torch.int64)
         for row in chosen:
-            place = (row["layer"], 0 if whole_layers else row["head"], metrics.index(row["metric"]))
+            place = (*kind.cell(row), metrics.index(row["metric"]))
             value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
         columns = [
             Column(
-                f"{metric}{suffix}",
-                f"change of {metric} without {_WITHOUT[kind]} ({plan.mode})",
+                f"{metric}{mode}{kind.suffix}",
+                f"change of {metric} without {kind.without} ({plan.mode})",
                 f"change of {metric}",
             )
             for metric in metrics
         ]
-        grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC, whole_layers))
+        grids.append(HeadGrid(Disabling.name, columns, value_LHC, stderr_LHC, count_LHC, "head" not in kind.axes))
     return grids

@@ -21,9 +21,6 @@ from bertsecrets.statistics.sequential import Look, chance_of_a_verdict
 LOOKS = "looks"
 """``<LOOKS>_<mode>`` is the key of a record among a run's checks."""
 
-STOPPING_KINDS = ("head", "layer", "all_but_one")
-"""Kinds of variants that may stop early: groups are compared with others on the same examples."""
-
 FUTILE = 0.05
 """A variant whose probability of another verdict than inconclusive is below this stops."""
 
@@ -83,7 +80,7 @@ def sweep_in_looks(
     (:func:`bertsecrets.statistics.sequential.chance_of_a_verdict` below ``FUTILE``), which can only lose findings.
 
     Args:
-        plan: Variants of ``STOPPING_KINDS``.
+        plan: Variants of :data:`bertsecrets.results.components.COMPONENTS`: groups are compared with others on the same examples.
         looks: For each look, the number of examples that it adds, and what makes this process's batches of them.
         evaluate: Sweep some variants over some batches, exactly (:func:`bertsecrets.ablation.sweep.sweep`).
         task: The task, with its metrics.

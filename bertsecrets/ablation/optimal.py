@@ -14,6 +14,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
+from bertsecrets.results.components import HEAD
 
 RATE = 0.3
 """First step of Adam, in standard deviations of a head's output; it falls linearly to 0."""
@@ -69,7 +70,7 @@ def optimal_head_outputs(
         shift_LHd = torch.zeros_like(mean_LHd, requires_grad=True)
         engines = {}
         for layer in layers:
-            variants = [Variant(str(head), "head", ((layer, head),)) for at, head in heads if at == layer]
+            variants = [Variant(str(head), HEAD.name, ((layer, head),)) for at, head in heads if at == layer]
             plan = Plan("optimal", encoder.num_layers, encoder.num_heads, tuple(variants))
             engines[layer] = Engine(model, plan, constants_LHd=mean_LHd, max_tokens=max_tokens)
         adam = torch.optim.Adam([shift_LHd], lr=rate)

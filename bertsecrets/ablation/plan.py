@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.errors import UserError
+from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, LAYER, RANDOM
 from bertsecrets.results.files import read_yaml
-from bertsecrets.results.formatting import head_code
-
-KINDS = ("head", "layer", "group", "group_but_one", "all_but_one", "cumulative", "random")
 
 Head = tuple[int, int]
 """Layer and head, both counted from 0."""
@@ -25,7 +23,7 @@ class Variant:
     Args:
         name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``,
             ``random-02.03-001``.
-        kind: One of ``KINDS``.
+        kind: One of :data:`bertsecrets.results.components.KINDS`.
         heads: The heads disabled together, in order of layer and head.
         layer, head: The head or layer that the variant is about, if it is a single one.
     """
@@ -67,7 +65,7 @@ class Plan:
 def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers only."""
     return [
-        Variant(head_code(layer, head), "head", ((layer, head),), layer, head)
+        Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
         for layer in _layers(layers, num_layers)
         for head in range(num_heads)
     ]
@@ -76,7 +74,7 @@ def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = N
 def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
     return [
-        Variant(head_code(layer, None), "layer", _whole(layer, num_heads), layer)
+        Variant(LAYER.code_of(layer), LAYER.name, _whole(layer, num_heads), layer)
         for layer in _layers(layers, num_layers)
     ]
 
@@ -85,8 +83,8 @@ def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     """Every head of a layer but one (Michel et al. 2019, section 3.3)."""
     return [
         Variant(
-            f"all-but-{head_code(layer, head)}",
-            "all_but_one",
+            ALL_BUT_ONE.code_of(layer, head),
+            ALL_BUT_ONE.name,
             tuple(place for place in _whole(layer, num_heads) if place != (layer, head)),
             layer,
             head,
@@ -113,7 +111,7 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     """
     variants = []
     for index, group in enumerate(heads):
-        variants.append(Variant(f"group-{index:03d}", "group", _places(group, f"Group {index}")))
+        variants.append(Variant(f"group-{index:03d}", GROUP.name, _places(group, f"Group {index}")))
     return variants
 
 
@@ -130,7 +128,7 @@ def cumulative(ranking: Sequence[Sequence[int]], sizes: Iterable[int] | None = N
             raise UserError(
                 f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1 to {len(order)}."
             )
-    return [Variant(f"top-{size:03d}", "cumulative", tuple(sorted(order[:size]))) for size in chosen]
+    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in chosen]
 
 
 def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:
@@ -146,7 +144,7 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
         )
     generator = random.Random(f"{seed}/{size}")
     return [
-        Variant(f"random-{size:02d}-{index:03d}", "random", tuple(sorted(generator.sample(places, size))))
+        Variant(f"random-{size:02d}-{index:03d}", RANDOM.name, tuple(sorted(generator.sample(places, size))))
         for index in range(count)
     ]
 
@@ -170,7 +168,7 @@ def random_groups_like(group: Sequence[Head], num_heads: int, count: int, seed: 
     while len(drawn) < most:
         heads = [(layer, head) for layer, size in sizes.items() for head in generator.sample(range(num_heads), size)]
         drawn[tuple(sorted(heads))] = None
-    return [Variant(f"random-{name}-{index:03d}", "random", heads) for index, heads in enumerate(drawn)]
+    return [Variant(f"random-{name}-{index:03d}", RANDOM.name, heads) for index, heads in enumerate(drawn)]
 
 
 def read_groups(path: Path) -> list[list[list[int]]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.significance import bootstrap_changes
+from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD, RANDOM
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import corrected
 
@@ -124,19 +125,15 @@ def parts_of(group: Row, rows: Sequence[Row]) -> tuple[list[Row], list[Row], lis
         rows: All rows of its metric, mode, set and step.
     """
     heads = group["heads"].split(" ")
-    single = {row["heads"]: row for row in rows if row["kind"] == "head"}
+    single = {row["heads"]: row for row in HEAD.of(rows)}
     alone = [single[head] for head in heads if head in single]
     if len(heads) == 2:
         but_one = alone[::-1]
     else:
-        rest = {row["heads"]: row for row in rows if row["kind"] == "group_but_one"}
+        rest = {row["heads"]: row for row in GROUP_BUT_ONE.of(rows)}
         without = [" ".join(other for other in heads if other != head) for head in heads]
         but_one = [rest[other] for other in without if other in rest]
-    controls = [
-        row
-        for row in rows
-        if row["kind"] == "random" and _layers(row) == _layers(group) and row["heads"] != group["heads"]
-    ]
+    controls = [row for row in RANDOM.of(rows) if _layers(row) == _layers(group) and row["heads"] != group["heads"]]
     whole = [part if len(part) == len(heads) else [] for part in (alone, but_one)]
     return whole[0], whole[1], controls
 
@@ -162,7 +159,7 @@ def redundancy(
         prediction_of: Predictions of each variant, by name.
         settings: ``level``, ``resamples``, ``seed`` of :func:`interactions`, and ``false_discovery_rate``.
     """
-    groups = [row for row in rows if row["kind"] == "group" and row["num_heads"] > 1 and parts_of(row, rows)[0]]
+    groups = [row for row in GROUP.of(rows) if row["num_heads"] > 1 and parts_of(row, rows)[0]]
     if not groups:
         return {}
     rate = settings.pop("false_discovery_rate")

@@ -27,7 +27,8 @@ from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
+from bertsecrets.results.components import CUMULATIVE, GROUP, HEAD, KINDS, LAYER, RANDOM, Kind, Row
+from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, shown_verdict
@@ -39,19 +40,7 @@ SAMPLE = "sample"
 MODE = "mode"
 """``<MODE>_<mode>`` is the key of a record among a run's checks: ``words``, what a disabled head's output is."""
 
-Row = dict[str, Any]
-
 _GROUPS_SHOWN = 30
-
-_KINDS = {
-    "head": ("head", "heads"),
-    "layer": ("whole layer", "whole layers"),
-    "group": ("group", "groups"),
-    "group_but_one": ("group but one head", "groups but one head"),
-    "all_but_one": ("layer but for one head", "layers but for one head"),
-    "cumulative": ("set", "sets"),
-    "random": ("random group", "random groups"),
-}
 
 
 def latest_rows(table: AblationTable) -> list[Row]:
@@ -63,9 +52,9 @@ def latest_rows(table: AblationTable) -> list[Row]:
     return [row for row in rows if row["step"] == last]
 
 
-def single_heads(table: AblationTable) -> list[Row]:
-    """The rows of single heads at the last step, of the first set, metric and mode."""
-    rows = [row for row in latest_rows(table) if row["kind"] == "head"]
+def rows_of(kind: Kind, table: AblationTable) -> list[Row]:
+    """The rows of a kind at the last step, of the first set, metric and mode."""
+    rows = kind.of(latest_rows(table))
     return [row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode"))]
 
 
@@ -90,7 +79,7 @@ def ablation_scalars(table: AblationTable) -> dict[str, float]:
     if not rows:
         return {}
     kinds = [row["kind"] for row in rows]
-    kind = "head" if "head" in kinds else kinds[0]
+    kind = HEAD.name if HEAD.name in kinds else kinds[0]
     chosen = _of(rows, **{name: rows[0][name] for name in ("evaluation", "metric", "mode")}, kind=kind)
     certain = [row for row in chosen if row["significant"]]
     return {
@@ -197,14 +186,14 @@ _ONE_BY_ONE = (
 
 
 def _kind_title(kind: str) -> str:
-    many = _KINDS[kind][1]
+    many = KINDS[kind].plural
     return f"{many[0].upper()}{many[1:]}:"
 
 
 def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
-    one, many = _KINDS[rows[0]["kind"]]
+    kind = KINDS[rows[0]["kind"]]
     known = _defined(rows)
-    what = f"{len(rows)} {one if len(rows) == 1 else many} disabled in turn ({_how(rows[0])}){_sampled(sample)}"
+    what = f"{len(rows)} {kind.singular if len(rows) == 1 else kind.plural} disabled in turn ({_how(rows[0])}){_sampled(sample)}"
     metric = metric_label(rows[0]["metric"])
     if not known:
         return [f"Of {what}, {metric} is undefined for all of them."]
@@ -272,7 +261,7 @@ def more_examples_in_words(rows: Sequence[Row]) -> str:
     # Two digits: it is an estimate.
     rounded = round(examples, 1 - math.floor(math.log10(examples)))
     return (
-        f" To tell more: where a {_KINDS[first['kind']][0]} has no effect, ruling out a loss of {_points(margin)} takes about "
+        f" To tell more: where a {KINDS[first['kind']].singular} has no effect, ruling out a loss of {_points(margin)} takes about "
         f"{rounded:,.0f} examples; these {count:,} rule out one of about {_points(reach)} (ablation.margin); several seeds "
         "together tell more than one (python -m bertsecrets compare runs=<runs>)."
     )
@@ -306,13 +295,14 @@ def ruled_out_in_words(row: Row) -> str:
 
 def _largest_loss(known: Sequence[Row], metric: str) -> str:
     worst = min(known, key=lambda row: row["delta"])
+    name = KINDS[worst["kind"]].label_of(worst)
     if worst["delta"] >= 0:
         return f"none lowers {metric} on these examples"
     if worst["verdict"] == NEEDED:
-        return f"the largest loss is {_name(worst)}: {points_in_words(worst)}"
+        return f"the largest loss is {name}: {points_in_words(worst)}"
     if worst["significant"] and worst["verdict"] == DISPENSABLE:
-        return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, is significant but within the margin"
-    return f"the largest loss, {_name(worst)} at {points_in_words(worst)}, may be chance"
+        return f"the largest loss, {name} at {points_in_words(worst)}, is significant but within the margin"
+    return f"the largest loss, {name} at {points_in_words(worst)}, may be chance"
 
 
 def _checked(check: Mapping[str, Any]) -> str:
@@ -329,12 +319,12 @@ def _checked(check: Mapping[str, Any]) -> str:
 
 
 def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
-    one, many = _KINDS[rows[0]["kind"]]
+    kind = KINDS[rows[0]["kind"]]
     order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
     chosen = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
     cells = [
         [
-            _name(row),
+            kind.label_of(row),
             number(row["score"]),
             number(100 * row["delta"], 2, signed=True),
             _interval(row["low"], row["high"]),
@@ -350,11 +340,11 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         ]
         for row in chosen
     ]
-    caption = f"Disabled {many} ({_how(rows[0])}), most harmful first" + (
+    caption = f"Disabled {kind.plural} ({_how(rows[0])}), most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
     header = [
-        one,
+        kind.singular,
         metric_label(rows[0]["metric"]),
         "change, points",
         f"{rows[0]['level']:.0%} interval",
@@ -375,30 +365,25 @@ def _interval(low: float, high: float) -> str:
 
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     first = rows[0]
-    kind, mode, metric = first["kind"], first["mode"], first["metric"]
+    kind, mode, metric = KINDS[first["kind"]], first["mode"], first["metric"]
     how = _how(first)
     # Those of a sweep that stopped early differ.
     count = [row["count"] for row in rows]
-    stem = f"ablation_{kind}_{mode}_{metric}"
-    what = f"{_KINDS[kind][1]} disabled ({how}): {metric_label(metric)}"
-    names, variants = [_name(row) for row in rows], [row["variant"] for row in rows]
+    stem = f"ablation_{kind.name}_{mode}_{metric}"
+    what = f"{kind.plural} disabled ({how}): {metric_label(metric)}"
+    names, variants = [kind.label_of(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
     certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
     blocks: list[FigureBlock] = []
-    if kind in ("head", "all_but_one"):
+    title = f"{kind.title} ({how}): {metric_label(metric)}"
+    if "head" in kind.axes:
         layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
         delta_LH = np.full((layers, heads), np.nan)
         certain_LH, dispensable_LH = np.zeros((2, layers, heads), bool)
         for place, row in enumerate(rows):
-            delta_LH[row["layer"], row["head"]] = row["delta"]
-            certain_LH[row["layer"], row["head"]] = certain[place]
-            dispensable_LH[row["layer"], row["head"]] = dispensable[place]
-        title = (
-            f"Single {what}"
-            if kind == "head"
-            else f"All heads of a layer but one disabled ({how}): {metric_label(metric)}"
-        )
+            cell = kind.cell(row)
+            delta_LH[cell], certain_LH[cell], dispensable_LH[cell] = row["delta"], certain[place], dispensable[place]
         smallest = _reach(rows)
         figure = partial(
             disabling_heatmap,
@@ -411,15 +396,13 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             smallest_effect=smallest,
         )
         blocks.append(_block(stem, title, figure))
-    if kind == "layer":
-        title = f"Whole layers disabled ({how}): {metric_label(metric)}"
+    if kind.axes == ("layer",):
         layers_L = [row["layer"] for row in rows]
         figure = partial(
             layer_bars, layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level
         )
         blocks.append(_block(stem, title, figure))
-    elif kind == "cumulative":
-        title = f"Heads disabled one after another ({how}): {metric_label(metric)}"
+    elif kind is CUMULATIVE:
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
         figure = partial(
@@ -434,22 +417,24 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             level=level,
         )
         blocks.append(_block(stem, title, figure))
-    elif kind != "random":
+    elif kind is not RANDOM:
         title = f"Effects in order, {what}"
         figure = partial(
             sorted_effects, names, delta, low, high, certain, dispensable, title=title, count=count, level=level
         )
         blocks.append(_block(f"{stem}_sorted", title, figure))
-    if kind == "head":
+    if kind is HEAD:
         title = f"Effect and surprise, {what}"
         p_values = [row["p_value"] for row in rows]
         figure = partial(
             volcano, names, delta, p_values, [row["significant"] for row in rows], title=title, count=count
         )
         blocks.append(_block(f"{stem}_volcano", title, figure))
-    history = _of(table.rows(), kind=kind, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"])
+    history = _of(
+        table.rows(), kind=kind.name, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"]
+    )
     steps = sorted({row["step"] for row in history})
-    if kind in ("head", "layer") and len(steps) > 1:
+    if kind in (HEAD, LAYER) and len(steps) > 1:
         title = f"Effects during training, {what}"
         delta_TV = np.full((len(steps), len(names)), np.nan)
         for row in history:
@@ -477,7 +462,7 @@ def _block(name: str, title: str, drawing: Callable[[], Figure]) -> FigureBlock:
 def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
     """The judged groups of heads; empty unless their heads were also disabled alone."""
     groups = []
-    for row in _of(rows, kind="group"):
+    for row in GROUP.of(rows):
         if row["num_heads"] < 2:
             continue
         alone, but_one, controls = parts_of(row, rows)
@@ -485,7 +470,7 @@ def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
             continue
         groups.append(
             SimilarGroup(
-                name=_heads(row),
+                name=GROUP.label_of(row),
                 alone=[member["delta"] for member in alone],
                 together=row["delta"],
                 but_one=[other["delta"] for other in but_one] if row["num_heads"] > 2 else [],
@@ -538,18 +523,6 @@ def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
     return Table(header, cells, "Groups of heads with similar maps")
 
 
-def _name(row: Row) -> str:
-    """Label of what was disabled; a group is labelled by its heads."""
-    if row["kind"] == "layer":
-        return f"layer {row['layer']}"
-    if row["kind"] == "cumulative":
-        return f"the first {row['num_heads']}"
-    if row["kind"] in ("group", "group_but_one", "random"):
-        return _heads(row)
-    head = head_label(row["layer"], row["head"])
-    return head if row["kind"] == "head" else f"all but {head}"
-
-
 def points_in_words(row: Row) -> str:
     """The change of score without what was disabled, with the interval that holds for all variants together.
 
@@ -572,9 +545,3 @@ def metric_label(name: str) -> str:
         "pearson": "Pearson r",
         "spearman": "Spearman rho",
     }.get(name, name)
-
-
-def _heads(row: Row) -> str:
-    """The heads that the table lists as ``3-1 7-10``."""
-    pairs = (head.split("-") for head in row["heads"].split(" "))
-    return heads_label((int(layer), int(head)) for layer, head in pairs)

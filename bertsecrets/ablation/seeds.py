@@ -17,6 +17,7 @@ from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import FALSE_DISCOVERY, p_of_losses, verdicts_of
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
+from bertsecrets.results.components import KINDS
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
@@ -126,7 +127,7 @@ def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
 def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
     not kept, or it stopped early, so that variants differ in their examples."""
-    rows = [row for row in latest_rows(view.run.ablation_table()) if row["kind"] == kind]
+    rows = KINDS[kind].of(latest_rows(view.run.ablation_table()))
     rows = [
         row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode", "stage"))
     ]

@@ -14,7 +14,7 @@ from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.models.encoder import describe, evaluating, unwrap
-from bertsecrets.results.formatting import head_code
+from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
 
 
 def jensen_shannon_between(attention_HQK: Tensor) -> Tensor:
@@ -145,15 +145,15 @@ def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: in
     """Variants: each head of a group alone, whole groups, groups but one head, and random groups from the same layers."""
     variants: dict[str, Variant] = {}
     for index, group in enumerate(groups):
-        whole = Variant(f"group-{index:03d}", "group", tuple(group))
+        whole = Variant(f"group-{index:03d}", GROUP.name, tuple(group))
         variants[whole.name] = whole
         for layer, head in group:
-            alone = Variant(head_code(layer, head), "head", ((layer, head),), layer, head)
+            alone = Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
             rest = tuple(place for place in group if place != (layer, head))
             variants[alone.name] = alone
             if len(group) > 2:
                 # For a pair, all but one is the other head alone.
-                but_one = Variant(f"{whole.name}-but-{alone.name}", "group_but_one", rest, layer, head)
+                but_one = Variant(f"{whole.name}-but-{alone.name}", GROUP_BUT_ONE.name, rest, layer, head)
                 variants[but_one.name] = but_one
     for group in groups:
         for control in random_groups_like(group, num_heads, controls, seed):

@@ -14,7 +14,7 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
-from bertsecrets.ablation.looks import LOOKS, STOPPING_KINDS, LooksRecord, look_positions, sweep_in_looks
+from bertsecrets.ablation.looks import LOOKS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import (
     Plan,
@@ -41,6 +41,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -48,7 +49,8 @@ from bertsecrets.results.run import Run
 _log = logging.getLogger(__name__)
 
 SIMILAR_GROUPS = "similar_groups"
-PLANS = ("heads", "layers", "all_but_one", "groups", "cumulative", "random", SIMILAR_GROUPS)
+_OF_COMPONENTS = {HEAD.plan: every_head, LAYER.plan: every_layer, ALL_BUT_ONE.plan: all_but_one}
+PLANS = (*_OF_COMPONENTS, "groups", "cumulative", "random", SIMILAR_GROUPS)
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,8 @@ class Sweep:
         only = [settings.layer] if isinstance(settings.layer, int) else settings.layer
         variants: list[Variant] = []
         for plan in self.plans:
-            if plan == "heads":
-                variants += every_head(*size, only)
-            elif plan == "layers":
-                variants += every_layer(*size, only)
-            elif plan == "all_but_one":
-                variants += all_but_one(*size, only)
+            if plan in _OF_COMPONENTS:
+                variants += _OF_COMPONENTS[plan](*size, only)
             elif plan == "groups":
                 together = [[layer, head] for layer in settings.layers or () for head in range(encoder.num_heads)]
                 named = len(as_groups(settings.heads))
@@ -171,7 +169,9 @@ class Sweep:
             )
         plan = self._plan_before_passes(encoder)
         kinds = {variant.kind for variant in plan.variants} if plan is not None else set()
-        if self.settings.looks > 1 and (SIMILAR_GROUPS in self.plans or not kinds <= set(STOPPING_KINDS)):
+        if self.settings.looks > 1 and (
+            SIMILAR_GROUPS in self.plans or not kinds <= {kind.name for kind in COMPONENTS}
+        ):
             raise UserError(
                 f"ablation.looks is {self.settings.looks}, but groups of heads are compared with others on the same examples; "
                 "use ablation.looks=1, or disable single heads and layers alone."

@@ -23,6 +23,7 @@ from bertsecrets.models.encoder import evaluating
 from bertsecrets.models.metrics import decide
 from bertsecrets.reporting.overview import TOGETHER, DisabledHeads
 from bertsecrets.results.captures import write_telling
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.report.content import TellingExample
 from bertsecrets.results.run import Run
 
@@ -119,7 +120,7 @@ def _telling(
     """The most changed example of every single head, with the head's map."""
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
     place_V = most_changed(outcomes, data.task, length_N).tolist()
-    heads = [(at, variant.heads[0]) for at, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"]
+    heads = [(at, variant.heads[0]) for at, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
     wanted = sorted({positions[place_V[at]] for at, _ in heads}, key=lambda position: dataset.lengths[position])
     maps: dict[int, Tensor] = {}
     tokens: dict[int, list[str]] = {}

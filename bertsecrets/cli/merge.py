@@ -21,6 +21,7 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.keys import MergeKeys
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.report.content import Report, joined
 from bertsecrets.results.report.page import save_figures, write_report
@@ -37,7 +38,6 @@ _SAME = ("task", "model.name", "data.limit_train", "data.limit_eval", "trainer.p
 """Settings in which parts may not differ; folders may, as the parts may come from different machines."""
 
 _DISABLES = DisableHeads.__name__
-_WHOLE_LAYERS = {"head": "single heads", "layer": "whole layers", "all_but_one": "layers but for one head"}
 
 
 @dataclass(frozen=True)
@@ -231,12 +231,12 @@ def check_parts(parts: Sequence[Part]) -> None:
 def missing_layers(plan: Plan) -> list[str]:
     """What a plan over all layers would have and this one lacks, as sentences."""
     sentences = []
-    for kind, what in _WHOLE_LAYERS.items():
-        covered = {variant.layer for variant in plan.variants if variant.kind == kind}
+    for kind in COMPONENTS:
+        covered = {variant.layer for variant in plan.variants if variant.kind == kind.name}
         missing = [layer for layer in range(plan.num_layers) if layer not in covered]
         if covered and missing:
             layers = ", ".join(map(str, missing))
-            sentences.append(f"No part disables {what} of layer{'s' * (len(missing) > 1)} {layers}.")
+            sentences.append(f"No part disables {kind.plural} of layer{'s' * (len(missing) > 1)} {layers}.")
     return sentences
 
 

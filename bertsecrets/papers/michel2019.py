@@ -15,6 +15,7 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.shows import BERT_BASE, published
 from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
 from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
+from bertsecrets.results.components import ALL_BUT_ONE
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT
@@ -70,7 +71,7 @@ def other_data(models: Studied) -> Section | None:
 
 def _best(run: Any) -> dict[int, dict[str, Any]] | None:
     """Layer -> the row of the head that keeps the most of the score alone; None if not measured."""
-    rows = [row for row in run.ablation_table().rows() if row["kind"] == "all_but_one" and row["stage"] == CHECKPOINT]
+    rows = [row for row in ALL_BUT_ONE.of(run.ablation_table().rows()) if row["stage"] == CHECKPOINT]
     if not rows:
         return None
     first = rows[0]

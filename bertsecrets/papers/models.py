@@ -1,6 +1,7 @@
 """The models behind some runs: each with its training and its analyses, grouped over seeds."""
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.reporting.conditions import Condition, find_conditions
 from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.run import INITIAL, Declaration, Run
 from bertsecrets.results.scores import LEVEL
@@ -145,19 +147,19 @@ class Group:
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
-        """Effects of disabling every head, or every layer; None if no model has them.
+        """Effects of disabling every component of a kind; None if no model has them.
 
         Args:
-            kind: ``head`` or ``layer``.
+            kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
             mode: The mode of disabling; where no model has it, any.
         """
         for wanted in dict.fromkeys((mode, None)):
 
             def ready(view: MeasureView, wanted: str | None = wanted) -> bool:
-                rows = [row for row in view.run.ablation_table().rows() if row["kind"] == kind]
+                rows = KINDS[kind].of(view.run.ablation_table().rows())
                 size = view.run.size()
                 places = {(row["layer"], row["head"]) for row in rows if wanted in (None, row["mode"])}
-                return size is not None and len(places) == (size[0] if kind == "layer" else size[0] * size[1])
+                return size is not None and len(places) == math.prod(KINDS[kind].size(*size))
 
             views = self.views("ablation", ready=ready)
             if views:

@@ -15,6 +15,7 @@ from bertsecrets.ablation.outcomes import Parts, fingerprint
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.sets import HeadSet
+from bertsecrets.results.components import GROUP
 from bertsecrets.results.files import atomic_write
 
 
@@ -95,6 +96,6 @@ class Finished:
 
     def _hash(self, model: nn.Module, heads: HeadSet, settings: Sequence[object]) -> str:
         encoder = describe(model)
-        variants = (Variant("set", "group", tuple(sorted(heads) or ((0, 0),))),)
+        variants = (Variant("set", GROUP.name, tuple(sorted(heads) or ((0, 0),))),)
         plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
         return fingerprint(model, plan, [*self.settings, sorted(heads), *settings])[:24]

@@ -20,6 +20,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.pruning.removal import Head
+from bertsecrets.results.components import GROUP
 
 Context = Callable[[], AbstractContextManager[Any]]
 HeadSet = frozenset[Head]
@@ -89,7 +90,9 @@ def evaluate_sets(
     distinct = list(dict.fromkeys(heads for heads in sets if heads))
     # The engine needs a variant to run the whole model.
     computed = distinct or [frozenset({(0, 0)})]
-    variants = tuple(Variant(f"set-{index:04d}", "group", tuple(sorted(heads))) for index, heads in enumerate(computed))
+    variants = tuple(
+        Variant(f"set-{index:04d}", GROUP.name, tuple(sorted(heads))) for index, heads in enumerate(computed)
+    )
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
     saved = None if parts is None else parts(model, plan)
     outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)

@@ -8,16 +8,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.ablation.section import (
-    Row,
-    latest_rows,
     metric_label,
     more_examples_in_words,
     points_in_words,
+    rows_of,
     ruled_out_in_words,
-    single_heads,
     smallest_loss_in_words,
 )
 from bertsecrets.ablation.verdicts import VERDICTS
+from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import correlation_in_words
@@ -70,7 +69,7 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     if "drift" not in views or "ablation" not in views or not views["drift"].has("cosine"):
         return None
     cosine_LH = views["drift"].value("cosine")
-    rows = single_heads(views["ablation"].run.ablation_table())
+    rows = rows_of(HEAD, views["ablation"].run.ablation_table())
     if len(rows) != cosine_LH.size:
         return None
     effect_LH = np.full(cosine_LH.shape, np.nan)
@@ -104,7 +103,7 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
     """
     if "drift" not in sections or "ablation" not in sections or not views["drift"].has("cosine"):
         return []
-    rows = single_heads(views["ablation"].run.ablation_table())
+    rows = rows_of(HEAD, views["ablation"].run.ablation_table())
     if not rows:
         return []
     related = changed_and_needed(views)
@@ -113,7 +112,7 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
         if related is None
         else related.in_words
     )
-    needed = f"{_needed_in_words(rows, 'head', 'heads')} {_layers_in_words(views['ablation'])}".strip()
+    needed = f"{_needed_in_words(rows)} {_layers_in_words(views['ablation'])}".strip()
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
         ("Needed", needed),
@@ -147,7 +146,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     ).replace("95%", "95 %")
 
 
-def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
+def _needed_in_words(rows: Sequence[Row]) -> str:
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     metric = metric_label(rows[0]["metric"])
     ordered = sorted((row for row in rows if np.isfinite(row["delta"])), key=lambda row: float(row["delta"]))
@@ -158,11 +157,11 @@ def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
             f"{head_label(row['layer'], row['head'])}, {points_in_words(row)}" for row in certain[:_NAMED]
         )
         first = (
-            f"{counts[NEEDED]} of {len(rows)} {many} {'is' if counts[NEEDED] == 1 else 'are'} needed: without "
+            f"{counts[NEEDED]} of {len(rows)} heads {'is' if counts[NEEDED] == 1 else 'are'} needed: without "
             f"{'it' if counts[NEEDED] == 1 else 'one of them'} {metric} falls significantly ({which}{listed})."
         )
     else:
-        first = f"None of {len(rows)} {many} is shown to be needed on its own."
+        first = f"None of {len(rows)} heads is shown to be needed on its own."
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
             first += (
@@ -176,17 +175,15 @@ def _needed_in_words(rows: Sequence[Row], one: str, many: str) -> str:
 
 
 def _layers_in_words(view: MeasureView) -> str:
-    latest = latest_rows(view.run.ablation_table())
-    rows = [row for row in latest if row["kind"] == "layer"]
-    rows = [row for row in rows if all(row[name] == latest[0][name] for name in ("evaluation", "metric", "mode"))]
+    rows = rows_of(LAYER, view.run.ablation_table())
     defined = [row for row in rows if np.isfinite(row["delta"])]
     if not defined:
         return ""
     needed = sum(row["verdict"] == NEEDED for row in defined)
     worst = min(defined, key=lambda row: float(row["delta"]))
     if not needed:
-        return f"Of {len(rows)} whole layers none is shown to be needed."
+        return f"Of {len(rows)} {LAYER.plural} none is shown to be needed."
     return (
-        f"Of {len(rows)} whole layers {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']}, "
+        f"Of {len(rows)} {LAYER.plural} {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']}, "
         f"{points_in_words(worst)}."
     )

@@ -26,6 +26,7 @@ from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.report.content import Report, Section, Table
@@ -306,7 +307,7 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
         return None
     outcomes = Outcomes.read(path)
     places = [
-        at for at, one in enumerate(outcomes.plan.variants) if one.kind == "head" and (one.layer, one.head) == head
+        at for at, one in enumerate(outcomes.plan.variants) if one.kind == HEAD.name and (one.layer, one.head) == head
     ]
     if not places:
         return None

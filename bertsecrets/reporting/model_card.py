@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 import bertsecrets
-from bertsecrets.ablation.section import ablation_sections, single_heads
+from bertsecrets.ablation.section import ablation_sections, rows_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
@@ -24,6 +24,7 @@ from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, visible
@@ -85,7 +86,7 @@ class ExportedModel:
         for run in (self.run, *self.analyses):
             if run is not None and run.ablation_path.is_file():
                 table = run.ablation_table().select(step=self.step)
-                if single_heads(table):
+                if rows_of(HEAD, table):
                     return table
         return None
 
@@ -306,7 +307,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
             "The model is not shown to beat a constant answer, so what its heads do for the task is not interpreted."
         ]
     first = ablation_sections(sweep, {})[0]
-    rows = sorted(single_heads(sweep), key=lambda row: float(row["delta"]))
+    rows = sorted(rows_of(HEAD, sweep), key=lambda row: float(row["delta"]))
     needed = [row for row in rows if row["verdict"] == NEEDED]
     parts = [_text(first.findings[0])]
     if needed:

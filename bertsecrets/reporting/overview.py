@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.scoring import CLASS_METRICS
-from bertsecrets.ablation.section import Row, latest_rows, metric_label, points_in_words, ruled_out_in_words
+from bertsecrets.ablation.section import latest_rows, metric_label, points_in_words, ruled_out_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.results.captures import read_telling
+from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.files import displayed
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
@@ -51,11 +52,10 @@ class DisabledHeads:
         alike = [row for row in latest if all(row[name] == latest[0][name] for name in ("evaluation", "mode"))]
         heads: dict[str, dict[tuple[int, int], Row]] = {}
         layers: dict[str, dict[int, Row]] = {}
-        for row in alike:
-            if row["kind"] == "head":
-                heads.setdefault(row["metric"], {})[row["layer"], row["head"]] = row
-            elif row["kind"] == "layer":
-                layers.setdefault(row["metric"], {})[row["layer"]] = row
+        for row in HEAD.of(alike):
+            heads.setdefault(row["metric"], {})[row["layer"], row["head"]] = row
+        for row in LAYER.of(alike):
+            layers.setdefault(row["metric"], {})[row["layer"]] = row
         return cls(heads, layers) if heads else None
 
     @property

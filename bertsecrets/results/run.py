@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.table import HeadTable
@@ -203,7 +204,7 @@ class Run:
     def size(self) -> tuple[int, int] | None:
         """Number of layers and heads; None if no table has a head."""
         cells = self.table().table.select(["layer", "head"]).to_pylist()
-        cells += [row for row in self.ablation_table().rows() if row["kind"] == "head"]
+        cells += HEAD.of(self.ablation_table().rows())
         heads = [(cell["layer"], cell["head"]) for cell in cells if cell["head"] is not None]
         if not heads:
             return None

@@ -158,10 +158,10 @@ MERGES = [
     Case(
         "merge-two-of-three",
         MERGE,
-        r"Missing: No part disables single heads of layer 2\.[\s\S]*Merged the sweeps of 2 runs",
+        r"Missing: No part disables heads of layer 2\.[\s\S]*Merged the sweeps of 2 runs",
         status=0,
         copies=TWO,
-        check=says("No part disables single heads of layer 2."),
+        check=says("No part disables heads of layer 2."),
     ),
     Case("merge-whole", MERGE, r"Merged the sweeps of 1 run\.", status=0, copies={"a": "analysis"}),
     Case(

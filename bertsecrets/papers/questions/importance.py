@@ -8,6 +8,7 @@ from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
+from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
@@ -72,9 +73,7 @@ def redundant_or_unnecessary(runs: Studied) -> Answer:
 
 def _groups(view: MeasureView) -> list[Row]:
     """Groups whose heads were also disabled alone, of the first metric, mode and set at the last step."""
-    rows: list[Row] = [
-        row for row in view.run.ablation_table().rows() if row["kind"] == "group" and row["interaction"] is not None
-    ]
+    rows: list[Row] = [row for row in GROUP.of(view.run.ablation_table().rows()) if row["interaction"] is not None]
     if not rows:
         return []
     last = max(row["step"] for row in rows)

@@ -18,6 +18,7 @@ from bertsecrets.measures.linguistic.features import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.results.components import COMPONENTS, KINDS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
@@ -28,8 +29,6 @@ About = Literal["tuned", "before", "change", "random"]
 """Whether a statement is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned random weights."""
 
 DISABLE, PLACE = "disable", "place"
-DISABLED = tuple(f"{mode}/{kind}" for mode in mode_names(sweeps=True) for kind in ("head", "layer", "all_but_one"))
-"""Columns ``disable/<mode>/...``: the change of score in points with one head, one layer, or all heads of a layer but one disabled."""
 LAYER = f"{PLACE}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
@@ -78,6 +77,11 @@ class Grid:
     stderr_LH: Array
     count: int
     origin: str = ""
+
+
+def disabled_columns() -> tuple[str, ...]:
+    """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled."""
+    return tuple(f"{mode}/{kind.name}" for mode in mode_names(sweeps=True) for kind in COMPONENTS)
 
 
 class LackingError(Exception):
@@ -215,20 +219,20 @@ class Sheet:
             if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
                 continue
             rows = Run.open(run.folder).ablation_table().rows()
-            rows = [row for row in rows if (row["mode"], row["kind"]) == (mode, kind)]
+            rows = [row for row in KINDS[kind].of(rows) if row["mode"] == mode]
             rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
             if not rows:
                 continue
             first = max(rows, key=lambda row: int(row["step"]))
             # A sweep of the first layers alone does not know how many there are.
             layers, heads = max(other.size for other in self.runs if other.size is not None)
-            size = (layers, 1 if kind == "layer" else heads)
+            size = KINDS[kind].size(layers, heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
             rows = [
                 row for row in rows if all(row[key] == first[key] for key in ("step", "evaluation", "metric", "stage"))
             ]
             for row in rows:
-                place = row["layer"], row["head"] or 0
+                place = KINDS[kind].cell(row)
                 reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
                 # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
                 value_LH[place] = 100 * row["delta"]
@@ -237,11 +241,9 @@ class Sheet:
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
         raise LackingError(
-            f"the effects of disabling each {_KINDS[kind]} (mode {mode})", settings_for(f"{DISABLE}/{name}", "tuned")
+            f"the effects of disabling each {KINDS[kind].singular} (mode {mode})",
+            settings_for(f"{DISABLE}/{name}", "tuned"),
         )
-
-
-_KINDS = {"head": "head", "layer": "layer", "all_but_one": "layer but one head"}
 
 
 def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:

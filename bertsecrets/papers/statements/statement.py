@@ -18,7 +18,7 @@ from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.kinds import KINDS
-from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, DISABLED, LAYER, OR, About
+from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, LAYER, OR, About, disabled_columns
 from bertsecrets.papers.statements.test import Test
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
@@ -194,7 +194,7 @@ def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) 
 def shipped_columns() -> dict[str, tuple[str, ...]]:
     """Measure or analysis -> its columns; none where they depend on the data."""
     columns: dict[str, tuple[str, ...]] = {
-        DISABLE: DISABLED,
+        DISABLE: disabled_columns(),
         LAYER.partition("/")[0]: (LAYER.partition("/")[2],),
         Pruning.name: tuple(column.name for column in Pruning.columns),
         Sinks.name: tuple(column.name for column in Sinks(["sep", "cls"]).columns),

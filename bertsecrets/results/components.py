@@ -1,0 +1,109 @@
+"""Kinds of variants: what a sweep disables in turn, and what tables, figures and sentences call it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bertsecrets.results.formatting import head_code, head_label, heads_label
+
+Row = dict[str, Any]
+"""A row of the ablation table."""
+
+AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Variants of one kind: they are judged together, and listed, drawn and counted together.
+
+    Args:
+        name: In the column ``kind`` of the ablation table, in names of figures and in statements.
+        singular, plural: What one variant, or several, are called inside a sentence.
+        plan: The plan that disables every variant of this kind; empty if a plan names or draws them.
+        axes: What the effects are a grid over: ``layer`` and ``head``, ``layer``, or nothing.
+        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer.
+        label: Name of a variant on pages, with ``{component}``, or ``{heads}`` or ``{num_heads}`` of its row.
+        title: What a figure over all variants shows.
+        without: What the model lacks: "change of accuracy without ...".
+        suffix: Tells the columns of such a grid from those of single heads.
+    """
+
+    name: str
+    singular: str
+    plural: str
+    plan: str = ""
+    axes: tuple[str, ...] = ()
+    code: str = "{component}"
+    label: str = "{component}"
+    title: str = ""
+    without: str = ""
+    suffix: str = ""
+
+    def code_of(self, layer: int, head: int | None = None) -> str:
+        """Name of the variant of a head or layer in tables.
+
+        >>> ALL_BUT_ONE.code_of(3, 11), LAYER.code_of(3)
+        ('all-but-l03h11', 'l03')
+        """
+        return self.code.format(component=head_code(layer, head))
+
+    def label_of(self, row: Mapping[str, Any]) -> str:
+        """Name of a row's variant on pages.
+
+        >>> ALL_BUT_ONE.label_of({"layer": 3, "head": 1, "heads": "3-0 3-2", "num_heads": 2})
+        'all but layer 3 · head 1'
+        >>> GROUP.label_of({"layer": None, "head": None, "heads": "3-0 3-2", "num_heads": 2})
+        'layer 3 · heads 0, 2'
+        """
+        component = "" if row["layer"] is None else head_label(row["layer"], row["head"])
+        return self.label.format(component=component, heads=_heads(row), num_heads=row["num_heads"])
+
+    def size(self, layers: int, heads: int) -> tuple[int, int]:
+        """Shape of a grid of effects in a model of so many layers, and heads of a layer; for kinds with axes."""
+        return layers, heads if "head" in self.axes else 1
+
+    def cell(self, row: Mapping[str, Any]) -> tuple[int, int]:
+        """Where a row stands in such a grid."""
+        return row["layer"], row["head"] if "head" in self.axes else 0
+
+    def of(self, rows: Iterable[AnyRow]) -> list[AnyRow]:
+        """The rows of this kind."""
+        return [row for row in rows if row["kind"] == self.name]
+
+
+_GRID = ("layer", "head")
+
+HEAD = Kind("head", "head", "heads", "heads", _GRID, title="Single heads disabled", without="the head")
+LAYER = Kind(
+    "layer", "whole layer", "whole layers", "layers", ("layer",), title="Whole layers disabled", without="the layer"
+)
+GROUP = Kind("group", "group", "groups", label="{heads}")
+GROUP_BUT_ONE = Kind("group_but_one", "group but one head", "groups but one head", label="{heads}")
+ALL_BUT_ONE = Kind(
+    "all_but_one",
+    "layer but for one head",
+    "layers but for one head",
+    "all_but_one",
+    _GRID,
+    code="all-but-{component}",
+    label="all but {component}",
+    title="All heads of a layer but one disabled",
+    without="all other heads of the layer",
+    suffix="_all_but_one",
+)
+CUMULATIVE = Kind("cumulative", "set", "sets", label="the first {num_heads}", title="Heads disabled one after another")
+RANDOM = Kind("random", "random group", "random groups", label="{heads}")
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (HEAD, LAYER, GROUP, GROUP_BUT_ONE, ALL_BUT_ONE, CUMULATIVE, RANDOM)
+}
+"""In the order of the table's rows."""
+
+COMPONENTS = tuple(kind for kind in KINDS.values() if kind.axes)
+"""Kinds with a variant for each head or layer, which say something about it alone."""
+
+
+def _heads(row: Mapping[str, Any]) -> str:
+    """The heads that the table lists as ``3-1 7-10``."""
+    pairs = (head.split("-") for head in row["heads"].split())
+    return heads_label((int(layer), int(head)) for layer, head in pairs)
