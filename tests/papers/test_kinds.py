@@ -57,7 +57,7 @@ def treebank(folder: Path, **changes: Mapping[str, Any]) -> None:
     scores = [relation("all", 0.35, 0.1)]
     for name in ("det", "obj", "case", "aux", "mark", "cc"):
         scores.append(relation(name, **{"accuracy": 0.9, "gain": 0.3, **changes.get(name, {})}))
-    record = DependencyRecord("treebank", 100, 0, 0, 50, {}, scores)
+    record = DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores)
     with_extras(folder, "dependency", asdict(record), {"all": np.full((2, 2), 0.3)})
 
 

@@ -380,7 +380,7 @@ def test_heads_that_attend_to_neighbours_stand_beside_the_papers(tmp_path: Path)
 
 def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     scores = [relation(name, 0.9, 0.3) for name in ("all", "obj", "cc")]
-    record = asdict(DependencyRecord("treebank", 100, 0, 0, 50, {}, scores))
+    record = asdict(DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores))
     columns = {"all": np.full((2, 2), 0.3)}
     with_extras(tmp_path / "dependency", "dependency", record, columns)
     rows = {row[0]: row for row in rows_of(clark2019.dependency(models_in(tmp_path / "dependency")))}

@@ -140,13 +140,14 @@ def related(gain: float, reach: float) -> Maker:
             "high": 1.0,
         }
         score |= {"offset": 1, "baseline": 0.5, "gain": gain, "gain_low": gain - reach, "gain_high": gain + reach}
-        score |= {"chosen_on_all": 0.9, "baseline_on_all": 0.5}
+        score |= {"chosen": 0.7, "p_value": 0.01 if gain > reach else 0.4, "chosen_on_all": 0.9}
         record = {
             "task": "x",
             "sentences": 9,
             "truncated": 0,
             "vanished": 0,
-            "replicates": 9,
+            "splits": 9,
+            "single": [0, 1],
             "settings": {},
             "relations": [score],
         }

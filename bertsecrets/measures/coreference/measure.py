@@ -1,7 +1,7 @@
 """Coreference heads: how often a head attends from a mention to one of its antecedents (methods C6)."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,12 +26,13 @@ from bertsecrets.measures.coreference.record import (
 )
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.statistics.corrections import holm
+from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
 
 KINDS = ("all", "pronoun", "proper", "nominal")
 Windows = Literal["all", "first"]
 
 _UNIT = "share of mentions whose antecedent is attended to most"
-_LEVELS = (2.5, 97.5)
 
 Array = NDArray[np.float64]
 
@@ -56,9 +57,9 @@ class Coreference(Measure):
             ``words``. Where a data set offers choices (GAP), they are the candidates.
         windows: ``all`` windows of a document, or only the ``first``: with ``task.training.max_length=128``, the paper's
             truncated documents.
-        replicates: Bootstrap samples of documents for the intervals.
+        splits: Random splits of the documents, a third of which chooses the best heads and the others score them.
         max_examples: A random sample of this many windows; None for all.
-        seed: Seed of the halves and of the samples.
+        seed: Seed of the splits.
 
     Raises:
         UserError: If a setting is not valid.
@@ -84,7 +85,7 @@ class Coreference(Measure):
         num_heads: int,
         candidates: Candidates = "earlier",
         windows: Windows = "all",
-        replicates: int = 1000,
+        splits: int = 50,
         max_examples: MaxExamples = None,
         seed: int = 0,
     ) -> None:
@@ -94,9 +95,9 @@ class Coreference(Measure):
                 raise UserError(
                     f"Unknown {key} '{value}' of the coreference measure; {choices(str(value), get_args(valid))}."
                 )
-        check_count("replicates", replicates, self.name)
+        check_count("splits", splits, self.name)
         self.candidates, self.windows = candidates, windows
-        self.replicates, self.seed = replicates, seed
+        self.splits, self.seed = splits, seed
         self.feed = Feed(max_examples=max_examples)
         self.task = ""
         self._asked: list[Asked] = []
@@ -219,26 +220,19 @@ class Coreference(Measure):
         mentions_NT, baseline_NBT = self._mentions(times_seen)
         seen = [place for place, times in enumerate(times_seen) if times]
         counting = np.flatnonzero(mentions_NT[:, 0])
-        order = np.random.default_rng(self.seed).permutation(counting)
-        chooses, scores = np.sort(order[0::2]), np.sort(order[1::2])
-        kinds: list[MentionScore] = []
-        if len(scores):
-            overall = _best(correct_NLHT[chooses, ..., 0])
-            rng = np.random.default_rng(self.seed)
-            weight_KN = rng.multinomial(len(scores), np.full(len(scores), 1 / len(scores)), size=self.replicates)
-            for kind in range(len(KINDS)):
-                if mentions_NT[chooses, kind].any() and mentions_NT[scores, kind].any():
-                    kinds.append(
-                        _score(
-                            KINDS[kind],
-                            correct_NLHT[..., kind],
-                            mentions_NT[:, kind],
-                            baseline_NBT[..., kind],
-                            (chooses, scores),
-                            weight_KN.astype(np.float64),
-                            overall,
-                        )
-                    )
+        scored: list[tuple[MentionScore, Array]] = []
+        if len(counting) > 1:
+            correct_NCT = correct_NLHT[counting].reshape(len(counting), -1, len(KINDS))
+            mentions_NT, baseline_NBT = mentions_NT[counting], baseline_NBT[counting]
+            chooses_SN = choosing_units(len(counting), self.splits, self.seed)
+            overall_S = best_candidates(correct_NCT[..., 0], chooses_SN)
+            heads = correct_NLHT.shape[2]
+            for kind, name in enumerate(KINDS):
+                mentions_N = mentions_NT[:, kind]
+                if (chooses_SN @ mentions_N).all() and (~chooses_SN @ (mentions_N > 0).astype(int)).min() > 1:
+                    one = correct_NCT[..., kind], mentions_N, baseline_NBT[..., kind]
+                    scored.append(_score(name, *one, chooses_SN, overall_S, heads))
+        kinds = _corrected(scored)
         record = CoreferenceRecord(
             task=self.task,
             documents=len(set(self._document_E[seen].tolist())),
@@ -246,7 +240,7 @@ class Coreference(Measure):
             outside=sum(self._asked[place].outside for place in seen),
             vanished=sum(self._asked[place].vanished for place in seen),
             unanswered=sum(self._asked[place].unanswered for place in seen),
-            replicates=self.replicates,
+            splits=self.splits,
             settings={"candidates": self.candidates, "windows": self.windows},
             kinds=kinds,
         )
@@ -305,54 +299,76 @@ def _counts(questions: Sequence[Sequence[Question]]) -> Tensor:
     return torch.stack([_kind_XT(asked).sum(0) if asked else empty_T for asked in questions])
 
 
-def _best(correct_NLH: Array) -> tuple[int, int]:
-    """The layer and head with the most right answers."""
-    layer, head = np.unravel_index(correct_NLH.sum(0).argmax(), correct_NLH.shape[1:])
-    return int(layer), int(head)
-
-
 def _score(
     kind: str,
-    correct_NLH: Array,
+    correct_NC: Array,
     mentions_N: Array,
     baseline_NB: Array,
-    halves: tuple[NDArray[np.int64], NDArray[np.int64]],
-    weight_KN: Array,
-    overall: tuple[int, int],
-) -> MentionScore:
-    """One kind of mention; ``weight_KN`` says how often each bootstrap sample has a document that scores."""
-    chooses, scores = halves
-    layer, head = _best(correct_NLH[chooses])
-    layer_on_all, head_on_all = _best(correct_NLH)
-    total_N = mentions_N[scores]
+    chooses_SN: NDArray[np.bool_],
+    overall_S: NDArray[np.int64],
+    heads: int,
+) -> tuple[MentionScore, Array]:
+    """One kind of mention, and the p-values of its head's difference from each baseline.
 
-    def share(right_N: Array) -> tuple[float, float, float]:
-        low, high = _interval(weight_KN @ right_N[scores], weight_KN @ total_N)
-        return float(right_N[scores].sum() / total_N.sum()), low, high
-
-    right_N = correct_NLH[:, layer, head]
-    accuracy = share(right_N)
-    baselines = [
-        BaselineScore(name, *share(answer_N), *share(right_N - answer_N), float(answer_N.sum() / mentions_N.sum()))
-        for name, answer_N in zip(BASELINES, baseline_NB.T, strict=True)
-    ]
-    return MentionScore(
-        kind,
-        int(total_N.sum()),
-        int((total_N > 0).sum()),
-        layer,
-        head,
-        *accuracy,
-        *share(correct_NLH[:, overall[0], overall[1]]),
-        baselines,
-        float(correct_NLH[:, layer_on_all, head_on_all].sum() / mentions_N.sum()),
-        layer_on_all,
-        head_on_all,
+    Args:
+        kind: Its name.
+        correct_NC: Right answers of each document's mentions for each of C heads.
+        mentions_N, baseline_NB: Mentions, and right answers of the baselines.
+        chooses_SN: Documents that choose, in each split.
+        overall_S: The head that is best for all kinds together, in each split.
+        heads: Heads of a layer.
+    """
+    choice_S = best_candidates(correct_NC, chooses_SN)
+    right_NS1 = correct_NC[:, choice_S, None]
+    accuracy = scored_ratios(right_NS1, mentions_N, chooses_SN).over_splits()
+    one_head = scored_ratios(correct_NC[:, overall_S, None], mentions_N, chooses_SN).over_splits()
+    gains = scored_ratios(right_NS1 - baseline_NB[:, None], mentions_N, chooses_SN)
+    baselines = []
+    for place, name in enumerate(BASELINES):
+        gain = gains.over_splits(place)
+        limits = _limits(baseline_NB[:, place], mentions_N)
+        baselines.append(BaselineScore(name, *limits, gain.value, gain.low, gain.high, p_value=1.0))
+    counts_C = np.bincount(choice_S, minlength=correct_NC.shape[1])
+    layer, head = divmod(int(counts_C.argmax()), heads)
+    layer_on_all, head_on_all = divmod(int(correct_NC.sum(0).argmax()), heads)
+    score = MentionScore(
+        kind=kind,
+        count=int(mentions_N.sum()),
+        documents=int((mentions_N > 0).sum()),
+        layer=layer,
+        head=head,
+        chosen=float(counts_C.max() / len(choice_S)),
+        accuracy=accuracy.value,
+        low=accuracy.low,
+        high=accuracy.high,
+        one_head=one_head.value,
+        one_head_low=one_head.low,
+        one_head_high=one_head.high,
+        baselines=baselines,
+        chosen_on_all=float(correct_NC.sum(0).max() / mentions_N.sum()),
+        layer_on_all=layer_on_all,
+        head_on_all=head_on_all,
     )
+    return score, combined_p(gains.differs_from_zero())
 
 
-def _interval(drawn_K: Array, mentions_K: Array) -> tuple[float, float]:
-    """Limits of the 95 % interval of a share, from bootstrap samples."""
-    known = mentions_K > 0
-    low, high = np.percentile(drawn_K[known] / mentions_K[known], _LEVELS)
-    return float(low), float(high)
+def _corrected(scored: Sequence[tuple[MentionScore, Array]]) -> list[MentionScore]:
+    """The scores with p-values that are corrected over kinds and baselines."""
+    if not scored:
+        return []
+    adjusted_TB = holm(np.concatenate([p_B for _, p_B in scored])).reshape(len(scored), -1).tolist()
+    return [
+        replace(
+            score,
+            baselines=[replace(one, p_value=p) for one, p in zip(score.baselines, p_B, strict=True)],
+        )
+        for (score, _), p_B in zip(scored, adjusted_TB, strict=True)
+    ]
+
+
+def _limits(right_N: Array, mentions_N: Array) -> tuple[float, float, float]:
+    """A share over all documents and the limits of its 95 % interval."""
+    nobody_chooses = np.zeros((1, len(mentions_N)), dtype=bool)
+    shares = scored_ratios(right_N[:, None, None], mentions_N, nobody_chooses)
+    limits = shares.over_splits()
+    return limits.value, limits.low, limits.high

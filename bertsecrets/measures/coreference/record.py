@@ -12,18 +12,18 @@ from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import head_label, heads_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
-from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 
 
 @dataclass(frozen=True)
 class BaselineScore:
-    """A baseline on the documents that score.
+    """A baseline on all documents.
 
     Args:
         name: ``nearest``, ``head_match``, ``rule_based`` or ``random``.
         accuracy, low, high: Share of the anaphors whose antecedent it finds, and the limits of a 95 % interval.
-        gain, gain_low, gain_high: The head's accuracy minus this, with limits.
-        on_all: Its share on all documents.
+        gain, gain_low, gain_high: The head's accuracy minus this on the documents that score, with limits.
+        p_value: Two-sided, the splits combined, corrected over kinds and baselines.
     """
 
     name: str
@@ -33,17 +33,23 @@ class BaselineScore:
     gain: float
     gain_low: float
     gain_high: float
-    on_all: float
+    p_value: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the head is significantly better or worse."""
+        return self.p_value <= LEVEL
 
 
 @dataclass(frozen=True)
 class MentionScore:
-    """The best head for a kind of mention: chosen on one half of the documents and scored on the other.
+    """The best head for a kind of mention: chosen on a third of the documents and scored on the others, over random splits.
 
     Args:
         kind: ``all``, ``pronoun``, ``proper`` or ``nominal``.
-        count, documents: Anaphors in the half that scores, and its documents that have any.
-        layer, head: The head chosen for this kind.
+        count, documents: Anaphors, and documents that have any.
+        layer, head: The head chosen most often for this kind.
+        chosen: Share of the splits that chose it.
         accuracy, low, high: Share of the anaphors whose antecedent it attends to most, and the limits of a 95 % interval.
         one_head, one_head_low, one_head_high: The same for the head chosen for all kinds together, as the paper shows one head.
         baselines: The baselines.
@@ -56,6 +62,7 @@ class MentionScore:
     documents: int
     layer: int
     head: int
+    chosen: float
     accuracy: float
     low: float
     high: float
@@ -78,9 +85,9 @@ class CoreferenceRecord:
         outside: Mentions that do not count because all antecedents lie outside of their window.
         vanished: Mentions that do not count because they or all antecedents have no token of their own.
         unanswered: Mentions of which no offered choice is an antecedent; they do not count.
-        replicates: Bootstrap samples of documents behind the intervals.
+        splits: Random splits of the documents.
         settings: Settings of the measure.
-        kinds: One score each, all kinds together first; empty if a half of the documents has no anaphor.
+        kinds: One score each, all kinds together first; empty if there are too few documents.
     """
 
     task: str
@@ -89,7 +96,7 @@ class CoreferenceRecord:
     outside: int
     vanished: int
     unanswered: int
-    replicates: int
+    splits: int
     settings: dict[str, Any]
     kinds: list[MentionScore]
 
@@ -139,14 +146,14 @@ def coreference_section(view: MeasureView) -> Section | None:
                 IntervalRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
                 for score in record.kinds
             ],
-            title="The best head for each kind of mention, on documents that it was not chosen on",
+            title="The best head for each kind of mention, on documents that did not choose it",
             unit=_UNIT,
             baseline="rule-based",
             value="best head",
             limits=(0, 1),
             reference=None,
-            note=f"bars: 95 % intervals over documents; {record.documents:,} documents of {record.task}, half to choose, half to "
-            "score; layers and heads count from 0",
+            note=f"bars: 95 % intervals; {record.documents:,} documents of {record.task}, a third to choose, the others to "
+            f"score, over {record.splits} splits; layers and heads count from 0",
         )
         blocks.append(
             FigureBlock(view.name, figure, "Heads and the rules, by kind of mention.", "Dots with intervals.")
@@ -181,7 +188,7 @@ def coreference_comparison(comparison: Comparison) -> Section | None:
     cells = [[NAMES[kind], *(_cell(condition.get(kind, [])) for condition in scores.values())] for kind in kinds]
     title = next(iter(comparison.replicates.values())).title
     table = Table(
-        ["mentions", *scores], cells, "The best head for each kind of mention, on documents that it was not chosen on"
+        ["mentions", *scores], cells, "The best head for each kind of mention, on documents that did not choose it"
     )
     how = (
         "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets); "
@@ -218,20 +225,18 @@ def _findings(record: CoreferenceRecord) -> list[str]:
     findings = []
     for score in record.kinds[:1]:
         outcomes = {
-            "significantly more often than": [b.name for b in score.baselines if b.gain_low > 0],
-            "significantly less often than": [b.name for b in score.baselines if b.gain_high < 0],
-            "not significantly more or less often than": [
-                b.name for b in score.baselines if b.gain_low <= 0 <= b.gain_high
-            ],
+            "significantly more often than": [b.name for b in score.baselines if b.differs and b.gain > 0],
+            "significantly less often than": [b.name for b in score.baselines if b.differs and b.gain < 0],
+            "not significantly more or less often than": [b.name for b in score.baselines if not b.differs],
         }
         verdicts = [f"{words} {_listed([_THAN[name] for name in names])}" for words, names in outcomes.items() if names]
         findings.append(
-            f"On documents of {record.task} that it was not chosen on, {head_label(score.layer, score.head)} attends most to an "
+            f"On documents of {record.task} that did not choose it, {head_label(score.layer, score.head)} attends most to an "
             f"antecedent for {_percent(score.accuracy)} % ({_percent(score.low)} to {_percent(score.high)}) of {score.count:,} "
             f"mentions: {'; '.join(verdicts)}."
         )
     apart = record.kinds[1:]
-    better = [NAMES[score.kind] for score in apart if all(b.gain_low > 0 for b in score.baselines)]
+    better = [NAMES[score.kind] for score in apart if all(b.differs and b.gain > 0 for b in score.baselines)]
     if better and len(apart) > 1:
         findings.append(
             f"For {_listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than every "
@@ -254,13 +259,15 @@ def _how(record: CoreferenceRecord) -> str:
         "From the head word of each mention, attention is compared over "
         f"{among[record.settings['candidates']]}, or over the names that the data set offers (GAP); it is summed over the tokens of the "
         "attended word and averaged over those of the attending one (Clark et al. 2019, section 4.3). The answer is right if "
-        "the largest goes to an antecedent. A head is chosen on one half of the documents and scored on the other; the paper "
+        "the largest goes to an antecedent. A head is chosen on a third of the documents and scored on the others; the paper "
         "chooses and scores on the same documents (last row). Baselines are the nearest mention, the nearest one with the same "
         "head word, the first of four rules that applies (same words; same head word; person, number and gender; nearest), and a "
-        f"random mention. Intervals are 95 % limits of {record.replicates} bootstrap samples of documents."
+        f"random mention. Numbers of heads are medians over {record.splits} random splits, their intervals the medians of 97.5 % "
+        "limits, which cover at 95 % although splits share documents; significance is by twice the median p-value, corrected over "
+        "kinds and baselines (Holm)."
     ]
     if not record.kinds:
-        parts.append(f"{record.documents:,} documents are too few for halves: no head is chosen.")
+        parts.append(f"{record.documents:,} documents are too few to choose and to score by: no head is chosen.")
     if record.windows > record.documents:
         only = ", of which only the first of each counts" if record.settings["windows"] == "first" else ""
         parts.append(f"The {record.documents:,} documents were read in {record.windows:,} windows{only}.")
@@ -283,7 +290,10 @@ def _table(scores: list[MentionScore]) -> Table:
             *(_percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
         ],
         ["best head of each kind", *(_interval(score) for score in scores)],
-        ["which it is", *(head_label(score.layer, score.head) for score in scores)],
+        [
+            "which it is (chosen in)",
+            *(f"{head_label(score.layer, score.head)} ({score.chosen:.0%})" for score in scores),
+        ],
         [
             "best head, chosen on the same",
             *(

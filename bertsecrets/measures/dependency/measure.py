@@ -1,8 +1,7 @@
 """Dependency heads: how often a head points from a word to its syntactic head, or back (methods C5)."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -34,15 +33,16 @@ from bertsecrets.measures.dependency.words import (
     word_maps,
 )
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.statistics.corrections import holm
+from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
 
 ALL = "all"
 FROM_HEAD = "_from_head"
 """Suffix of the columns for attention from a head word to its dependents."""
 
 _UNIT = "share of words whose head is found"
-_CHOOSES, _SCORES = 0, 1
-_LEVELS = (2.5, 97.5)
+_BYTE = 255
 
 Array = NDArray[np.float64]
 
@@ -73,9 +73,9 @@ class Dependency(Measure):
         possessive: Whether the attention of an 's stands in for that of the possessor before it, as in the paper.
         punctuation: Whether punctuation counts in ``all``, as in the paper.
         root: Whether roots count in ``all``, always as wrong, as in the paper.
-        replicates: Bootstrap samples of sentences for the intervals.
+        splits: Random splits of the sentences, a third of which chooses the best heads and the others score them.
         max_examples: A random sample of this many sentences; None for all.
-        seed: Seed of the halves and of the samples.
+        seed: Seed of the splits.
 
     Raises:
         UserError: If a setting is not valid.
@@ -90,17 +90,10 @@ class Dependency(Measure):
     needs = frozenset({Need.ANNOTATION})
     tracked = (ALL,)
 
-    correct_SLHDR: Tensor
-    words_SR: Tensor
-    offset_SOR: Tensor
-    squares_LHDR: Tensor
-    products_LHDR: Tensor
-    word_squares_R: Tensor
-    sentences: Tensor
+    correct_NLHDR: Tensor
+    words_NR: Tensor
+    offset_NOR: Tensor
     vanished: Tensor
-    drawn_correct_KLHDR: Tensor
-    drawn_words_KR: Tensor
-    drawn_offset_KOR: Tensor
 
     def __init__(
         self,
@@ -113,7 +106,7 @@ class Dependency(Measure):
         possessive: bool = True,
         punctuation: bool = True,
         root: bool = True,
-        replicates: int = 500,
+        splits: int = 50,
         max_examples: MaxExamples = None,
         seed: int = 0,
     ) -> None:
@@ -127,23 +120,23 @@ class Dependency(Measure):
                 f"offsets of the dependency measure is {offsets!r}; expected a list of whole numbers, e.g. [-1, 1]."
             )
         check_count("min_count", min_count, self.name)
-        check_count("replicates", replicates, self.name)
+        check_count("splits", splits, self.name)
         self.relations = None if relations is None else tuple(map(str, relations))
         self.min_count, self.offsets, self.from_word = min_count, tuple(offsets), from_word
         self.possessive, self.punctuation, self.root = possessive, punctuation, root
-        self.replicates, self.seed = replicates, seed
+        self.splits, self.seed = splits, seed
         self.feed = Feed(max_examples=max_examples)
         self.counting: Counting | None = None
         self.task = ""
-        self._half: dict[int, int] = {}
-        self._gold: tuple[Batch, Gold, Tensor, Tensor] | None = None
+        self._position: dict[int, int] = {}
+        self._gold: tuple[Batch, Gold] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         self.task = data.task.name
         return None
 
     def prepare(self, split: EncodedSplit) -> None:
-        """Find the relations, and split the sentences into halves.
+        """Find the relations.
 
         Raises:
             UserError: If no sentence fits the model or has dependencies, or a relation of ``relations`` does not occur.
@@ -174,80 +167,58 @@ class Dependency(Measure):
                     f"{choices(relation, counts)}."
                 )
         self.counting = Counting(relations, self.possessive, self.punctuation, self.root, left_out)
-        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(self.seed)).tolist()
-        self._half = {split.examples[position].index: place % 2 for place, position in enumerate(order)}
-        self._make_columns(relations)
+        self._position = {example.index: position for position, example in enumerate(split.examples)}
+        longest = max(sum(len(part.words) for part in example.annotations) for example in split.examples)
+        self._make_columns(relations, len(split), longest)
 
-    def _make_columns(self, relations: Sequence[str]) -> None:
+    def _make_columns(self, relations: Sequence[str], sentences: int, longest: int) -> None:
         labels = {ALL: "all words", **{relation.replace(":", "_"): relation for relation in relations}}
         self.columns = self.averaged = (
             *(Column(name, label, _UNIT) for name, label in labels.items()),
             *(Column(name + FROM_HEAD, f"{label}, from the head", _UNIT) for name, label in labels.items()),
         )
         layers, heads, _ = self.total_LHC.shape
-        size, places = len(labels), len(self.offsets)
         shape = (layers, heads, len(self.columns))
         device = self.total_LHC.device
-
-        def zeros(*size: int) -> Tensor:
-            return torch.zeros(size, dtype=torch.float64, device=device)
-
         # A run takes one process's columns for granted: all processes read the same sentences.
-        self.add_state("total_LHC", zeros(*shape), dist_reduce_fx="sum")
-        self.add_state("squares_LHC", zeros(*shape), dist_reduce_fx="sum")
+        self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
+        self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
         self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64, device=device), dist_reduce_fx="sum")
+        size, places = len(labels), len(self.offsets)
+        # The largest state, of a number for each sentence, relation and head.
+        small = torch.uint8 if longest <= _BYTE else torch.int32
         states = {
-            "correct_SLHDR": (2, layers, heads, 2, size),
-            "words_SR": (2, size),
-            "offset_SOR": (2, places, size),
-            "squares_LHDR": (layers, heads, 2, size),
-            "products_LHDR": (layers, heads, 2, size),
-            "word_squares_R": (size,),
-            "sentences": (2,),
-            "vanished": (),
-            "drawn_words_KR": (self.replicates, size),
-            "drawn_offset_KOR": (self.replicates, places, size),
+            "correct_NLHDR": torch.zeros((sentences, layers, heads, 2, size), dtype=small, device=device),
+            "words_NR": torch.zeros((sentences, size), dtype=torch.int32, device=device),
+            "offset_NOR": torch.zeros((sentences, places, size), dtype=torch.int32, device=device),
+            "vanished": torch.zeros((), dtype=torch.int64, device=device),
         }
-        for name, state_shape in states.items():
-            self.add_state(name, zeros(*state_shape), dist_reduce_fx="sum")
-        # Whole numbers below 2^24 are exact in float32, and this is the largest state.
-        drawn = torch.zeros((self.replicates, layers, heads, 2, size), device=device)
-        self.add_state("drawn_correct_KLHDR", drawn, dist_reduce_fx="sum")
+        for name, zeros in states.items():
+            self.add_state(name, zeros, dist_reduce_fx=_sum_as_it_is)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         """Share of each sentence's words whose head is found; NaN in a sentence without such words."""
-        gold, _, _ = self._annotated(batch)
+        gold = self._annotated(batch)
         correct_BHDR = self._correct(attention_BHQK, batch, gold)
         words_B11R = gold.counts_BWR.sum(1).to(correct_BHDR.dtype)[:, None, None]
         return (correct_BHDR / words_B11R).flatten(2)
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Add one layer's maps of one batch."""
-        gold, half_B, weight_KB = self._annotated(batch)
+        gold = self._annotated(batch)
         correct_BHDR = self._correct(attention_BHQK, batch, gold)
         words_BR = gold.counts_BWR.sum(1).to(correct_BHDR)
-        for half in (_CHOOSES, _SCORES):
-            self.correct_SLHDR[half, layer] += correct_BHDR[half_B == half].sum(0)
-        self.squares_LHDR[layer] += correct_BHDR.square().sum(0)
-        self.products_LHDR[layer] += (correct_BHDR * words_BR[:, None, None]).sum(0)
-        drawn_KHDR = torch.einsum("kb,bhdr->khdr", weight_KB.to(correct_BHDR), correct_BHDR)
-        self.drawn_correct_KLHDR[:, layer] += drawn_KHDR.to(self.drawn_correct_KLHDR)
+        places = [self._position[index] for index in batch.index_B.tolist()]
+        self.correct_NLHDR[places, layer] += correct_BHDR.to(self.correct_NLHDR)
         if layer == 0:
-            self._add_words(batch, gold, half_B, weight_KB.to(words_BR), words_BR)
+            self._add_words(batch, gold, places, words_BR)
         self._add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
 
-    def _add_words(self, batch: Batch, gold: Gold, half_B: Tensor, weight_KB: Tensor, words_BR: Tensor) -> None:
+    def _add_words(self, batch: Batch, gold: Gold, places: Sequence[int], words_BR: Tensor) -> None:
         """Count the words, and those that fixed offsets predict: the same for every layer."""
-        host = words_BR.device
-        right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(host, torch.float64)
-        offset_BOR = right_BOW @ gold.counts_BWR.to(host, torch.float64)
-        for half in (_CHOOSES, _SCORES):
-            self.words_SR[half] += words_BR[half_B == half].sum(0)
-            self.offset_SOR[half] += offset_BOR[half_B == half].sum(0)
-            self.sentences[half] += (words_BR[half_B == half, 0] > 0).sum()
-        self.word_squares_R += words_BR.square().sum(0)
-        self.drawn_words_KR += weight_KB @ words_BR
-        self.drawn_offset_KOR += torch.einsum("kb,bor->kor", weight_KB, offset_BOR)
+        right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
+        self.words_NR[list(places)] += words_BR.to(self.words_NR)
+        self.offset_NOR[list(places)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
         has_tokens_BW = torch.zeros(
             (batch.size, gold.head_BW.shape[1] + 1), dtype=torch.bool, device=batch.word_BS.device
         )
@@ -266,39 +237,31 @@ class Dependency(Measure):
         correct_BDHR = right_BDHW.to(attention_BHQK.dtype) @ counts_BWR[:, None]
         return correct_BDHR.transpose(1, 2).to(self.total_LHC.device).to(torch.float64)
 
-    def _annotated(self, batch: Batch) -> tuple[Gold, Tensor, Tensor]:
-        """The dependencies of a batch, the half of each sentence, and its weight in each bootstrap sample ``[K, B]``."""
+    def _annotated(self, batch: Batch) -> Gold:
+        """The dependencies of a batch."""
         if self.counting is None:
             raise ValueError("relations are those of the sentences: call prepare(split) before the first batch")
         if self._gold is None or self._gold[0] is not batch:
-            indices = batch.index_B.tolist()
-            half_B = torch.tensor([self._half[index] for index in indices])
-            ones_K = torch.ones(self.replicates)
-            # Poisson weights: the bootstrap of a stream; by index, so that batches and processes do not matter.
-            weights = [
-                torch.poisson(ones_K, generator=torch.Generator().manual_seed((self.seed << 32) + index))
-                for index in indices
-            ]
-            weight_KB = torch.stack(weights, -1) * (half_B == _SCORES)
-            device = self.total_LHC.device
-            self._gold = batch, Gold.of(batch, self.counting), half_B.to(device), weight_KB.to(device)
-        return self._gold[1:]
+            self._gold = batch, Gold.of(batch, self.counting)
+        return self._gold[1]
 
     def compute(self) -> HeadGrid:
         """Shares of words over all sentences, reduced over all processes, with standard errors by sentences."""
         if self.counting is None:
             return super().compute()
-        correct_LHDR, words_R = self.correct_SLHDR.sum(0).cpu(), self.words_SR.sum(0).cpu()
-        share_LHDR = correct_LHDR / words_R
-        sentences = float(self.sentences.sum())
-        spread_LHDR = (
-            self.squares_LHDR.cpu()
-            - 2 * share_LHDR * self.products_LHDR.cpu()
-            + share_LHDR.square() * self.word_squares_R.cpu()
-        ).clamp(min=0)
+        words_NR = self.words_NR.cpu().to(torch.float64)
+        seen = words_NR[:, 0] > 0
+        sentences = int(seen.sum())
         scale = sentences / (sentences - 1) if sentences > 1 else float("nan")
-        stderr_LHDR = (scale * spread_LHDR).sqrt() / words_R
-        count_LHDR = words_R.expand_as(share_LHDR)
+        shares, errors = [], []
+        for place in range(words_NR.shape[1]):
+            correct_NLHD = self.correct_NLHDR[..., place].cpu().to(torch.float64)
+            words_N = words_NR[:, place]
+            shares.append(correct_NLHD.sum(0) / words_N.sum())
+            residual_NLHD = correct_NLHD - shares[-1] * words_N[:, None, None, None]
+            errors.append((scale * residual_NLHD.square().sum(0)).sqrt() / words_N.sum())
+        share_LHDR, stderr_LHDR = torch.stack(shares, -1), torch.stack(errors, -1)
+        count_LHDR = words_NR.sum(0).expand_as(share_LHDR)
         return HeadGrid(
             self.name,
             self.columns,
@@ -311,15 +274,24 @@ class Dependency(Measure):
         """The table of the paper, :class:`DependencyRecord`."""
         assert self.counting is not None
         names = (ALL, *self.counting.relations)
-        frequency = Counter(dict(zip(names, self.words_SR.sum(0).tolist(), strict=True)))
-        scores = [self._score(name, place) for place, name in enumerate(names)]
-        shown = [score for score in scores if score is not None]
+        words_NR = self.words_NR.cpu().numpy()
+        seen = np.flatnonzero(words_NR[:, 0])
+        chooses_SN = choosing_units(len(seen), self.splits, self.seed) if len(seen) > 1 else None
+        scores: list[RelationScore] = []
+        tests: list[Array] = []
+        for place, name in enumerate(names):
+            scored = None if chooses_SN is None else self._score(name, place, seen, chooses_SN)
+            if scored is not None:
+                scores.append(scored[0])
+                tests.append(scored[1])
+        single, scores = _corrected(scores, tests)
         record = DependencyRecord(
             task=self.task,
-            sentences=int(self.sentences.sum()),
+            sentences=len(seen),
             truncated=len(self.counting.left_out),
             vanished=int(self.vanished),
-            replicates=self.replicates,
+            splits=self.splits,
+            single=single,
             settings={
                 "from_word": self.from_word,
                 "possessive": self.possessive,
@@ -328,45 +300,50 @@ class Dependency(Measure):
                 "offsets": list(self.offsets),
                 "min_count": None if self.relations is not None else self.min_count,
             },
-            relations=sorted(shown, key=lambda score: (score.relation != ALL, -frequency[score.relation])),
+            relations=sorted(scores, key=lambda score: (score.relation != ALL, -score.count)),
         )
         return asdict(record)
 
-    def _score(self, relation: str, place: int) -> RelationScore | None:
-        """The best head of a relation; None if a half has no such word."""
-        words_S = self.words_SR[:, place].cpu().numpy()
-        if not words_S.all():
+    def _score(
+        self, relation: str, place: int, seen: NDArray[np.int64], chooses_SN: NDArray[np.bool_]
+    ) -> tuple[RelationScore, Array] | None:
+        """The best head of a relation and its p-value in each split; None if a split has too few of its words."""
+        words_N = self.words_NR[:, place].cpu().numpy()[seen].astype(np.float64)
+        if not (chooses_SN @ words_N).all() or (~chooses_SN @ (words_N > 0).astype(int)).min() < 2:
             return None
-        correct_SLHD = self.correct_SLHDR[..., place].cpu().numpy()
-        offset_SO = self.offset_SOR[..., place].cpu().numpy()
-        layer, head, direction = (
-            int(axis) for axis in np.unravel_index(correct_SLHD[_CHOOSES].argmax(), correct_SLHD.shape[1:])
-        )
-        best = int(offset_SO[_CHOOSES].argmax())
-        drawn_words_K = self.drawn_words_KR[:, place].cpu().numpy()
-        drawn_K = self.drawn_correct_KLHDR[:, layer, head, direction, place].cpu().numpy().astype(np.float64)
-        drawn_baseline_K = self.drawn_offset_KOR[:, best, place].cpu().numpy()
-        accuracy = correct_SLHD[_SCORES, layer, head, direction] / words_S[_SCORES]
-        baseline = offset_SO[_SCORES, best] / words_S[_SCORES]
-        low, high = _interval(drawn_K, drawn_words_K)
-        gain_low, gain_high = _interval(drawn_K - drawn_baseline_K, drawn_words_K)
-        return RelationScore(
+        correct_NLHD = self.correct_NLHDR[..., place].cpu().numpy()[seen].astype(np.float64)
+        shape = correct_NLHD.shape[1:]
+        correct_NC = correct_NLHD.reshape(len(words_N), -1)
+        offset_NO = self.offset_NOR[..., place].cpu().numpy()[seen].astype(np.float64)
+        best = int(offset_NO.sum(0).argmax())
+        choice_S = best_candidates(correct_NC, chooses_SN)
+        right_NS = correct_NC[:, choice_S]
+        accuracy = scored_ratios(right_NS[..., None], words_N, chooses_SN).over_splits()
+        gains = scored_ratios(right_NS[..., None] - offset_NO[:, None], words_N, chooses_SN)
+        gain = gains.over_splits(best)
+        counts_C = np.bincount(choice_S, minlength=correct_NC.shape[1])
+        layer, head, direction = (int(axis) for axis in np.unravel_index(counts_C.argmax(), shape))
+        # Better than every offset: the largest p-value (Berger 1982), so that no offset has to be chosen.
+        p_S = gains.exceeds_zero().max(1)
+        score = RelationScore(
             relation=relation,
-            count=int(words_S[_SCORES]),
+            count=int(words_N.sum()),
             layer=layer,
             head=head,
             from_head=bool(direction),
-            accuracy=float(accuracy),
-            low=low,
-            high=high,
+            chosen=float(counts_C.max() / len(choice_S)),
+            accuracy=accuracy.value,
+            low=accuracy.low,
+            high=accuracy.high,
             offset=self.offsets[best],
-            baseline=float(baseline),
-            gain=float(accuracy - baseline),
-            gain_low=gain_low,
-            gain_high=gain_high,
-            chosen_on_all=float(correct_SLHD.sum(0).max() / words_S.sum()),
-            baseline_on_all=float(offset_SO.sum(0).max() / words_S.sum()),
+            baseline=float(offset_NO[:, best].sum() / words_N.sum()),
+            gain=gain.value,
+            gain_low=gain.low,
+            gain_high=gain.high,
+            p_value=float(combined_p(p_S)),
+            chosen_on_all=float(correct_NC.sum(0).max() / words_N.sum()),
         )
+        return score, p_S
 
     def reset(self) -> None:
         """Forget all sentences."""
@@ -390,8 +367,18 @@ class Dependency(Measure):
         return dependency_comparison(comparison)
 
 
-def _interval(drawn_K: Array, words_K: Array) -> tuple[float, float]:
-    """Limits of the 95 % interval of a share, from bootstrap samples."""
-    known = words_K > 0
-    low, high = np.percentile(drawn_K[known] / words_K[known], _LEVELS)
-    return float(low), float(high)
+def _sum_as_it_is(state: Tensor) -> Tensor:
+    """The sum over processes; torch would widen whole numbers to 64 bits."""
+    return state.sum(0, dtype=state.dtype)
+
+
+def _corrected(scores: Sequence[RelationScore], tests: Sequence[Array]) -> tuple[list[int], list[RelationScore]]:
+    """Scores whose p-values are corrected over the relations, and how many are significant in a single split, from and to."""
+    apart = [place for place, score in enumerate(scores) if score.relation != ALL]
+    if not apart:
+        return [0, 0], list(scores)
+    adjusted = dict(zip(apart, holm(np.array([scores[place].p_value for place in apart])).tolist(), strict=True))
+    significant_S = [int((holm(p_R) <= LEVEL).sum()) for p_R in np.stack([tests[place] for place in apart], 1)]
+    return [min(significant_S), max(significant_S)], [
+        replace(score, p_value=adjusted.get(place, score.p_value)) for place, score in enumerate(scores)
+    ]

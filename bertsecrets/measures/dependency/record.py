@@ -9,7 +9,7 @@ import numpy as np
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
@@ -19,19 +19,20 @@ from bertsecrets.statistics.student import mean_exceeds_zero
 
 @dataclass(frozen=True)
 class RelationScore:
-    """The best head of a relation: chosen on one half of the sentences and scored on the other.
+    """The best head of a relation: chosen on a third of the sentences and scored on the others, over random splits.
 
     Args:
         relation: The relation; ``all`` for all words.
-        count: Its words in the half that scores.
-        layer, head: The head chosen.
+        count: Its words.
+        layer, head: The head chosen most often.
         from_head: Whether the head word attends to its dependents, rather than a dependent to its head.
-        accuracy, low, high: Share of the words whose head it points to, and the limits of a 95 % interval.
-        offset: The best fixed offset, chosen on the same half.
-        baseline: Its share on the half that scores.
-        gain, gain_low, gain_high: Accuracy minus baseline, with limits.
+        chosen: Share of the splits that chose it.
+        accuracy, low, high: Share of the words whose head the chosen head points to, and the limits of a 95 % interval.
+        offset: The best fixed offset on all sentences.
+        baseline: Its share there.
+        gain, gain_low, gain_high: Accuracy minus that of this offset on the same sentences, with limits.
+        p_value: Of no gain over some offset, the splits combined; corrected over the relations, except for ``all``.
         chosen_on_all: Accuracy of the head that is best on all sentences, scored on the same ones, as in the paper.
-        baseline_on_all: The same for fixed offsets.
     """
 
     relation: str
@@ -39,6 +40,7 @@ class RelationScore:
     layer: int
     head: int
     from_head: bool
+    chosen: float
     accuracy: float
     low: float
     high: float
@@ -47,8 +49,13 @@ class RelationScore:
     gain: float
     gain_low: float
     gain_high: float
+    p_value: float
     chosen_on_all: float
-    baseline_on_all: float
+
+    @property
+    def beats_offsets(self) -> bool:
+        """Whether the head is significantly better than every fixed offset."""
+        return self.p_value <= LEVEL
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class DependencyRecord:
         sentences: Sentences that count.
         truncated: Sentences longer than the model or ``max_length``, left out.
         vanished: Words without a token of their own, which do not count, nor do the words that depend on them.
-        replicates: Bootstrap samples of sentences behind the intervals.
+        splits: Random splits of the sentences.
+        single: Least and most relations whose best head would beat every offset by one split alone, corrected.
         settings: Settings of the measure.
         relations: One score each; all words first, then in descending order of frequency.
     """
@@ -69,7 +77,8 @@ class DependencyRecord:
     sentences: int
     truncated: int
     vanished: int
-    replicates: int
+    splits: int
+    single: list[int]
     settings: dict[str, Any]
     relations: list[RelationScore]
 
@@ -96,8 +105,8 @@ def dependency_section(view: MeasureView) -> Section | None:
         return Section(
             view.title,
             [
-                f"Heads are chosen on one half of the sentences and scored on the other; of {counted} no half has words to "
-                "score, so that there is no table. More sentences are needed."
+                f"Heads are chosen on some sentences and scored on others; {counted} leave none to choose or to score by, so "
+                "that there is no table. More sentences are needed."
             ],
         )
     everything = [score for score in record.relations if score.relation == "all"]
@@ -105,14 +114,14 @@ def dependency_section(view: MeasureView) -> Section | None:
     scores = [*everything, *relations]
     figure = interval_rows(
         [IntervalRow(_name(score), score.accuracy, score.low, score.high, score.baseline) for score in scores[:_ROWS]],
-        title="The best head of each relation, on sentences that it was not chosen on",
+        title="The best head of each relation, on sentences that did not choose it",
         unit=_UNIT,
         baseline="best fixed offset",
         value="best head",
         limits=(0, 1),
         reference=None,
-        note=f"bars: 95 % intervals over sentences; {record.sentences:,} sentences of {record.task}, half to choose, half to "
-        "score; layers and heads count from 0",
+        note=f"bars: 95 % intervals; {record.sentences:,} sentences of {record.task}, a third to choose, the others to score, "
+        f"over {record.splits} splits; layers and heads count from 0",
     )
     blocks = [
         FigureBlock(
@@ -154,9 +163,7 @@ def dependency_comparison(comparison: Comparison) -> Section | None:
         [relation, *(_cell(condition.get(relation, [])) for condition in scores.values())] for relation in relations
     ]
     title = next(iter(comparison.replicates.values())).title
-    table = Table(
-        ["relation", *scores], cells, "The best head of each relation, on sentences that it was not chosen on"
-    )
+    table = Table(["relation", *scores], cells, "The best head of each relation, on sentences that did not choose it")
     return Section(
         title,
         [],
@@ -183,7 +190,7 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
             if view.has(column):
                 value_LH, stderr_LH, count_LH = view.grid(column)
                 names.append(score.relation)
-                gains.append(value_LH - score.baseline_on_all)
+                gains.append(value_LH - score.baseline)
                 p_values.append(mean_exceeds_zero(gains[-1], stderr_LH, count_LH))
     if not names:
         return None
@@ -215,22 +222,25 @@ def _name(score: RelationScore) -> str:
 
 def _findings(record: DependencyRecord, everything: list[RelationScore], relations: list[RelationScore]) -> list[str]:
     findings = []
+    above = [score for score in relations if score.beats_offsets]
     if relations:
-        above = [score for score in relations if score.gain_low > 0]
         counted = "1 relation" if len(relations) == 1 else f"{len(relations)} relations"
+        low, high = record.single
+        alone = f"{low}" if low == high else f"{low} to {high}"
         findings.append(
             (f"For {len(above)} of {counted}, one head finds" if above else f"For none of {counted} does one head find")
-            + " the syntactic head of a word significantly more often than the best fixed offset, on sentences of "
-            f"{record.task} that neither was chosen on."
+            + " the syntactic head of a word significantly more often than every fixed offset, on sentences of "
+            f"{record.task} that did not choose it ({record.splits} splits together, corrected over relations; one split alone "
+            f"would say {alone})."
         )
     else:
         least = record.settings.get("min_count")
         findings.append(
-            "No relation is scored on its own: none has words in both halves of the sentences"
+            "No relation is scored on its own: none has words to choose and to score by in every split"
             + ("." if least is None else f" and {least} words in all; measure.dependency.min_count lowers the limit.")
         )
-    if any(score.gain_low > 0 for score in relations):
-        best = max(relations, key=lambda score: score.gain_low)
+    if above:
+        best = max(above, key=lambda score: score.gain_low)
         findings.append(
             f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {_percent(best.accuracy)} % "
             f"({_percent(best.low)} to {_percent(best.high)}), offset {best.offset:+d} {_percent(best.baseline)} %."
@@ -249,9 +259,10 @@ def _how(record: DependencyRecord) -> str:
     parts = [
         "Attention between words is summed over the tokens of the attended word and "
         f"{rows[settings['from_word']]}; [CLS], [SEP] and the word itself are left out (Clark et al. 2019, section 4.1). The "
-        "best of all heads in both directions, and the best fixed offset, are chosen on one half of the sentences and scored "
-        "on the other; the paper chooses and scores on the same sentences (last two columns). Intervals are 95 % limits of "
-        f"{record.replicates} bootstrap samples of sentences."
+        "best of all heads in both directions is chosen on a third of the sentences and scored on the others; the paper chooses "
+        f"and scores on the same ones (last column). Numbers are medians over {record.splits} random splits, intervals the medians "
+        "of 97.5 % limits, which cover at 95 % although splits share sentences. The p-value of a relation is twice the median "
+        "of the splits' (Meinshausen et al. 2009), against the offset that does best there, corrected over relations (Holm)."
     ]
     counted = [
         f"Punctuation {'counts' if settings['punctuation'] else 'does not count'} among all words, and roots "
@@ -271,25 +282,25 @@ def _table(scores: list[RelationScore]) -> Table:
         [
             score.relation,
             f"{score.count:,}",
-            f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
+            f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''} ({score.chosen:.0%})",
             f"{_percent(score.accuracy)} [{_percent(score.low)}, {_percent(score.high)}]",
             f"{_percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
             f"{_percent(score.gain, signed=True)} [{_percent(score.gain_low, signed=True)}, "
             f"{_percent(score.gain_high, signed=True)}]",
+            p_value(score.p_value),
             _percent(score.chosen_on_all),
-            _percent(score.baseline_on_all),
         ]
         for score in scores
     ]
     header = [
         "relation",
         "words",
-        "head",
+        "head (chosen in)",
         "accuracy, %",
         "baseline (offset)",
         "difference",
+        "p, corrected",
         "chosen on the same",
-        "its baseline",
     ]
     return Table(header, rows, "Table 1 of Clark et al.: the best head of each relation")
 

@@ -111,7 +111,7 @@ class Relations(Test):
             p = float(stats.binomtest(to_head, number, self.threshold).pvalue)
             return Reading(to_head / number, math.nan, count, f"{to_head} of {number} relations", p_value=p)
         above = sum(score.gain > 0 for score in scores)
-        ends = [sum(score.gain_low > 0 for score in scores), sum(score.gain_high > 0 for score in scores)]
+        ends = [sum(score.beats_offsets for score in scores), sum(score.gain_high > 0 for score in scores)]
         # At least one relation on either side, as for shares of heads.
         reach = max(1, *(abs(end - above) for end in ends)) / number
         return Reading(above / number, reach / REACH, count, f"{above} of {number} relations")

@@ -1,0 +1,120 @@
+"""The best of several candidates, chosen on some units and scored on the others, over many random splits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_zero
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+CHOOSING_SHARE = 1 / 3
+"""Share of the units that choose. Choosing is the easier task: a third leaves more units to the test than a half."""
+
+
+@dataclass(frozen=True)
+class OverSplits:
+    """A number over splits: its median, and limits that cover it whatever the splits.
+
+    Args:
+        value: Median over splits.
+        low, high: Medians of the limits of each split, which hold with half of the stated error.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Ratios of sums over the units that score, for S splits and X numbers.
+
+    Args:
+        value_SX: The ratios; NaN without such units.
+        stderr_SX: Their standard errors (ratio estimator); NaN with fewer than two units.
+        count_S: Units whose total is above 0.
+        moved_SX: Units that are not 0 in the numerator.
+    """
+
+    value_SX: Array
+    stderr_SX: Array
+    count_S: Array
+    moved_SX: Array
+
+    def exceeds_zero(self) -> Array:
+        """One-sided p-values of the ratios being 0 or less, ``[S, X]``; 1 where there is nothing to test."""
+        p_SX = mean_exceeds_zero(self.value_SX, self.stderr_SX, self.count_S[:, None])
+        return self._at_least(p_SX, 0.5**self.moved_SX)
+
+    def differs_from_zero(self) -> Array:
+        """Two-sided p-values of the ratios being 0, ``[S, X]``; 1 where there is nothing to test."""
+        p_SX = mean_differs_from_zero(self.value_SX, self.stderr_SX, self.count_S[:, None])
+        return self._at_least(p_SX, np.minimum(2 * 0.5**self.moved_SX, 1))
+
+    def _at_least(self, p_SX: Array, least_SX: Array) -> Array:
+        # Few units that all move by the same amount have no spread; a sign test of them is still not certain.
+        return np.nan_to_num(np.maximum(p_SX, least_SX), nan=1.0)
+
+    def over_splits(self, place: int = 0, level: float = 0.95) -> OverSplits:
+        """Median and limits of one of the X numbers.
+
+        Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits share
+        their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own at ``level``.
+        """
+        value_S, stderr_S = self.value_SX[:, place], self.stderr_SX[:, place]
+        tail = (1 - level) / (4 if len(value_S) > 1 else 2)
+        reach_S = stats.t.isf(tail, np.maximum(self.count_S - 1, 1)) * stderr_S
+        low, value, high = (float(np.median(end_S)) for end_S in (value_S - reach_S, value_S, value_S + reach_S))
+        return OverSplits(value, low, high)
+
+
+def choosing_units(count: int, splits: int, seed: int) -> Flags:
+    """Which of ``count`` units choose, in each of ``splits`` random splits, ``[S, N]``: a third, at least one.
+
+    Raises:
+        ValueError: If there are fewer than two units.
+    """
+    if count < 2:
+        raise ValueError(f"{count} units cannot be split")
+    generator = np.random.default_rng(seed)
+    choosing = max(1, round(count * CHOOSING_SHARE))
+    rank_SN = generator.permuted(np.tile(np.arange(count), (splits, 1)), axis=1)
+    return np.asarray(rank_SN < choosing)
+
+
+def best_candidates(right_NC: ArrayLike, chooses_SN: Flags) -> NDArray[np.int64]:
+    """The candidate with the most right answers on the units that choose, in each split; the first of equals."""
+    return np.asarray((chooses_SN.astype(np.float64) @ np.asarray(right_NC, np.float64)).argmax(1))
+
+
+def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags) -> Ratios:
+    """Sums of parts over sums of totals, over the units that do not choose.
+
+    Args:
+        part_NSX: Part of each unit, for the candidate of each split and X comparisons.
+        total_N: Total of each unit; units of total 0 do not count.
+        chooses_SN: From :func:`choosing_units`.
+    """
+    part_NSX, total_N = np.asarray(part_NSX, np.float64), np.asarray(total_N, np.float64)
+    scores_SN = (~chooses_SN & (total_N > 0)).astype(np.float64)
+    count_S, total_S = scores_SN.sum(1), scores_SN @ total_N
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value_SX = np.einsum("sn,nsx->sx", scores_SN, part_NSX) / total_S[:, None]
+        residual_NSX = part_NSX - value_SX * total_N[:, None, None]
+        spread_SX = np.einsum("sn,nsx->sx", scores_SN, residual_NSX**2)
+        scale_S = np.where(count_S > 1, count_S / (count_S - 1), np.nan)
+        stderr_SX = np.sqrt(scale_S[:, None] * spread_SX) / total_S[:, None]
+    moved_SX = np.einsum("sn,nsx->sx", scores_SN, (part_NSX != 0).astype(np.float64))
+    return Ratios(value_SX, stderr_SX, count_S, moved_SX)
+
+
+def combined_p(p_SX: ArrayLike) -> Array:
+    """Twice the median over splits, at most 1, ``[X]``: valid although splits share their units.
+
+    Meinshausen, Meier and Bühlmann 2009, theorem 3.1 with quantile 1/2.
+    """
+    return np.asarray(np.minimum(2 * np.median(np.asarray(p_SX, np.float64), axis=0), 1))

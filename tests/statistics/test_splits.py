@@ -1,0 +1,116 @@
+"""Heads chosen on some units and tested on others: against naive loops, and the errors by simulation."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from bertsecrets.statistics.corrections import holm
+from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
+
+Array = NDArray[np.float64]
+
+
+def answers(generator: np.random.Generator, units: int, heads: int, words: float) -> tuple[Array, Array, Array]:
+    """Words of each unit, right answers of heads and of two baselines; no head is better than the first baseline."""
+    total_N = generator.poisson(words, units)
+    # Units differ in how hard their words are, alike for everyone.
+    ease_N1 = generator.beta(1.2, 1.2, (units, 1))
+    right_NC = generator.binomial(total_N[:, None], np.repeat(ease_N1, heads, 1))
+    baseline_NB = generator.binomial(total_N[:, None], ease_N1 * [1.0, 0.5])
+    return total_N.astype(float), right_NC.astype(float), baseline_NB.astype(float)
+
+
+def p_values(total_N: Array, right_NC: Array, baseline_NB: Array, splits: int, seed: int) -> Array:
+    """P-values of each split of the best head against every baseline."""
+    chooses_SN = choosing_units(len(total_N), splits, seed)
+    right_NS = right_NC[:, best_candidates(right_NC, chooses_SN)]
+    return scored_ratios(right_NS[..., None] - baseline_NB[:, None], total_N, chooses_SN).exceeds_zero().max(1)
+
+
+def test_ratios_equal_a_loop_over_splits_and_units() -> None:
+    generator = np.random.default_rng(0)
+    total_N, right_NC, baseline_NB = answers(generator, 60, 5, 1.0)
+    chooses_SN = choosing_units(60, 7, 3)
+    assert chooses_SN.sum(1).tolist() == [20] * 7
+    assert len({row.tobytes() for row in chooses_SN}) == 7
+    choice_S = best_candidates(right_NC, chooses_SN)
+    part_NSX = right_NC[:, choice_S, None] - baseline_NB[:, None]
+    ratios = scored_ratios(part_NSX, total_N, chooses_SN)
+    for split, chooses_N in enumerate(chooses_SN):
+        sums = [sum(right_NC[unit, head] for unit in np.flatnonzero(chooses_N)) for head in range(5)]
+        assert choice_S[split] == sums.index(max(sums))
+        scoring = [unit for unit in range(60) if not chooses_N[unit] and total_N[unit] > 0]
+        for place in range(2):
+            parts = [right_NC[unit, choice_S[split]] - baseline_NB[unit, place] for unit in scoring]
+            ratio = sum(parts) / sum(total_N[scoring])
+            residuals = [part - ratio * total_N[unit] for part, unit in zip(parts, scoring, strict=True)]
+            # The t test of the mean residual, whose scale the total is.
+            stderr = stats.sem(residuals) * len(scoring) / sum(total_N[scoring])
+            assert ratios.value_SX[split, place] == pytest.approx(ratio)
+            assert ratios.stderr_SX[split, place] == pytest.approx(stderr)
+            assert ratios.exceeds_zero()[split, place] == pytest.approx(stats.t.sf(ratio / stderr, len(scoring) - 1))
+            assert ratios.differs_from_zero()[split, place] == pytest.approx(
+                2 * stats.t.sf(abs(ratio) / stderr, len(scoring) - 1)
+            )
+
+
+def test_few_units_that_all_agree_are_not_certain() -> None:
+    chooses_SN = np.array([[True, False, False, False]])
+    ratios = scored_ratios(np.ones((4, 1, 1)), np.ones(4), chooses_SN)
+    assert ratios.stderr_SX.item() == 0
+    assert ratios.exceeds_zero().item() == 1 / 8
+    assert ratios.differs_from_zero().item() == 1 / 4
+    alone = scored_ratios(np.ones((2, 1, 1)), np.ones(2), np.array([[True, False]]))
+    assert alone.exceeds_zero().item() == 1
+
+
+def test_numbers_over_splits_by_hand() -> None:
+    chooses_SN = np.array([[False] * 4, [True, True, False, False], [False, False, True, True]])
+    part_NSX = np.array([0.0, 2.0, 1.0, 5.0])[:, None, None].repeat(3, 1)
+    ratios = scored_ratios(part_NSX, np.ones(4), chooses_SN)
+    assert ratios.value_SX[:, 0].tolist() == [2.0, 3.0, 1.0]
+    over = ratios.over_splits(level=0.9)
+    # Means 2, 3 and 1 with standard errors sqrt(14 / 12), 2 and 1; each interval has half of the error.
+    reaches = [
+        float(stats.t.ppf(0.975, degrees)) * error for degrees, error in ((3, (14 / 12) ** 0.5), (1, 2.0), (1, 1.0))
+    ]
+    assert over.value == 2.0
+    assert over.low == pytest.approx(np.median([2 - reaches[0], 3 - reaches[1], 1 - reaches[2]]))
+    assert over.high == pytest.approx(np.median([2 + reaches[0], 3 + reaches[1], 1 + reaches[2]]))
+    assert combined_p([[0.01, 0.9], [0.02, 0.7], [0.5, 0.6]]).tolist() == [0.04, 1.0]
+    with pytest.raises(ValueError, match="1 units cannot be split"):
+        choosing_units(1, 5, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("units", "words"), [(300, 2.0), (1500, 0.05)])
+def test_relations_without_a_better_head_are_rarely_called_better(units: int, words: float) -> None:
+    """29 relations, 72 heads as good as the best baseline: that any relation is called better has at most 5 %."""
+    wrong, single = 0, 0
+    for repeat in range(60):
+        generator = np.random.default_rng(repeat)
+        p_SR = np.stack([p_values(*answers(generator, units, 72, words), 10, repeat) for _ in range(29)], 1)
+        wrong += bool((holm(combined_p(p_SR)) <= 0.05).any())
+        single += int((p_SR[0] <= 0.05).sum())
+    assert wrong <= stats.binom.ppf(0.99, 60, 0.05)
+    # The test of one split has its level, which choosing and scoring on the same units would exceed by far.
+    assert single <= stats.binom.ppf(0.999, 60 * 29, 0.05)
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_head_that_is_chosen() -> None:
+    """One head is better by 10 points and is chosen in nearly every split."""
+    covered, repeats = 0, 200
+    for repeat in range(repeats):
+        generator = np.random.default_rng(repeat)
+        total_N, right_NC, baseline_NB = answers(generator, 300, 20, 2.0)
+        better_N = generator.binomial((total_N - baseline_NB[:, 0]).astype(int), 0.2)
+        right_NC[:, 7] = baseline_NB[:, 0] + better_N
+        chooses_SN = choosing_units(300, 20, repeat)
+        choice_S = best_candidates(right_NC, chooses_SN)
+        assert (choice_S == 7).mean() > 0.9
+        part_NSX = right_NC[:, choice_S, None] - baseline_NB[:, None, :1]
+        over = scored_ratios(part_NSX, total_N, chooses_SN).over_splits()
+        covered += over.low <= 0.1 <= over.high
+    assert covered >= stats.binom.ppf(0.01, repeats, 0.95)
