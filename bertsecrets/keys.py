@@ -136,6 +136,7 @@ class CheckpointSettings(Settings):
 
     every_n_steps: int = Field(ge=1, description="a whole number from 1")
     report: Literal["best", "last"] = Field(description="best or last")
+    choosing: float = Field(ge=0.01, le=0.5, description="a number from 0.01 to 0.5")
 
 
 class SweepSettings(Settings):

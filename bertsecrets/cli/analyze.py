@@ -20,7 +20,7 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.models.spec import BEST, INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
+from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import displayed
 from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process
@@ -100,15 +100,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         # A model may be analysed on another task's sentences; its history on its own task does not belong there.
         if path is not None and path.is_file() and record["task"] == task.name:
             _bring_history(Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False), run)
-        finish(
-            run,
-            module,
-            data,
-            trainer,
-            settings,
-            selected=path is not None and path.name == BEST,
-            seconds=time.monotonic() - started,
-        )
+        finish(run, module, data, trainer, settings, seconds=time.monotonic() - started)
     return module.scores
 
 

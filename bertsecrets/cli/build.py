@@ -52,18 +52,22 @@ def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
     ]
 
 
-def begin(settings: RunSettings) -> tuple[PreTrainedTokenizerFast, TaskData]:
+def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrainedTokenizerFast, TaskData]:
     """Seed the generators of every process, and load tokenizer and data.
+
+    Args:
+        settings: Settings of the run.
+        choosing: As in :class:`TaskData`.
 
     Raises:
         UserError: If the tokenizer or the data are missing or do not fit the settings.
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(settings.model)
-    return tokenizer, make_data(settings, tokenizer)
+    return tokenizer, make_data(settings, tokenizer, choosing)
 
 
-def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast) -> TaskData:
+def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast, choosing: float | None = None) -> TaskData:
     """The task's data, prepared for training and evaluation.
 
     Raises:
@@ -78,6 +82,7 @@ def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast) -> Task
         seed=keys.seed,
         annotation=keys.annotation,
         progress=keys.progress,
+        choosing=choosing,
     )
     data.prepare_data()
     data.setup("fit")

@@ -21,7 +21,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.keys import ReportSettings
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.metrics import Predictions, decide, score
-from bertsecrets.models.spec import BEST
+from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.config_copy import CONFIG_COPY
@@ -50,7 +50,6 @@ def finish(
     trainer: pl.Trainer,
     settings: RunSettings,
     *,
-    selected: bool,
     seconds: float,
 ) -> None:
     """Write all results of a run; only the first process writes.
@@ -61,12 +60,11 @@ def finish(
         data: The task's data, for the constant baselines.
         trainer: The trainer; its loggers receive tables and summary.
         settings: The settings of the run.
-        selected: Whether the weights were chosen by their score on the evaluation set.
         seconds: Time the run has taken so far.
     """
     if not run.writes:
         return
-    scores = collect_scores(module, data, seconds, selected=selected)
+    scores = collect_scores(module, data, seconds)
     if data.task.is_labelled:
         _write_predictions(run, module)
         # Of a sharded model this process has a part.
@@ -108,7 +106,7 @@ def present(
     )
 
 
-def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *, selected: bool) -> RunScores:
+def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
     """The scores of the last validation and those of a constant predictor learned from the training set.
 
     For a task without labels, only the sets and their sizes.
@@ -135,7 +133,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float, *
         )
         sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    return RunScores(sets, answer, step, seconds, selected, data.notes)
+    return RunScores(sets, answer, step, seconds, data.notes)
 
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:
@@ -169,8 +167,15 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
     if experiment.settings.mode == "disabled":
         return
     artifact = wandb.Artifact(artifact_name(str(logger.version)), type="bertsecrets-run")
-    best = run.checkpoints / BEST
-    for path in (run.heads_path, run.ablation_path, run.report_path, run.scores_path, run.folder / CONFIG_COPY, best):
+    weights = (run.checkpoints / BEST, run.checkpoints / FINAL)
+    for path in (
+        run.heads_path,
+        run.ablation_path,
+        run.report_path,
+        run.scores_path,
+        run.folder / CONFIG_COPY,
+        *weights,
+    ):
         if path.is_file():
             # These files no longer change: W&B need not copy them first.
             artifact.add_file(str(path), policy="immutable")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from torch import Tensor
 
 from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
@@ -18,12 +18,14 @@ from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.last_checkpoint import LastCheckpoint
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources.base import CHOOSING
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
-from bertsecrets.models.spec import BEST, LAST, RANDOM_INIT
+from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT, find_checkpoint
 from bertsecrets.reporting.model_card import VERSIONS, versions
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import displayed, folder_write
@@ -52,7 +54,8 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     keys, task, spec = settings.keys, settings.task, settings.model
     if is_first_process():
         _log.info(f"Fine-tuning {spec.name} on {task.name} in {displayed(folder)}")
-    tokenizer, data = begin(settings)
+    chooses = settings.checkpoint.report == "best"
+    tokenizer, data = begin(settings, settings.checkpoint.choosing if chooses else None)
     model = load_model(spec, task, keys.init, keys.seed)
     check_model(model, settings.training["max_length"])
 
@@ -82,7 +85,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     callbacks = [
         *make_watcher(settings, run=run, random=untrained),
         *make_callbacks(settings.callbacks, run=run, ablation=settings.ablation, prune=settings.prune),
-        _best_checkpoint(module, run),
+        _best_checkpoint(task, run) if chooses else FinalWeights(run.checkpoints / FINAL),
         last,
     ]
     with open_trainer(settings, run, callbacks) as trainer:
@@ -90,22 +93,14 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
         last.finish(trainer)
         # Scores, measures and disabling of one page are all of one set of weights.
         best = run.checkpoints / BEST
-        selected = settings.checkpoint.report == "best" and best.is_file()
+        selected = chooses and best.is_file()
         module.record["step"] = int(read_record(best)[RECORD]["step"]) if selected else trainer.global_step
         module.is_scored = module.scored_step == module.record["step"]
         trainer.validate(
             module, datamodule=data, ckpt_path=str(best) if selected else None, verbose=False, weights_only=True
         )
-        finish(
-            run,
-            module,
-            data,
-            trainer,
-            settings,
-            selected=selected,
-            seconds=time.monotonic() - started,
-        )
-    save_model(settings, best if selected else last_path, run)
+        finish(run, module, data, trainer, settings, seconds=time.monotonic() - started)
+    save_model(settings, find_checkpoint(run.folder), run)
     return module.scores
 
 
@@ -135,12 +130,26 @@ class LaterAmongEquals(ModelCheckpoint):
         return super().check_monitor_top_k(trainer, current)
 
 
-def _best_checkpoint(module: SequenceClassifier, run: Run) -> ModelCheckpoint:
-    """The best checkpoint by the task's first metric."""
+class FinalWeights(Checkpoint):
+    """Save the weights of the last step, without the state of training.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.path, weights_only=True)
+
+
+def _best_checkpoint(task: Task, run: Run) -> ModelCheckpoint:
+    """The best checkpoint by the task's first metric on the rows that choose."""
     return LaterAmongEquals(
         dirpath=run.checkpoints,
         filename=Path(BEST).stem,
-        monitor=module.monitor,
+        monitor=f"{CHOOSING}/{task.metrics[0]}",
         mode="max",
         save_weights_only=True,
         enable_version_counter=False,

@@ -18,6 +18,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
+from bertsecrets.data.sources.base import CHOOSING, Source
+from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import has_documents, windows
@@ -37,6 +39,8 @@ class TaskData(pl.LightningDataModule):
         max_length: Longest sequence in tokens, special tokens included.
         seed: Seed of the training order, of the sample that ``limit_train`` draws, and of permuted labels.
         annotator: Annotates the words of the evaluation sets; None keeps the source's own annotation.
+        choosing: Share of the training rows that is not trained on and is the evaluation set ``choosing``, by which a
+            checkpoint may be chosen; None for none.
 
     Raises:
         UserError: If the source does not have the task, or a control does not fit the task.
@@ -51,12 +55,13 @@ class TaskData(pl.LightningDataModule):
         max_length: int = 128,
         seed: int = 0,
         annotator: Annotator | None = None,
+        choosing: float | None = None,
     ) -> None:
         super().__init__()
         check_controls(source, task)
         self.task = task
         self.config = source
-        self.source = make_source(source, task)
+        self.source: Source = make_source(source, task)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.max_length = max_length
@@ -68,6 +73,9 @@ class TaskData(pl.LightningDataModule):
         self.evaluation = {
             name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
         }
+        if choosing is not None:
+            self.source = HeldOutSource(task, self.source, choosing, CHOOSING)
+            self.evaluation[CHOOSING] = CHOOSING
 
     @classmethod
     def from_config(
@@ -79,6 +87,7 @@ class TaskData(pl.LightningDataModule):
         seed: int,
         annotation: Mapping[str, Any] | None = None,
         progress: bool = True,
+        choosing: float | None = None,
     ) -> "TaskData":
         """The data of the ``data``, ``task.training`` and ``annotation`` sections of the configuration."""
         sizes = Training.read("task.training", training)
@@ -90,6 +99,7 @@ class TaskData(pl.LightningDataModule):
             max_length=sizes.max_length,
             seed=seed,
             annotator=make_annotator(annotation or {}, progress),
+            choosing=choosing,
         )
 
     @property
@@ -133,7 +143,7 @@ class TaskData(pl.LightningDataModule):
                 sample = [_one_sentence(example, ("first", "second").index(self.config.only)) for example in sample]
             if self.config.permute_labels and split == TRAIN:
                 sample = permuted_labels(sample, self.seed)
-            self._examples[split] = self._annotated(sample) if split in self.evaluation.values() else sample
+            self._examples[split] = self._annotated(sample) if split in self.task.evaluation.values() else sample
         return self._examples[split]
 
     def _annotated(self, examples: list[Example]) -> list[Example]:

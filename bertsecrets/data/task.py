@@ -139,7 +139,7 @@ class Task(_TaskSection):
 
     Attributes:
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
-        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one selects the best checkpoint.
+        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one is tested, and chooses the best checkpoint.
         texts: Sentences per example, 1 or 2.
         labels: Class names in the order of their indices; empty for a regression task. A task with neither labels nor
             ``label_range`` nor metrics provides sentences to analyse, not to fine-tune on.

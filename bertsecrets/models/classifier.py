@@ -192,11 +192,6 @@ class SequenceClassifier(pl.LightningModule):
                     sync_dist=False,
                 )
 
-    @property
-    def monitor(self) -> str:
-        """The metric that selects the best checkpoint: the task's first, on its first evaluation set."""
-        return f"{self.evaluation_names[0]}/{self.task.metrics[0]}"
-
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         config = self.optimizer_config
         # The fused step is faster on CPUs, but Lightning does not clip its gradients under mixed precision.

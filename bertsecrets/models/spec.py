@@ -18,7 +18,7 @@ RANDOM_INIT = "random_normal"
 INITS = ("pretrained", RANDOM_INIT)
 """The weights that fine-tuning may start from."""
 
-BEST, LAST = "best.ckpt", "last.ckpt"
+BEST, FINAL, LAST = "best.ckpt", "final.ckpt", "last.ckpt"
 """The checkpoints of a run folder."""
 
 INITIAL = "initial"
@@ -111,7 +111,7 @@ class ModelSpec(Settings):
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint file or Hugging Face folder at a path; of a run folder, its best checkpoint.
+    """The checkpoint file or Hugging Face folder at a path; of a run folder, the one that its report is about.
 
     Raises:
         UserError: If there is none.
@@ -124,11 +124,11 @@ def find_checkpoint(path: Path) -> Path:
         )
     if is_file(path / CONFIG):
         return path
-    for name in (BEST, LAST):
+    for name in (BEST, FINAL, LAST):
         if is_file(path / "checkpoints" / name):
             return path / "checkpoints" / name
     raise UserError(
-        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{BEST}); give a .ckpt file, a run "
+        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, a run "
         "folder or a Hugging Face folder."
     )
 

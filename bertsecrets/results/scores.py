@@ -101,7 +101,6 @@ class RunScores:
         constant_answer: The constant predictor's answer; empty for a task without labels, which has no metrics.
         step: Optimiser steps of the scored model.
         seconds: Duration of the run.
-        selected: Whether the weights were chosen by their score on the first set.
         notes: Sentences on what was left out or unusual in the data.
     """
 
@@ -109,7 +108,6 @@ class RunScores:
     constant_answer: str
     step: int
     seconds: float
-    selected: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -142,9 +140,8 @@ class RunScores:
                 )
                 for name, entry in content["sets"].items()
             }
-            selected = bool(content.get("selected", False))
             notes = tuple(map(str, content.get("notes", ())))
-            return cls(sets, content["constant_answer"], content["step"], content["seconds"], selected, notes)
+            return cls(sets, content["constant_answer"], content["step"], content["seconds"], notes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 

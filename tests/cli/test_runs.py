@@ -43,7 +43,7 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
         "scores.json",
         "heads.parquet",
         "report.html",
-        "checkpoints/best.ckpt",
+        "checkpoints/final.ckpt",
         "checkpoints/last.ckpt",
         "tokenizer/tokenizer.json",
         "csv/attempt_0/metrics.csv",
@@ -67,7 +67,7 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
     assert ((value_LH > 0) & (value_LH <= 1 + 1e-6)).all()
 
 
-def test_a_run_saves_its_best_model_as_a_hugging_face_folder(finished: Path) -> None:
+def test_a_run_saves_its_model_as_a_hugging_face_folder(finished: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
     from bertsecrets.models.checkpoint import read_record
@@ -76,7 +76,7 @@ def test_a_run_saves_its_best_model_as_a_hugging_face_folder(finished: Path) -> 
     model, info = AutoModelForSequenceClassification.from_pretrained(saved, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    weights = read_record(finished / "checkpoints" / "best.ckpt")["state_dict"]
+    weights = read_record(finished / "checkpoints" / "final.ckpt")["state_dict"]
     assert all(torch.equal(weights[f"model.{name}"], tensor) for name, tensor in model.state_dict().items())
     card = (saved / "README.md").read_text("utf-8")
     accuracy = json.loads((finished / "scores.json").read_text())["sets"]["val"]["model"]["accuracy"]
@@ -87,21 +87,42 @@ def test_a_run_saves_its_best_model_as_a_hugging_face_folder(finished: Path) -> 
 def test_scores_measures_and_maps_of_a_page_are_of_one_set_of_weights(finished: Path) -> None:
     from bertsecrets.models.checkpoint import read_record
 
-    best = int(read_record(finished / "checkpoints" / "best.ckpt")["bertsecrets"]["step"])
     scores = json.loads((finished / "scores.json").read_text())
-    assert (scores["step"], scores["selected"]) == (best, True)
+    assert scores["step"] == int(read_record(finished / "checkpoints" / "final.ckpt")["bertsecrets"]["step"]) == 24
+    assert set(scores["sets"]) == {"val"}
     table = HeadTable.read(finished / "heads.parquet")
-    assert table.steps("drift", "cosine", "checkpoint") == [best]
-    final, during = (table.grid("drift", "cosine", stage, best)[0] for stage in ("checkpoint", "training"))
+    assert table.steps("drift", "cosine", "checkpoint") == [24]
+    final, during = (table.grid("drift", "cosine", stage, 24)[0] for stage in ("checkpoint", "training"))
     assert np.allclose(final, during, atol=1e-6)
-    # The scores of the curve at that step are those of the page, and of equally good steps it is the last.
-    rows = [line.split(",") for line in (finished / "csv" / "attempt_0" / "metrics.csv").read_text().splitlines()]
-    place, at = rows[0].index("val/accuracy"), rows[0].index("step")
-    curve = {int(row[at]): float(row[place]) for row in rows[1:] if row[place]}
-    accuracy = scores["sets"]["val"]["model"]["accuracy"]
-    assert accuracy == pytest.approx(max(curve.values()), abs=1e-6)
-    report = (finished / "report.html").read_text("utf-8")
-    assert "The checkpoint was chosen by the first of these scores on the same examples" in report
+    # The scores of the curve at that step are those of the page.
+    _, last = curve_of(finished, "val")[-1]
+    assert scores["sets"]["val"]["model"]["accuracy"] == pytest.approx(last, abs=1e-6)
+
+
+def curve_of(folder: Path, name: str) -> list[tuple[int, float]]:
+    """Last batch and accuracy on an evaluation set, of each validation during training."""
+    rows = [line.split(",") for line in (folder / "csv" / "attempt_0" / "metrics.csv").read_text().splitlines()]
+    place, at = rows[0].index(f"{name}/accuracy"), rows[0].index("step")
+    return sorted((int(row[at]), float(row[place])) for row in rows[1:] if row[place])
+
+
+def test_the_best_checkpoint_is_chosen_on_rows_that_judge_nothing(tiny_bert: Path, tmp_path: Path) -> None:
+    from bertsecrets.models.checkpoint import read_record
+
+    words = ["checkpoint.report=best", "checkpoint.choosing=0.3", "measure=[]", "callbacks=none"]
+    result = door("train", *small(tiny_bert, tmp_path / "run"), *words)
+    assert result.returncode == 0, result.stderr
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    record = read_record(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    choosing = scores["sets"]["choosing"]["model"]["accuracy"]
+    curve = curve_of(tmp_path / "run", "choosing")
+    highest = max(accuracy for _, accuracy in curve)
+    assert choosing == pytest.approx(highest, abs=1e-6)
+    # Of equally good ones the last, whose next batch has not been taken.
+    best = max(batch for batch, accuracy in curve if accuracy == highest) + 1
+    assert scores["step"] == record["bertsecrets"]["step"] == best
+    assert not (tmp_path / "run" / "checkpoints" / "final.ckpt").exists()
+    assert "training rows choose the checkpoint and are not trained on" in " ".join(scores["notes"])
 
 
 def test_scores_equal_those_of_the_stored_predictions(finished: Path) -> None:
@@ -126,7 +147,7 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
         for a, b in zip(new, old, strict=True):
             assert np.allclose(a, b, atol=1e-7, equal_nan=True)
     scores = json.loads((tmp_path / "a" / "scores.json").read_text())
-    assert (scores["step"], scores["selected"]) == (24, False)
+    assert scores["step"] == 24
     assert again.steps("drift", "cosine", "training") == [6, 12, 18, 24]
     report = (tmp_path / "a" / "report.html").read_text("utf-8")
     assert "during training: the report of" in report
@@ -159,7 +180,7 @@ def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, ti
     from bertsecrets.models.checkpoint import load_checkpoint
     from bertsecrets.models.spec import ModelSpec
 
-    path = finished / "checkpoints" / "best.ckpt"
+    path = finished / "checkpoints" / "final.ckpt"
     with pytest.raises(UserError, match="is of task 'demo_paraphrase', not 'mrpc'; set task=demo_paraphrase"):
         load_checkpoint(path, task("mrpc"), ModelSpec(name="folder", path=str(tiny_bert)))
     other = tmp_path / "other"

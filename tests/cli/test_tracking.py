@@ -58,7 +58,7 @@ def test_the_artifact_holds_table_report_and_checkpoint(trained: tuple[Path, str
     (own,) = [each for each in artifacts if each.type == "bertsecrets-run"]
     assert own.name == f"run-{json.loads((folder / 'wandb.json').read_text())['id']}"
     held = {Path(entry.path).name for entry in own.manifest.contents}
-    assert {"heads.parquet", "report.html", "scores.json", "config.yaml", "best.ckpt"} <= held
+    assert {"heads.parquet", "report.html", "scores.json", "config.yaml", "final.ckpt"} <= held
 
 
 def test_an_analysis_names_the_run_it_comes_from(trained: tuple[Path, str], tiny_bert: Path, tmp_path: Path) -> None:

@@ -44,6 +44,31 @@ def indices(loader: Any) -> list[int]:
     return [index for batch in loader for index in batch.index_B.tolist()]
 
 
+def test_rows_that_choose_are_not_trained_on_and_no_evaluation_rows() -> None:
+    whole, apart = (
+        TaskData(task("demo_sentiment"), SourceConfig(), wordpiece(), choosing=share) for share in (None, 0.1)
+    )
+    apart.setup("fit")
+    assert (whole.evaluation_names, apart.evaluation_names) == (("val",), ("val", "choosing"))
+    rows, trained, choosing = (
+        {example.index for example in data.examples(split)}
+        for data, split in ((whole, "train"), (apart, "train"), (apart, "choosing"))
+    )
+    assert trained | choosing == rows
+    assert not trained & choosing
+    assert {one.texts for one in apart.examples("train")}.isdisjoint(one.texts for one in apart.examples("choosing"))
+    assert len(choosing) / len(rows) == pytest.approx(0.1, abs=0.01)
+    shares = [data.labels(split).double().mean().item() for data, split in ((whole, "train"), (apart, "choosing"))]
+    assert shares[0] == pytest.approx(shares[1], abs=0.02)
+    assert sorted(indices(apart.train_dataloader())) == sorted(trained)
+    assert [example.index for example in apart.examples("validation")] == [
+        example.index for example in whole.examples("validation")
+    ]
+    [note] = [note for note in apart.notes if "choose the checkpoint" in note]
+    assert note.startswith(f"{len(choosing):,} of the {len(rows):,} training rows choose the checkpoint")
+    assert ("so few hardly tell checkpoints apart" in note) == (len(choosing) < 200)
+
+
 @pytest.mark.filterwarnings("ignore:File .* is missing")
 class TestTaskData:
     def test_loaders_deal_out_whole_splits(self, root: Path) -> None:

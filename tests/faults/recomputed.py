@@ -291,9 +291,9 @@ def _model(run: Path, settings: dict[str, Any], folder: Path) -> PreTrainedModel
         if settings["checkpoint"] in (None, "initial") or settings["reference"]:
             return None
         source = folder / settings["checkpoint"]
-    if path is None or not (source / "checkpoints" / "best.ckpt").is_file():
+    if path is None or not (source / "checkpoints" / "final.ckpt").is_file():
         return None
-    content = torch.load(source / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(source / "checkpoints" / "final.ckpt", weights_only=True)
     weights = {
         key.removeprefix("model."): value for key, value in content["state_dict"].items() if key.startswith("model.")
     }

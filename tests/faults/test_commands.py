@@ -185,7 +185,7 @@ EXPORTS = [
     ),
     Case(
         "export-of-a-file",
-        ("analyze.py", "export={folder}/model", "checkpoint={run}/checkpoints/best.ckpt"),
+        ("analyze.py", "export={folder}/model", "checkpoint={run}/checkpoints/final.ckpt"),
         "Model:",
         status=0,
         check=exported,

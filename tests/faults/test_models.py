@@ -293,7 +293,7 @@ ANALYSED = [
         words=analyze(**_OF_LAST),
     ),
     analyses(
-        "no-checkpoint", "holds neither a model", remove("checkpoints/best.ckpt", _LAST), words=analyze(checkpoint="r")
+        "no-checkpoint", "holds neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
     ),
     Case("analyze-missing", analyze(checkpoint="gone"), "Checkpoint 'gone' does not exist"),
     Case("analyze-text", analyze(checkpoint="x.ckpt"), "cannot be read as a checkpoint", arrange=write("x.ckpt", "x")),

@@ -55,7 +55,7 @@ def make_run(
         "seed": seed,
         "name": folder.name,
         "trainer": {"devices": 1},
-        "checkpoint": {"every_n_steps": 200, "report": "best"},
+        "checkpoint": {"every_n_steps": 200, "report": "last", "choosing": 0.1},
         **settings,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))

@@ -18,6 +18,9 @@ TRAIN, VALIDATION = "train", "validation"
 HELD_OUT = "held_out"
 """Name of the evaluation split that consists of training rows, for data that come without one."""
 
+CHOOSING = "choosing"
+"""Name of the evaluation set, and its split, of training rows that choose the checkpoint."""
+
 SPLIT_WORDS = {
     "train": ("train",),
     "validation": ("dev", "devel", "development", "valid", "validation", "val"),

@@ -5,26 +5,35 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import HELD_OUT, TRAIN, Source
+from bertsecrets.data.sources.base import CHOOSING, HELD_OUT, TRAIN, Source
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
 Texts = tuple[str, ...]
 
+_PURPOSES = {
+    HELD_OUT: ("evaluation", "evaluation rows of your own (for a CSV, data.eval_path=<file>)"),
+    CHOOSING: ("choosing the checkpoint", "take the last one (checkpoint.report=last)"),
+}
+_FEW = 200
+"""Rows whose accuracy has a standard error above three points."""
+
 
 class HeldOutSource:
-    """A source whose training rows are divided into the splits ``train`` and ``held_out``.
+    """A source whose training rows are divided into the split ``train`` and one that is not trained on.
 
     Args:
         task: Named in messages.
         source: Has the training rows and any other splits.
         fraction: Share of the training rows that is held out, between 0 and 1.
+        split: Name of their split: ``held_out``, which evaluates, or ``choosing``, which chooses the checkpoint.
     """
 
-    def __init__(self, task: Task, source: Source, fraction: float) -> None:
+    def __init__(self, task: Task, source: Source, fraction: float, split: str = HELD_OUT) -> None:
         self.task = task
         self.source = source
         self.fraction = fraction
+        self.split = split
         self._splits: dict[str, list[Example]] = {}
         self._note: list[str] = []
 
@@ -34,7 +43,7 @@ class HeldOutSource:
 
     def examples(self, split: str) -> list[Example]:
         """Examples of either part keep their ``index`` among all rows; raises UserError if a part would be empty."""
-        if split not in (TRAIN, HELD_OUT):
+        if split not in (TRAIN, self.split):
             return self.source.examples(split)
         if not self._splits:
             rows = self.source.examples(TRAIN)
@@ -42,29 +51,35 @@ class HeldOutSource:
             everything = [one for one in rows if one.label is not None] if self.task.is_labelled else rows
             chosen = held_out(everything, self.fraction, by_class=not self.task.is_regression)
             parts = {TRAIN: [one for one in everything if one.texts not in chosen]}
-            parts[HELD_OUT] = [one for one in everything if one.texts in chosen]
+            parts[self.split] = [one for one in everything if one.texts in chosen]
             if not all(parts.values()):
                 different = len({one.texts for one in everything})
-                how_many = "are too few to hold some out for evaluation"
+                purpose, otherwise = _PURPOSES[self.split]
+                how_many = f"are too few to hold some out for {purpose}"
                 if different == 1 < len(everything):
-                    how_many = "all have the same text, so that none can be held out for evaluation"
+                    how_many = f"all have the same text, so that none can be held out for {purpose}"
                 elif different < len(everything):
-                    how_many = f"have {different:,} different texts, too few to hold some out for evaluation"
+                    how_many = f"have {different:,} different texts, too few to hold some out for {purpose}"
                 raise UserError(
-                    f"The {len(everything):,} training rows of task '{self.task.name}' {how_many}; give more texts, or "
-                    "evaluation rows of your own (for a CSV, data.eval_path=<file>)."
+                    f"The {len(everything):,} training rows of task '{self.task.name}' {how_many}; give more texts, or {otherwise}."
                 )
             self._splits = parts
             without = len(rows) - len(everything)
             self._note = [f"{without:,} training rows without a label were left out."] if without else []
-            self._note += [
-                f"The data have no evaluation rows: {len(parts[HELD_OUT]):,} of the {len(everything):,} training rows are "
-                "held out, the same ones in every run."
-            ]
+            self._note.append(self._division(len(parts[self.split]), len(everything)))
         return self._splits[split]
 
     def has(self, split: str) -> bool:
-        return split in (TRAIN, HELD_OUT) or self.source.has(split)
+        return split in (TRAIN, self.split) or self.source.has(split)
+
+    def _division(self, held: int, rows: int) -> str:
+        if self.split == HELD_OUT:
+            return (
+                f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "
+                "run."
+            )
+        few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
+        return f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones in every run{few}."
 
     def prepare(self) -> None:
         self.source.prepare()
