@@ -191,6 +191,7 @@ class CommonKeys(CommandKeys):
     measure: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     ablation: Section = Field(description=_SECTION)
     prune: Section = Field(description=_SECTION)
+    shrink: Section = Field(description=_SECTION)
 
 
 class TrainKeys(CommonKeys):

@@ -67,11 +67,13 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
 FAMILIES = tuple(CONFIGS)
 
 
-def tiny_model(family: str, seed: int = 0, attention: str | None = None, spread: float = 0.2) -> PreTrainedModel:
+def tiny_model(
+    family: str, seed: int = 0, attention: str | None = None, spread: float = 0.2, labels: int = 3
+) -> PreTrainedModel:
     """A model in evaluation mode whose weights are spread enough for its maps to be far from uniform."""
     torch.manual_seed(seed)
     config = CONFIGS[family]()
-    config.num_labels = 3
+    config.num_labels = labels
     model = AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -92,6 +92,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             reference=reference,
             ablation=settings.ablation,
             prune=settings.prune,
+            shrink=settings.shrink,
             origin=origin,
         ),
     ]

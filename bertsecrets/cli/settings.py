@@ -34,7 +34,7 @@ from bertsecrets.keys import (
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.papers.names import LEDGER, page_name
-from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
 from bertsecrets.results.run import Run, check_name
 from bertsecrets.settings import Section, check_numbers, configurations, shown
 
@@ -94,7 +94,7 @@ class RunSettings:
 
     Args:
         keys: The top-level keys.
-        task, source, model, trainer, ablation, prune, measures: The parsed sections.
+        task, source, model, trainer, ablation, prune, shrink, measures: The parsed sections.
         loggers: Sections of loggers by name.
         report: Settings of the report.
         callbacks: Sections of callbacks by name.
@@ -109,6 +109,7 @@ class RunSettings:
     loggers: dict[str, Section]
     ablation: AblationSettings
     prune: PruneSettings
+    shrink: ShrinkSettings
     measures: tuple[MeasureSection, ...]
     report: ReportSettings
     callbacks: dict[str, Section]
@@ -162,7 +163,12 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         keys=keys,
         **_read_classes(keys, common),
         callbacks=_read_callbacks(
-            "callbacks", keys.callbacks, common["task"], ablation=common["ablation"], prune=common["prune"]
+            "callbacks",
+            keys.callbacks,
+            common["task"],
+            ablation=common["ablation"],
+            prune=common["prune"],
+            shrink=common["shrink"],
         ),
     )
 
@@ -195,6 +201,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             common["task"],
             ablation=common["ablation"],
             prune=common["prune"],
+            shrink=common["shrink"],
             reference=None,
             origin=None,
         ),
@@ -302,6 +309,8 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
+    shrink = ShrinkSettings.read("shrink", keys.shrink)
+    _check_evaluation("shrink.evaluation", shrink.evaluation, task)
     for name, section in _chosen(keys.measure).items():
         _watch_keys(keys, name, section)
     return {
@@ -311,6 +320,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
         "trainer": read_trainer(keys.trainer),
         "ablation": ablation,
         "prune": prune,
+        "shrink": shrink,
         "config": dict(config),
     }
 

@@ -1,18 +1,21 @@
-"""Recovery: fine-tune a model without its removed heads."""
+"""Recovery: fine-tune a model without its removed heads, or teach a smaller one to answer as the whole one does."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from bertsecrets.ablation.partial_passes import first_of
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.models.encoder import describe
-from bertsecrets.models.optimisation import linear_rate, parameter_groups
+from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.sets import Context, HeadSet
 
@@ -40,34 +43,137 @@ def recovered(
         seed: Seed of dropout and of the order of batches.
         context: Entered around every batch, e.g. the trainer's autocast.
     """
+    edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
+    with torch.inference_mode(False):
+        network: PreTrainedModel = copy.deepcopy(describe(model).model)
+
+    def loss(batch: Batch) -> Tensor:
+        assert batch.label_B is not None
+        return task_loss(network(**batch.inputs()).logits, batch.label_B, task)
+
+    with override(network, edits):
+        _train(network, loss, batches, epochs=epochs, learning_rate=learning_rate, seed=seed, context=context)
+    return network
+
+
+def distill(
+    teacher: nn.Module,
+    student: PreTrainedModel,
+    batches: Callable[[], Iterable[Batch]],
+    *,
+    epochs: int,
+    learning_rate: float,
+    seed: int,
+    context: Context,
+    advance: Callable[[int], object] | None = None,
+) -> None:
+    """Train a smaller model of the same number of layers to answer as the whole one does, in place; labels are not used.
+
+    The loss is the divergence of the student's answers from the teacher's (Hinton et al. 2015; squared error for a score), plus the
+    squared error of each layer's output over the variance of the teacher's (Jiao et al. 2020, equation 8, without a map between
+    them, as their widths agree).
+
+    Args:
+        teacher: Any module that contains the whole model, of a family with an adapter.
+        student: The smaller model.
+        batches: The training examples; each call is an epoch.
+        epochs, learning_rate, seed, context: As for :func:`recovered`.
+        advance: Called with the number of examples of each finished batch.
+    """
+    encoder = describe(teacher)
+    assert encoder.family is not None
+    base: Any = student.base_model
+    layers = encoder.family.layers(base)
+
+    def loss(batch: Batch) -> Tensor:
+        inputs = batch.inputs()
+        with torch.no_grad(), evaluating(encoder.model), _outputs(encoder.layers) as taught:
+            answer_BC = encoder.model(**inputs).logits.float()
+        with _outputs(layers) as learnt:
+            logits_BC = student(**inputs).logits.float()
+        real_BS = inputs["attention_mask"].bool()
+        total = answer_loss(logits_BC, answer_BC)
+        for target_BSD, output_BSD in zip(taught, learnt, strict=True):
+            target_ND, output_ND = target_BSD[real_BS].float(), output_BSD[real_BS].float()
+            total = total + functional.mse_loss(output_ND, target_ND) / target_ND.var() / len(layers)
+        return total
+
+    _train(
+        student, loss, batches, epochs=epochs, learning_rate=learning_rate, seed=seed, context=context, advance=advance
+    )
+
+
+def _train(
+    network: PreTrainedModel,
+    loss: Callable[[Batch], Tensor],
+    batches: Callable[[], Iterable[Batch]],
+    *,
+    epochs: int,
+    learning_rate: float,
+    seed: int,
+    context: Context,
+    advance: Callable[[int], object] | None = None,
+) -> None:
+    """Minimise a loss of batches with AdamW and a rate that falls linearly to 0; the model is in evaluation mode afterwards."""
     with torch.enable_grad(), torch.inference_mode(False):
-        network: PreTrainedModel = copy.deepcopy(describe(model).model).train()
+        network.train()
         device = next(network.parameters()).device
         config = OptimizerConfig.read("optimizer", {"learning_rate": learning_rate})
-        optimizer = torch.optim.AdamW(parameter_groups(network, config), betas=config.betas, eps=config.eps)
+        weights = list(network.parameters())
+        # Biases and norms are the parameters with fewer than two dimensions.
+        groups = [
+            {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=config.betas, eps=config.eps)
         steps = epochs * sum(1 for _ in batches())
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: linear_rate(step, steps, 0.0))
-        edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), override(network, edits):
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             for _ in range(epochs):
                 # In evaluation order, batches of similar lengths follow one another.
                 epoch = list(batches())
                 for place in torch.randperm(len(epoch)).tolist():
                     batch = epoch[place].to(device)
-                    assert batch.label_B is not None
                     with context():
-                        loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
-                    loss.backward()
+                        value = loss(batch)
+                    value.backward()
                     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
                     optimizer.step()
                     optimizer.zero_grad()
                     schedule.step()
+                    if advance is not None:
+                        advance(batch.size)
     network.eval()
-    return network
 
 
-def task_loss(logits_BC: torch.Tensor, label_B: torch.Tensor, task: Task) -> torch.Tensor:
+@contextmanager
+def _outputs(layers: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """The outputs of layers in the pass that runs inside, in the order of their calls."""
+    outputs: list[Tensor] = []
+
+    def record(_: nn.Module, args: Any, output: Any) -> None:
+        outputs.append(first_of(output))
+
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(layer.register_forward_hook(record).remove)
+        yield outputs
+
+
+def answer_loss(logits_BC: Tensor, answer_BC: Tensor) -> Tensor:
+    """How far answers are from those of another model: mean divergence in nats, or squared error of a score."""
+    if logits_BC.shape[1] == 1:
+        return functional.mse_loss(logits_BC, answer_BC)
+    return functional.kl_div(
+        functional.log_softmax(logits_BC, -1),
+        functional.log_softmax(answer_BC, -1),
+        log_target=True,
+        reduction="batchmean",
+    )
+
+
+def task_loss(logits_BC: Tensor, label_B: Tensor, task: Task) -> Tensor:
     """Mean cross-entropy, or mean squared error of a score; computed in float32."""
     if task.is_regression:
         return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())

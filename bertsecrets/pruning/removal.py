@@ -1,8 +1,9 @@
-"""Remove heads physically: a smaller model with the logits of the gated one, as a folder and one small file.
+"""Remove heads and neurons physically: a smaller model with the logits of the gated one, as a folder and one small file.
 
-A head's rows of the query, key and value maps and its columns of the output projection are cut out. What is left of a
-removed head is what override mode ``zero`` leaves: nothing, but the output projection keeps its bias (Michel et al. 2019
-multiply the head's output by zero). A layer without heads adds that bias alone.
+A head's rows of the query, key and value maps and its columns of the output projection are cut out, and a neuron's rows and
+columns of the feed-forward part. What is left of a removed head is what override mode ``zero`` leaves: nothing, but the output
+projection keeps its bias (Michel et al. 2019 multiply the head's output by zero). A layer without heads adds that bias alone, and so
+does one without neurons.
 """
 
 import copy
@@ -21,7 +22,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
-from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.models.families.base import AttentionSite, Family, FeedForward
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write
 from bertsecrets.settings import shown
@@ -33,19 +34,21 @@ _WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
-class KeptHeads:
-    """Which heads a pruned model has kept.
+class Kept:
+    """Which heads and neurons a pruned model has kept.
 
     Args:
         num_heads: Heads of a layer before pruning.
         layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without heads.
+        neurons: The same of the neurons of each feed-forward part; None if all are kept.
 
     Raises:
-        UserError: If a head is out of range or not in ascending order, or no head is kept at all.
+        UserError: If a head or neuron is not in ascending order or a head out of range, or no head is kept at all.
     """
 
     num_heads: int
     layers: tuple[tuple[int, ...], ...]
+    neurons: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for layer, kept in enumerate(self.layers):
@@ -54,6 +57,15 @@ class KeptHeads:
                     f"Layer {layer} keeps the heads {list(kept)}; expected different numbers from 0 to "
                     f"{self.num_heads - 1} in ascending order."
                 )
+        for layer, neurons in enumerate(self.neurons or ()):
+            if list(neurons) != sorted(set(neurons)) or min(neurons, default=0) < 0:
+                raise UserError(
+                    f"The neurons that layer {layer} keeps are not different numbers from 0 in ascending order."
+                )
+        if self.neurons is not None and len(self.neurons) != len(self.layers):
+            raise UserError(
+                f"Neurons are kept of {len(self.neurons)} layers and heads of {len(self.layers)}; give both of every layer."
+            )
         if not any(self.layers):
             raise UserError(
                 f"All {len(self.layers) * self.num_heads} heads would be removed; keep at least one head of the model."
@@ -75,7 +87,7 @@ class KeptHeads:
         )
 
 
-def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]) -> KeptHeads:
+def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]) -> Kept:
     """What is kept of a model of this size when some heads are removed.
 
     Raises:
@@ -92,7 +104,7 @@ def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]
     layers = tuple(
         tuple(head for head in range(num_heads) if (layer, head) not in heads) for layer in range(num_layers)
     )
-    return KeptHeads(num_heads, layers)
+    return Kept(num_heads, layers)
 
 
 def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrainedModel:
@@ -107,7 +119,20 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
             share their weights, or one matrix mixes queries, keys and values head by head.
     """
     encoder = describe(model)
-    kept = kept_heads(encoder.num_layers, encoder.num_heads, heads)
+    return keep_only(model, kept_heads(encoder.num_layers, encoder.num_heads, heads))
+
+
+def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
+    """A copy of a model with some of its heads and neurons.
+
+    Args:
+        model: Any module that contains a transformers model.
+        kept: What is kept.
+
+    Raises:
+        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`.
+    """
+    encoder = describe(model)
     check_removable(encoder)
     smaller = copy.deepcopy(encoder.model)
     _remove(describe(smaller), kept)
@@ -124,7 +149,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> None:
         UserError: If no head of the model was removed by :func:`remove_heads`, or the folder cannot be written.
     """
     kept = getattr(model, REMOVED_HEADS, None)
-    if not isinstance(model, PreTrainedModel) or not isinstance(kept, KeptHeads):
+    if not isinstance(model, PreTrainedModel) or not isinstance(kept, Kept):
         raise UserError(
             f"No head of this {type(model).__name__} was removed; call remove_heads first, or save the whole model with "
             "save_pretrained."
@@ -136,7 +161,10 @@ def save_pruned(model: nn.Module, folder: str | Path) -> None:
         config.save_pretrained(folder)
     with atomic_write(folder / _WEIGHTS) as temporary:
         save_model(model, str(temporary), metadata={"format": "pt"})
-    content = {"format": 1, "num_heads": kept.num_heads, "kept": [list(heads) for heads in kept.layers]}
+    content: dict[str, Any] = {"format": 1, "num_heads": kept.num_heads, "kept": [list(heads) for heads in kept.layers]}
+    if kept.neurons is not None:
+        # Which they were is of no use; how many gives the shapes.
+        content["neurons"] = [len(neurons) for neurons in kept.neurons]
     with atomic_write(folder / HEADS) as temporary:
         temporary.write_text(json.dumps(content, indent=1), "utf-8")
 
@@ -185,7 +213,7 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     return model
 
 
-def _read_heads(folder: Path) -> KeptHeads:
+def _read_heads(folder: Path) -> Kept:
     path = folder / HEADS
     if not is_file(path):
         raise UserError(
@@ -195,7 +223,9 @@ def _read_heads(folder: Path) -> KeptHeads:
     try:
         content = json.loads(path.read_text("utf-8"))
         layers = tuple(tuple(map(_whole, heads)) for heads in content["kept"])
-        return KeptHeads(_whole(content["num_heads"]), layers)
+        counts = content.get("neurons")
+        neurons = None if counts is None else tuple(tuple(range(_whole(count))) for count in counts)
+        return Kept(_whole(content["num_heads"]), layers, neurons)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"'{path}' cannot be read as the kept heads of a model ({error}); copy the pruned model's folder again."
@@ -224,32 +254,77 @@ def check_removable(encoder: Encoder) -> None:
         )
 
 
-@torch.no_grad()
-def _remove(encoder: Encoder, kept: KeptHeads) -> None:
-    """Remove heads in place."""
-    for layer, site, heads in zip(encoder.layers, encoder.sites, kept.layers, strict=True):
-        if not heads:
-            _remove_attention(layer, site)
-        elif len(heads) < encoder.num_heads:
-            _narrow(encoder, site, heads)
+def _remove(encoder: Encoder, kept: Kept) -> None:
+    """Remove heads and neurons in place."""
+    assert encoder.family is not None
+    neurons = kept.neurons or (None,) * encoder.num_layers
+    for layer, heads, own_neurons in zip(encoder.layers, kept.layers, neurons, strict=True):
+        narrow_layer(encoder.family, layer, encoder.num_heads, heads, own_neurons)
     setattr(encoder.model, REMOVED_HEADS, kept)
 
 
-def _narrow(encoder: Encoder, site: AttentionSite, heads: Sequence[int]) -> None:
-    family, projection = encoder.family, site.projection
-    assert family is not None
+@torch.no_grad()
+def narrow_layer(
+    family: Family, layer: nn.Module, num_heads: int, heads: Sequence[int], neurons: Sequence[int] | None = None
+) -> None:
+    """Remove all but some heads and neurons of one layer, in place.
+
+    Args:
+        family: The layer's family, whose heads can be removed.
+        layer: The layer.
+        num_heads: Its heads before.
+        heads, neurons: Those that it keeps, ascending; None for all.
+
+    Raises:
+        UserError: If a neuron does not exist.
+    """
+    site = family.site(layer)
+    if not heads:
+        _remove_attention(layer, site)
+    elif len(heads) < num_heads:
+        _narrow(family, site, num_heads, heads)
+    if neurons is not None:
+        _narrow_feed_forward(layer, family.feed_forward(layer), neurons)
+
+
+def _narrow_feed_forward(layer: nn.Module, part: FeedForward, neurons: Sequence[int]) -> None:
+    total = part.output.in_features
+    if len(neurons) == total:
+        return
+    if max(neurons, default=0) >= total:
+        raise UserError(f"Neuron {max(neurons)} does not exist: each feed-forward part of the model has {total}.")
+    index = torch.tensor(neurons, dtype=torch.int64)
+    for linear, shape, dimension in part.inputs:
+        if len(neurons):
+            _keep_rows(linear, torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten())
+        else:
+            _replace(layer, linear, _NoNeurons())
+    if len(neurons):
+        _keep_columns(part.output, index)
+    else:
+        _replace(layer, part.output, _Bias(part.output))
+
+
+def _narrow(family: Family, site: AttentionSite, num_heads: int, heads: Sequence[int]) -> None:
+    projection = site.projection
     assert projection is not None
     index = torch.tensor(heads)
-    for linear, shape, dimension in family.head_rows(site, encoder.num_heads) or ():
-        rows = torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten()
-        linear.weight = _part(linear.weight, rows, 0)
-        if linear.bias is not None:
-            linear.bias = _part(linear.bias, rows, 0)
-        linear.out_features = len(rows)
-    columns = torch.arange(projection.in_features).view(encoder.num_heads, -1)[index].flatten()
-    projection.weight = _part(projection.weight, columns, 1)
-    projection.in_features = len(columns)
+    for linear, shape, dimension in family.head_rows(site, num_heads) or ():
+        _keep_rows(linear, torch.arange(linear.out_features).view(shape).index_select(dimension, index).flatten())
+    _keep_columns(projection, torch.arange(projection.in_features).view(num_heads, -1)[index].flatten())
     family.narrow(site, heads)
+
+
+def _keep_rows(linear: nn.Linear, rows: Tensor) -> None:
+    linear.weight = _part(linear.weight, rows, 0)
+    if linear.bias is not None:
+        linear.bias = _part(linear.bias, rows, 0)
+    linear.out_features = len(rows)
+
+
+def _keep_columns(linear: nn.Linear, columns: Tensor) -> None:
+    linear.weight = _part(linear.weight, columns, 1)
+    linear.in_features = len(columns)
 
 
 def _part(parameter: Tensor, index: Tensor, dimension: int) -> nn.Parameter:
@@ -268,6 +343,13 @@ class _Bias(nn.Module):
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         shape = (*hidden_BSD.shape[:-1], self.width)
         return hidden_BSD.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+
+
+class _NoNeurons(nn.Module):
+    """The neurons of a feed-forward part without any: two of width 0 where they are gated, as these are split in halves."""
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        return hidden_BSD[..., :0]
 
 
 class _NoHeads(nn.Module):

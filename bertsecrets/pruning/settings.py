@@ -1,4 +1,4 @@
-"""Settings of pruning: which heads go, how far, and what must be shown of the smaller model."""
+"""Settings of smaller models: what goes, how far, and what must be shown of what remains."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,8 @@ from pydantic import Field
 from bertsecrets.settings import Settings
 
 _COUNT = "a whole number from 1"
+
+_SpeedUp = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
 class PruneSettings(Settings):
@@ -52,4 +54,45 @@ class PruneSettings(Settings):
     latency_rounds: int = Field(ge=0, le=10_000, description="a whole number from 0")
     save: bool = Field(description="true or false")
     export: list[Literal["program", "onnx"]] = Field(description="a list of program, onnx, or both")
+    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+
+class ShrinkSettings(Settings):
+    """The ``shrink`` section of the configuration.
+
+    Args:
+        speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails; None for
+            :data:`bertsecrets.pruning.shrink.SPEEDUPS`.
+        max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.
+        confidence: Confidence at which such a loss must be ruled out.
+        examples: Number of training examples that choose what goes, and that what remains is fitted to.
+        epochs: Passes of distillation for each model; 0 for none.
+        distilled_on: Number of training examples of a pass.
+        learning_rate: Peak learning rate of distillation, which then falls linearly to 0.
+        batch_size, length: Examples of a batch whose time is measured, and tokens of each; None for the mean length of the
+            evaluation set.
+        latency_rounds: Timed passes of each shape.
+        evaluation: Evaluation set of the test; None for the task's first.
+        export: Programs to write beside the smaller model.
+        seed: Seed of scores and distillation.
+    """
+
+    conf = ("shrink/default",)
+
+    speedup: _SpeedUp | list[_SpeedUp] | None = Field(
+        description="a number above 1, a list of them, ascending, or null"
+    )
+    max_loss: float = Field(
+        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+    )
+    confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
+    examples: int = Field(ge=2, description="a whole number from 2")
+    epochs: int = Field(ge=0, description="a whole number from 0")
+    distilled_on: int = Field(ge=2, description="a whole number from 2")
+    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
+    batch_size: int = Field(ge=1, description=_COUNT)
+    length: int | None = Field(ge=2, description="a whole number from 2, or null")
+    latency_rounds: int = Field(ge=1, le=10_000, description=_COUNT)
+    evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
+    export: list[Literal["program", "onnx", "int8"]] = Field(description="a list of program, onnx and int8")
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")

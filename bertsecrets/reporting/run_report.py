@@ -155,6 +155,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     )
     drawn, left_out = _first_figures(sections_in_order, figures)
     drawn.append(_reading_section(run, left_out))
+    screen = overview(run, scores, disabled, together)
+    if screen is not None and disabled is None:
+        # The grid alone does not say what an analysis found.
+        screen = replace(screen, notes=[*firsts[:1], *screen.notes])
     report = Report(
         title=_title(run, experiments, disabled, analysis=analysis),
         subtitle=run.name,
@@ -167,7 +171,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         links=_origin(run, config) if analysis else [],
         maps=_maps_of_origin(config, run) if analysis else "",
         sections=drawn,
-        overview=overview(run, scores, disabled, together),
+        overview=screen,
         steps=next_steps(run, disabled),
     )
     opening = [report.title] if report.answers else []

@@ -23,7 +23,7 @@ from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, CheckpointSettings, ReportSettings, SweepSettings, TrainerSettings
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import CONF, Settings
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
@@ -164,6 +164,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "optimizer": OptimizerConfig,
     "prune": PruneSettings,
     "report": ReportSettings,
+    "shrink": ShrinkSettings,
     "sweep": SweepSettings,
     "trainer": TrainerSettings,
 }
@@ -216,7 +217,7 @@ def test_a_default_stands_either_in_conf_or_on_a_field() -> None:
 
 
 def test_settings_without_values_have_those_of_conf() -> None:
-    for section, kind in (("ablation", AblationSettings), ("prune", PruneSettings)):
+    for section, kind in (("ablation", AblationSettings), ("prune", PruneSettings), ("shrink", ShrinkSettings)):
         stated = yaml.safe_load((CONF / section / "default.yaml").read_text())
         assert kind.read(section, {}).model_dump() == stated
         assert kind.read(section, {"seed": 7}).model_dump() == {**stated, "seed": 7}

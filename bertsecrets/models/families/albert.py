@@ -16,6 +16,8 @@ class Albert(Family):
     embedding_modules = ("embeddings", "encoder.embedding_hidden_mapping_in")
     attention = "attention"
     projection = "attention.dense"
+    feed_forward_inputs = ("ffn",)
+    feed_forward_output = "ffn_output"
     shared = True
     scaled_products = True
 

@@ -13,8 +13,8 @@ from bertsecrets.errors import UserError
 HeadWeight = tuple[nn.Parameter, tuple[int, ...], int]
 """A parameter, the shape to view it in, and the dimension of that view that counts the heads."""
 
-HeadRows = tuple[nn.Linear, tuple[int, ...], int]
-"""A linear map, the shape to view its rows in, and the dimension of that view that counts the heads."""
+LinearRows = tuple[nn.Linear, tuple[int, ...], int]
+"""A linear map, the shape to view its rows in, and the dimension of that view that counts the heads, or the neurons."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,19 @@ class AttentionSite:
     projection: nn.Linear | None = None
     value: nn.Linear | None = None
     probabilities: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """The feed-forward part of one layer.
+
+    Args:
+        inputs: The linear maps that compute its neurons; several, or one with several rows for each neuron, where they are gated.
+        output: The linear map that reads them, a column for each.
+    """
+
+    inputs: tuple[LinearRows, ...]
+    output: nn.Linear
 
 
 class Family:
@@ -59,6 +72,12 @@ class Family:
 
     projection = "attention.output.dense"
     """Path of the output projection, from the layer."""
+
+    feed_forward_inputs: tuple[str, ...] = ("intermediate.dense",)
+    """Paths of the linear maps that compute the neurons of the feed-forward part, from the layer."""
+
+    feed_forward_output = "output.dense"
+    """Path of the linear map that reads them, from the layer."""
 
     dropout: str | None = None
     """For a family that bypasses the library's attention interface: path of the dropout that receives the attention map, from the
@@ -104,12 +123,23 @@ class Family:
         weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in inputs]
         return [*weights, (projection.weight, (projection.out_features, num_heads, -1), 1)]
 
-    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[LinearRows] | None:
         """The linear maps that feed single heads; None if heads cannot be removed from their rows."""
         if self.shared:
             return None
         linears: list[nn.Linear] = [*self._inputs(site), *self.parts(site.module, self.position_maps)]
         return [(linear, (num_heads, -1), 0) for linear in linears]
+
+    def feed_forward(self, layer: nn.Module) -> FeedForward:
+        """The feed-forward part of a layer.
+
+        Raises:
+            UserError: If a path of the family does not exist in the layer, or a linear map is none.
+        """
+        output = self._linear(layer, self.feed_forward_output)
+        # A gated part may compute gates and values in one map, whose rows are then several for each neuron.
+        inputs = [self._linear(layer, path) for path in self.feed_forward_inputs]
+        return FeedForward(tuple((linear, (-1, output.in_features), 1) for linear in inputs), output)
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
         """The rest of a layer: from the heads' outputs (the input of the projection) and the layer's input."""

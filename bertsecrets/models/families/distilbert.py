@@ -16,6 +16,8 @@ class DistilBert(Family):
     attention = "attention"
     query, key, value = "q_lin", "k_lin", "v_lin"
     projection = "attention.out_lin"
+    feed_forward_inputs = ("ffn.lin1",)
+    feed_forward_output = "ffn.lin2"
     scaled_products = True
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadRows, HeadWeight
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, LinearRows
 
 
 class ModernBert(Family):
@@ -17,6 +17,8 @@ class ModernBert(Family):
     attention = "attn"
     query = key = value = "Wqkv"
     projection = "attn.Wo"
+    feed_forward_inputs = ("mlp.Wi",)
+    feed_forward_output = "mlp.Wo"
 
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
         values_BSHd: Tensor = projected_BSD.unflatten(-1, (3, num_heads, -1))[..., 2, :, :]
@@ -27,7 +29,7 @@ class ModernBert(Family):
         attention: Any = site.module
         return [(attention.Wqkv.weight, (3, num_heads, -1), 1), projection]
 
-    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[HeadRows] | None:
+    def head_rows(self, site: AttentionSite, num_heads: int) -> Sequence[LinearRows] | None:
         attention: Any = site.module
         return [(attention.Wqkv, (3, num_heads, -1), 1)]
 

@@ -1,0 +1,232 @@
+"""Make a finished model smaller and faster, and test what it lost."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
+from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.data.batch import Batch
+from bertsecrets.errors import UserError
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.encoder import describe
+from bertsecrets.pruning.component_scores import fisher_information
+from bertsecrets.pruning.export import export_onnx, export_program
+from bertsecrets.pruning.latency import compare_latency
+from bertsecrets.pruning.latency_table import WARM_UP, LatencyTable, measure_latency
+from bertsecrets.pruning.removal import Kept, load_pruned, save_pruned
+from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.settings import ShrinkSettings
+from bertsecrets.pruning.shrink import (
+    answers,
+    check_examples,
+    check_shrinkable,
+    groups_of,
+    make_smaller,
+    plan,
+    speedups_of,
+    tests_of,
+)
+from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words
+from bertsecrets.results.files import atomic_write, folder_write
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+
+_log = logging.getLogger(__name__)
+
+FOLDER = "shrunk"
+"""Where the smaller model is written, in the run's folder."""
+
+_DONE = "done"
+"""Marks the folder of a smaller model that is complete."""
+
+_ROUNDS = 20
+"""Timed passes of a finished model."""
+
+
+class ShrinkModel(HeadAnalysis):
+    """Remove heads and neurons when a finished model is validated, and write the fastest model that is shown to be good enough.
+
+    What goes is chosen, and what remains is fitted and taught, on training examples; the evaluation set takes no part in it and
+    judges each smaller model once, from the slowest on up to the first that fails. An interrupted search takes up the models that
+    it had made.
+
+    Args:
+        run: The run to write results to.
+        shrink: How fast, how made, and what must be shown.
+
+    Raises:
+        UserError: If a setting does not fit the model, the task or the examples.
+    """
+
+    without_labels = "the loss of a smaller model cannot be measured"
+
+    def __init__(self, run: Run, shrink: ShrinkSettings | None = None) -> None:
+        self.settings = shrink or ShrinkSettings.read("shrink", {})
+        super().__init__(run, self.settings.evaluation)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        assert isinstance(pl_module, SequenceClassifier)
+        check_shrinkable(describe(pl_module.model))
+        if trainer.world_size > 1:
+            raise UserError(
+                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1."
+            )
+        data = data_of(trainer)
+        count = len(data.evaluation_dataset(data.check_evaluation(self.evaluation)))
+        if not data.task.is_regression:
+            _log.info(check_examples(count, self.settings.max_loss / 100, self.settings.confidence))
+
+    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+        # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
+        with torch.inference_mode(False), torch.no_grad():
+            search = _Search(trainer, module.model, self.settings, self.run.folder)
+            attempts = list(search.attempts())
+        passed = [attempt for attempt in attempts if attempt["passed"]]
+        chosen = passed[-1] if passed else None
+        kept_LH = torch.ones(search.encoder.num_layers, search.encoder.num_heads)
+        for layer, heads in enumerate(chosen["heads"] if chosen else ()):
+            kept_LH[layer] = 0
+            kept_LH[layer, heads] = 1
+        grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
+        return Result(Shrinking(), grid, search.extras(attempts), finish=partial(search.finish, chosen))
+
+
+class _Search:
+    """A search for smaller models: its data, the whole model's answers, and what is tried."""
+
+    def __init__(self, trainer: pl.Trainer, model: nn.Module, settings: ShrinkSettings, folder: Path) -> None:
+        self.model, self.settings, self.folder = model, settings, folder
+        self.encoder = describe(model)
+        self.device = next(self.encoder.model.parameters()).device
+        self.data = data_of(trainer)
+        self.evaluation = self.data.check_evaluation(settings.evaluation)
+        self.context = trainer.precision_plugin.forward_context
+        self.bar = partial(progress_over, visible=shows_progress(trainer))
+        self.finished = Finished(folder / "shrinking", [trainer.precision, self.data.task.name])
+        self.lengths = self.data.evaluation_dataset(self.evaluation).lengths
+        self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
+        self.table = self._timed()
+        self.speedups = speedups_of(settings, self.table)
+        self.whole = answers(self.encoder.model, self._judging(), self.data.task, self.context)
+
+    def attempts(self) -> Iterator[dict[str, Any]]:
+        """What each speed-up gave, up to the first that fails."""
+        settings = self.settings
+        with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
+            batches = _counted(self.data.training_sample(settings.examples), advance)
+            scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
+        for speedup in self.speedups:
+            attempt = self._attempt(speedup, plan(scores, self.table, speedup))
+            _log.info(attempt_in_words(attempt, self.settings.max_loss / 100, self.settings.batch_size))
+            yield attempt
+            if not attempt["passed"]:
+                return
+
+    def extras(self, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+        """The results as plain values for the run's folder."""
+        settings = self.settings
+        training = len(self.data.training_split(max(settings.distilled_on, settings.examples)))
+        return {
+            "attempts": [{name: value for name, value in attempt.items() if name != "folder"} for attempt in attempts],
+            "margin": settings.max_loss / 100,
+            "confidence": settings.confidence,
+            "judged_on": len(self.lengths),
+            "chosen_on": min(settings.examples, training),
+            "taught_on": min(settings.distilled_on, training) if settings.epochs else 0,
+            "epochs": settings.epochs,
+            "parameters": sum(parameter.numel() for parameter in self.encoder.model.parameters()),
+            "total_heads": self.encoder.num_heads,
+            "total_neurons": self.table.widths[-1],
+            "table": self.table.as_dict(),
+        }
+
+    def finish(self, chosen: dict[str, Any] | None) -> None:
+        """Write the smaller model, then remove what an interrupted search would take up."""
+        if chosen is not None:
+            # Weights made in inference mode could be neither trained nor exported.
+            with torch.inference_mode(False):
+                smaller = load_pruned(chosen["folder"])
+                folder = self.folder / FOLDER
+                save_pruned(smaller, folder)
+                with folder_write(folder):
+                    self.data.tokenizer.save_pretrained(folder)
+                for kind in self.settings.export:
+                    if kind == "program":
+                        export_program(smaller, folder / "model.pt2", self.data.max_length)
+                    else:
+                        export_onnx(smaller, folder / "model.onnx", self.data.max_length)
+            _log.info(f"The smaller model is in {folder}; load it with bertsecrets.load_pruned.")
+        self.finished.clear()
+
+    def _judging(self) -> Iterable[Batch]:
+        return self.data.evaluation_loader(self.evaluation)
+
+    def _timed(self) -> LatencyTable:
+        """The latency table, of the interrupted search if there was one: another would lead to other models."""
+        path = self.finished.folder / f"latency-{self.settings.batch_size}-{self.length}.json"
+        if path.is_file():
+            return LatencyTable.from_dict(json.loads(path.read_text("utf-8")))
+        rounds = self.settings.latency_rounds
+        with self.bar(rounds + WARM_UP, "timing layers", unit="round") as advance:
+            table = measure_latency(
+                self.model, batch_size=self.settings.batch_size, length=self.length, rounds=rounds, advance=advance
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(table.as_dict()), "utf-8")
+        return table
+
+    def _attempt(self, speedup: float, kept: Kept) -> dict[str, Any]:
+        """Make, time and test one smaller model."""
+        settings, task = self.settings, self.data.task
+        how = (kept, settings.examples, settings.epochs, settings.distilled_on, settings.learning_rate, settings.seed)
+        folder = self.finished.model_file(self.model, frozenset(), how).with_suffix("")
+        if (folder / _DONE).is_file():
+            smaller = load_pruned(folder)
+            _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
+        else:
+            examples = min(settings.distilled_on, len(self.data.training_split(settings.distilled_on)))
+            with self.bar(settings.epochs * examples, f"teaching, {speedup:g}x", unit="example") as advance:
+                smaller = make_smaller(
+                    self.model,
+                    kept,
+                    lambda: self.data.training_sample(settings.examples),
+                    lambda: self.data.training_sample(settings.distilled_on),
+                    settings,
+                    context=self.context,
+                    advance=advance,
+                )
+            save_pruned(smaller, folder)
+            (folder / _DONE).touch()
+        torch.nn.Module.to(smaller, self.device).eval()
+        own = answers(smaller, self._judging(), task, self.context)
+        tests = tests_of(self.whole, own, task, settings.max_loss / 100, settings.confidence)
+        sizes = sorted({1, settings.batch_size})
+        latencies = compare_latency(self.encoder.model, smaller, self.length, sizes, _ROUNDS)
+        return {
+            "asked": speedup,
+            "folder": str(folder),
+            "predicted": self.table.whole / self.table.predict(kept),
+            "latency": {str(size): latency.as_dict() for size, latency in latencies.items()},
+            "parameters": sum(parameter.numel() for parameter in smaller.parameters()),
+            "heads": [list(heads) for heads in kept.layers],
+            "neurons": [len(neurons) for neurons in kept.neurons or ()],
+            "tests": [test.as_dict() for test in tests],
+            "groups": groups_of(self.whole, own, task, self.lengths),
+            "passed": all(test.passed for test in tests),
+        }
+
+
+def _counted(batches: Iterable[Batch], advance: Callable[..., object]) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch
+        advance(batch.size)

@@ -1,0 +1,92 @@
+"""How much a model's answers depend on each head and each neuron: Fisher information of their gates."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.partial_passes import return_freed_memory, wide
+from bertsecrets.data.batch import Batch
+from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.pruning.sets import Context
+
+
+@dataclass(frozen=True)
+class ComponentScores:
+    """Fisher information of the gates of heads ``[L, H]`` and of neurons ``[L, F]``, float64, at least 0."""
+
+    head_LH: Tensor
+    neuron_LF: Tensor
+
+
+def fisher_information(
+    model: nn.Module, batches: Iterable[Batch], *, context: Context, seed: int = 0
+) -> ComponentScores:
+    """Mean over examples of the Fisher information of each gate (Kwon et al. 2022, section 4.1, with the true instead of the
+    empirical information).
+
+    A gate multiplies the output of a head or a neuron and is 1 in the whole model. The information of its removal is
+    E_y[(d log p(y | x) / d gate)²], with answers y as the model gives them, so that no labels are needed and examples that
+    training has learned by heart still count; of a score, of unit variance. The expectation is estimated by one random
+    combination of classes for each example, with which it is unbiased.
+
+    Args:
+        model: Any module that contains a sequence classifier of a family with an adapter.
+        batches: The examples.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        seed: Seed of the random combinations.
+    """
+    encoder = describe(model)
+    family = encoder.family
+    assert family is not None
+    device = next(encoder.model.parameters()).device
+    generator = torch.Generator().manual_seed(seed)
+    outputs = [family.feed_forward(layer).output for layer in encoder.layers]
+    head_LH = torch.zeros(encoder.num_layers, encoder.num_heads, dtype=torch.float64)
+    neuron_LF = torch.zeros(encoder.num_layers, outputs[0].in_features, dtype=torch.float64)
+    count = 0
+    with evaluating(encoder.model), torch.enable_grad():
+        for batch in batches:
+            # Filled in the order of calls: of each layer the heads' outputs, then the neurons'.
+            values: list[Tensor] = []
+            with ExitStack() as stack:
+                for site, output in zip(encoder.sites, outputs, strict=True):
+                    assert site.projection is not None
+                    for linear in (site.projection, output):
+                        stack.callback(linear.register_forward_pre_hook(partial(_record, values)).remove)
+                with context():
+                    logits_BC = wide(encoder.model(**batch.to(device).inputs()).logits)
+            gradients = torch.autograd.grad(_random_log_likelihood(logits_BC, generator), values)
+            for call, (value_BSG, gradient_BSG) in enumerate(zip(values, gradients, strict=True)):
+                information_LG = (head_LH, neuron_LF)[call % 2]
+                slope_BS = (
+                    (value_BSG * gradient_BSG).detach().double().unflatten(-1, (information_LG.shape[1], -1)).sum(-1)
+                )
+                information_LG[call // 2] += (slope_BS.sum(1) ** 2).sum(0).cpu()
+            count += batch.size
+            return_freed_memory(device)
+    return ComponentScores(head_LH / count, neuron_LF / count)
+
+
+def _record(values: list[Tensor], _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Without trainable weights below it, the first input would have no gradient.
+    value_BSG = args[0] if args[0].requires_grad else args[0].detach().requires_grad_()
+    values.append(value_BSG)
+    return (value_BSG, *args[1:])
+
+
+def _random_log_likelihood(logits_BC: Tensor, generator: torch.Generator) -> Tensor:
+    """A sum over examples whose squared derivatives have the Fisher information as their expectation.
+
+    Of classes, sum_c e_c sqrt(p_c) log p_c with random signs e: squares remain, sum_c p_c (d log p_c)², and products of different
+    classes vanish in expectation. A score has one output, whose square needs no sign.
+    """
+    if logits_BC.shape[1] == 1:
+        return logits_BC.sum()
+    sign_BC = torch.randint(0, 2, logits_BC.shape, generator=generator).to(logits_BC) * 2 - 1
+    log_BC = torch.log_softmax(logits_BC, -1)
+    return (sign_BC * (0.5 * log_BC).exp().detach() * log_BC).sum()

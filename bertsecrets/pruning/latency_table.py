@@ -1,0 +1,172 @@
+"""What a model costs on this machine: milliseconds of a pass by the heads and neurons that its layers keep."""
+
+import copy
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from torch import nn
+
+from bertsecrets.ablation.partial_passes import clean_pass
+from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
+
+Array = NDArray[np.float64]
+
+_WIDTHS = 16
+"""Numbers of neurons that are timed, evenly spaced; more lie so close together that noise decides."""
+
+_LEAST = 0.02
+"""Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
+
+WARM_UP = 2
+"""Rounds before those that are timed."""
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Milliseconds of a pass, by what a layer keeps; those of heads and of neurons add up.
+
+    Args:
+        heads_H: Of a layer's attention with 0, 1, ... heads, more than with none; ``[heads + 1]``, ascending.
+        widths: Numbers of neurons, ascending from 0.
+        neurons_W: Of its feed-forward part with so many, more than with none; ascending.
+        fixed: Of all else: embeddings, normalisations, the task head.
+        layers: Number of layers.
+        batch_size, length, threads, device, processor: The conditions.
+    """
+
+    heads_H: Array
+    widths: tuple[int, ...]
+    neurons_W: Array
+    fixed: float
+    layers: int
+    batch_size: int
+    length: int
+    threads: int
+    device: str
+    processor: str
+
+    @property
+    def whole(self) -> float:
+        """Milliseconds of the whole model."""
+        return self.fixed + self.layers * float(self.heads_H[-1] + self.neurons_W[-1])
+
+    @property
+    def fastest(self) -> float:
+        """The largest speed-up there is: one head in one layer, and nothing else."""
+        return self.whole / (self.fixed + float(self.heads_H[1]))
+
+    def predict(self, kept: Kept) -> float:
+        """Milliseconds of a model with these heads and neurons."""
+        milliseconds = self.fixed + sum(float(self.heads_H[len(heads)]) for heads in kept.layers)
+        if kept.neurons is None:
+            return milliseconds + self.layers * float(self.neurons_W[-1])
+        counts = [len(neurons) for neurons in kept.neurons]
+        return milliseconds + float(np.interp(counts, self.widths, self.neurons_W).sum())
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LatencyTable":
+        """The table of :meth:`as_dict`."""
+        arrays = {name: np.array(values[name], np.float64) for name in ("heads_H", "neurons_W")}
+        return cls(**{**values, **arrays, "widths": tuple(values["widths"])})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()
+        }
+
+
+@torch.no_grad()
+def measure_latency(
+    model: nn.Module,
+    *,
+    batch_size: int,
+    length: int,
+    rounds: int,
+    advance: Callable[[int], object] | None = None,
+) -> LatencyTable:
+    """Time one layer with every number of heads and with several numbers of neurons, in turns, and the whole model.
+
+    One layer stands for all, as they have the same shapes. Times that fall as more is kept are noise, which isotonic regression
+    evens out.
+
+    Args:
+        model: Any module that contains a model of a family with an adapter.
+        batch_size, length: Examples of a batch, and tokens of each.
+        rounds: Timed passes of each shape; two more come before them.
+        advance: Called with 1 after each round.
+
+    Raises:
+        UserError: If heads of this family cannot be removed.
+    """
+    encoder = describe(model)
+    check_removable(encoder)
+    assert encoder.family is not None
+    device = next(encoder.model.parameters()).device
+    inputs = {
+        "input_ids": torch.full((batch_size, length), 5, device=device),
+        "attention_mask": torch.ones(batch_size, length, dtype=torch.long, device=device),
+    }
+    total, heads = encoder.family.feed_forward(encoder.layers[0]).output.in_features, encoder.num_heads
+    widths = sorted({round(total * step / _WIDTHS) for step in range(_WIDTHS + 1)})
+    shapes = [(count, total) for count in range(heads + 1)] + [(heads, count) for count in widths[:-1]]
+    with evaluating(encoder.model):
+        _, (first, *_) = clean_pass(encoder, inputs)
+        calls: list[Callable[[], Any]] = [partial(encoder.model, **inputs)]
+        for head_count, neuron_count in shapes:
+            layer = copy.deepcopy(encoder.layers[0])
+            narrow_layer(encoder.family, layer, heads, range(head_count), range(neuron_count))
+            calls.append(partial(layer, first.hidden_BSD, **first.arguments))
+        whole, *milliseconds = _in_turns(calls, rounds, device, advance)
+    heads_H = _ascending(np.array(milliseconds[: heads + 1]))
+    # The last head count is the whole layer, which is the last width, too.
+    neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))
+    # What is left of a layer without heads and neurons, such as its normalisations, is a part of what is fixed.
+    fixed = whole - encoder.num_layers * float(heads_H[-1] + neurons_W[-1])
+    return LatencyTable(
+        heads_H,
+        tuple(widths),
+        neurons_W,
+        max(fixed, _LEAST * whole),
+        encoder.num_layers,
+        batch_size,
+        length,
+        torch.get_num_threads(),
+        device.type,
+        torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine(),
+    )
+
+
+def _ascending(milliseconds_N: Array) -> Array:
+    """Times evened out to ascending ones, less the first."""
+    places = np.arange(len(milliseconds_N))
+    even_N = IsotonicRegression().fit_transform(places, milliseconds_N)
+    return np.asarray(even_N - even_N[0], np.float64)
+
+
+def _in_turns(
+    calls: Sequence[Callable[[], object]], rounds: int, device: torch.device, advance: Callable[[int], object] | None
+) -> list[float]:
+    """Fewest milliseconds of each call; what else the machine does only adds to them. The calls take turns."""
+    times: list[list[float]] = [[] for _ in calls]
+    for turn in range(rounds + WARM_UP):
+        for call, spent in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            if device.type == "cuda":
+                # The device works on after the call returns.
+                torch.cuda.synchronize(device)
+            if turn >= WARM_UP:
+                spent.append(1000 * (time.perf_counter() - started))
+        if advance is not None:
+            advance(1)
+    return [min(spent) for spent in times]

@@ -1,0 +1,171 @@
+"""Refit what a smaller model keeps: its output maps, from the first layer on, so that each part adds what it added before."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.ablation.partial_passes import clean_pass, first_of, wide
+from bertsecrets.data.batch import Batch
+from bertsecrets.models.encoder import Encoder, describe, evaluating
+from bertsecrets.pruning.removal import Kept
+from bertsecrets.pruning.sets import Context
+
+_RIDGE = 0.01
+"""Penalty on changes of the map, as a share of the mean variance of its inputs."""
+
+
+@dataclass
+class _Rows:
+    """One batch on its way through the layers of both models.
+
+    Args:
+        whole_BSD, smaller_BSD: Inputs of the present layer.
+        real_BS: Tokens that are not padding.
+        arguments: For each layer the other arguments of its call.
+    """
+
+    whole_BSD: Tensor
+    smaller_BSD: Tensor
+    real_BS: Tensor
+    arguments: list[dict[str, Any]]
+
+
+@torch.no_grad()
+def refitted(
+    model: nn.Module,
+    kept: Kept,
+    batches: Iterable[Batch],
+    *,
+    context: Context,
+    advance: Callable[[int], object] | None = None,
+) -> PreTrainedModel:
+    """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others anew.
+
+    Layer by layer, the map that reads the heads and the one that reads the neurons are fitted by ridge regression to what they gave
+    in the whole model, from what they are fed in the smaller one, so that later layers make up for earlier ones (Kwon et al. 2022,
+    section 4.3, who fit one factor for each head and neuron; ZipLM, Kurtic et al. 2023, section 3, who fit all weights).
+
+    Args:
+        model: Any module that contains a model of a family with an adapter.
+        kept: What the smaller model keeps.
+        batches: Examples to fit on; labels are not used.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        advance: Called with 1 after each layer.
+    """
+    whole = describe(model)
+    smaller = describe(copy.deepcopy(whole.model))
+    device = next(whole.model.parameters()).device
+    with evaluating(whole.model), evaluating(smaller.model), context():
+        rows = [_start(whole, batch.to(device)) for batch in batches]
+        for layer in range(whole.num_layers):
+            _refit_layer(whole, smaller, layer, kept, rows)
+            if advance is not None:
+                advance(1)
+    return smaller.model
+
+
+def _start(whole: Encoder, batch: Batch) -> _Rows:
+    _, layers = clean_pass(whole, batch.inputs())
+    hidden_BSD = layers[0].hidden_BSD
+    real_BS = batch.inputs()["attention_mask"].bool()
+    return _Rows(hidden_BSD, hidden_BSD, real_BS, [layer.arguments for layer in layers])
+
+
+def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows: list[_Rows]) -> None:
+    """Refit the two maps of a layer, and take all rows through it in both models."""
+    family = whole.family
+    assert family is not None
+    before, after = whole.layers[layer], smaller.layers[layer]
+    heads = torch.arange(whole.num_heads * whole.head_dim).view(whole.num_heads, -1)
+    maps = [(whole.sites[layer].projection, smaller.sites[layer].projection, heads[list(kept.layers[layer])].flatten())]
+    if kept.neurons is not None:
+        outputs = [family.feed_forward(module).output for module in (before, after)]
+        maps.append((outputs[0], outputs[1], torch.tensor(kept.neurons[layer], dtype=torch.int64)))
+    # Of the last layer, a task head that reads the first token alone needs nothing else.
+    first_only = layer == whole.num_layers - 1 and whole.first_token_decides
+    targets: list[list[Tensor]] = []
+    for batch in rows:
+        with _recorded([linear for linear, _, _ in maps]) as calls:
+            output_BSD = first_of(before(batch.whole_BSD, **batch.arguments[layer]))
+        targets.append([target_BSD for _, target_BSD in calls])
+        batch.whole_BSD = output_BSD
+    for which, (_, linear, index) in enumerate(maps):
+        assert linear is not None
+        sums = _Sums(len(index), linear.out_features)
+        for batch, own_targets in zip(rows, targets, strict=True):
+            with _recorded([linear]) as calls:
+                after(batch.smaller_BSD, **batch.arguments[layer])
+            used_BS = batch.real_BS.clone()
+            if first_only:
+                used_BS[:, 1:] = False
+            input_NK = calls[0][0][used_BS][:, index]
+            given_ND = nn.functional.linear(input_NK, linear.weight[:, index], linear.bias)
+            sums.add(input_NK, own_targets[which][used_BS] - given_ND)
+        change_DK, shift_D = sums.solve(linear.bias is not None)
+        weight = torch.zeros_like(linear.weight)
+        weight[:, index] = linear.weight[:, index] + change_DK.to(weight)
+        linear.weight.copy_(weight)
+        if linear.bias is not None:
+            linear.bias.add_(shift_D.to(linear.bias))
+    for batch in rows:
+        batch.smaller_BSD = first_of(after(batch.smaller_BSD, **batch.arguments[layer]))
+
+
+@contextmanager
+def _recorded(linears: Sequence[nn.Linear | None]) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Input and output of each call of linear maps inside, in the order of the calls."""
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def record(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        calls.append((args[0], output))
+
+    with ExitStack() as stack:
+        for linear in linears:
+            assert linear is not None
+            stack.callback(linear.register_forward_hook(record).remove)
+        yield calls
+
+
+class _Sums:
+    """Sums of products of inputs and residuals, from which a ridge regression follows.
+
+    Args:
+        inputs, outputs: Their numbers.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.count = 0
+        self.input_K = torch.zeros(inputs, dtype=torch.float64)
+        self.residual_D = torch.zeros(outputs, dtype=torch.float64)
+        self.product_KK = torch.zeros(inputs, inputs, dtype=torch.float64)
+        self.product_KD = torch.zeros(inputs, outputs, dtype=torch.float64)
+
+    def add(self, input_NK: Tensor, residual_ND: Tensor) -> None:
+        """Count N tokens."""
+        input_NK, residual_ND = wide(input_NK), wide(residual_ND)
+        self.count += len(input_NK)
+        self.input_K += input_NK.sum(0).double().cpu()
+        self.residual_D += residual_ND.sum(0).double().cpu()
+        self.product_KK += (input_NK.T @ input_NK).double().cpu()
+        self.product_KD += (input_NK.T @ residual_ND).double().cpu()
+
+    def solve(self, with_shift: bool) -> tuple[Tensor, Tensor]:
+        """The change of the weights ``[D, K]`` and of the bias ``[D]`` that leave the smallest residuals."""
+        mean_K, mean_D = self.input_K / self.count, self.residual_D / self.count
+        if not with_shift:
+            mean_K, mean_D = torch.zeros_like(mean_K), torch.zeros_like(mean_D)
+        if not len(mean_K):
+            return torch.zeros(len(mean_D), 0), mean_D
+        covariance_KK = self.product_KK / self.count - mean_K[:, None] * mean_K
+        covariance_KD = self.product_KD / self.count - mean_K[:, None] * mean_D
+        ridge = _RIDGE * covariance_KK.diagonal().mean().clamp(min=1e-12)
+        change_KD = torch.linalg.solve(
+            covariance_KK + ridge * torch.eye(len(mean_K), dtype=torch.float64), covariance_KD
+        )
+        return change_KD.T, mean_D - change_KD.T @ mean_K

@@ -1,0 +1,278 @@
+"""Search for the fastest smaller model that is shown to lose less than a margin: heads and neurons by measured time."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertsecrets.ablation.scoring import Array, judged_metrics, weighted_scores
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder, evaluating
+from bertsecrets.models.metrics import decide
+from bertsecrets.pruning.allocation import allocate
+from bertsecrets.pruning.component_scores import ComponentScores
+from bertsecrets.pruning.guarantee import Guarantee, guarantee
+from bertsecrets.pruning.latency_table import LatencyTable
+from bertsecrets.pruning.recovery import distill
+from bertsecrets.pruning.refit import refitted
+from bertsecrets.pruning.removal import Kept, check_removable, keep_only
+from bertsecrets.pruning.sets import Context, SetResults
+from bertsecrets.pruning.settings import ShrinkSettings
+from bertsecrets.statistics.intervals import paired_proportions
+
+SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
+"""What is tried, in this order, where no speed-up is asked for."""
+
+_CHANGED = 0.02
+"""Share of changed answers for which the smallest loss that can be ruled out is told before the work."""
+
+Batches = Callable[[], Iterable[Batch]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions of a model on N labelled examples, in order of their index, float64."""
+
+    label_N: Array
+    prediction_N: Array
+
+
+@dataclass(frozen=True)
+class MetricTest:
+    """The test of one metric of a smaller model.
+
+    Args:
+        metric: The metric.
+        whole, smaller: Its scores.
+        high: The largest gain that is not ruled out at the confidence.
+        outcome: Of the test of non-inferiority, with the largest loss that is not.
+    """
+
+    metric: str
+    whole: float
+    smaller: float
+    high: float
+    outcome: Guarantee
+
+    @property
+    def passed(self) -> bool:
+        """Whether a loss of the margin or more is ruled out."""
+        return self.outcome.passed == 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {
+            "metric": self.metric,
+            "whole": self.whole,
+            "smaller": self.smaller,
+            "bound": float(self.outcome.bound_V[0]),
+            "high": self.high,
+            "p_value": float(self.outcome.p_V[0]),
+            "needed": self.outcome.needed,
+        }
+
+
+def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
+    """The speed-ups to try, in order.
+
+    Raises:
+        UserError: If one of those asked for is out of reach, or they are not ascending.
+    """
+    if settings.speedup is None:
+        return [speedup for speedup in SPEEDUPS if speedup < table.fastest] or [SPEEDUPS[0]]
+    asked = settings.speedup if isinstance(settings.speedup, list) else [settings.speedup]
+    if not asked or sorted(set(asked)) != asked:
+        raise UserError(f"shrink.speedup is {asked}; expected ascending numbers above 1, tested in this order.")
+    if asked[-1] >= table.fastest:
+        raise UserError(
+            f"shrink.speedup is {asked[-1]:g}, but with one head left and nothing else this model is {table.fastest:.1f} times as fast "
+            f"at batch {table.batch_size} with {table.length} tokens; ask for less, or start from a model of fewer layers."
+        )
+    return list(asked)
+
+
+def check_shrinkable(encoder: Encoder) -> None:
+    """Raise UserError if heads and neurons of a model cannot be removed."""
+    if encoder.family is None:
+        raise UserError(
+            f"A smaller model needs an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
+            "bertsecrets/models/families."
+        )
+    check_removable(encoder)
+
+
+def smallest_loss(count: int, confidence: float) -> float:
+    """The smallest loss of accuracy that N examples can rule out where no answer changes."""
+    low, _ = paired_proportions(np.array([0]), np.array([0]), count)(np.array([1 - confidence]))
+    return -float(low[0])
+
+
+def check_examples(count: int, margin: float, confidence: float) -> str:
+    """What the examples can show, in a sentence that is told before the work.
+
+    Raises:
+        UserError: If they cannot rule out a loss of the margin even if no answer changes.
+    """
+    least = smallest_loss(count, confidence)
+    if least >= margin:
+        needed = math.ceil(count * least / margin)
+        while smallest_loss(needed, confidence) >= margin:
+            needed = math.ceil(1.02 * needed) + 1
+        raise UserError(
+            f"{count:,} examples cannot rule out a loss of {100 * margin:g} points at {confidence:.0%} confidence, even if no answer "
+            f"changes: they rule out {100 * least:.1f}. Judge on {needed:,} examples or more, or give shrink.max_loss="
+            f"{math.ceil(1000 * least + 1e-9) / 10:g} or more."
+        )
+    changed = np.array([round(_CHANGED * count / 2)])
+    low, _ = paired_proportions(changed, changed, count)(np.array([1 - confidence]))
+    return (
+        f"With {count:,} examples, a loss of {-100 * float(low[0]):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
+        f"change, half of them for the better; of {100 * least:.1f} points if none changes."
+    )
+
+
+def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
+    """What a model of this speed keeps: the heads and neurons whose removal loses least information, by dynamic programming.
+
+    Of each layer the most informative heads and neurons stay; how many is divided among the layers.
+
+    Raises:
+        UserError: If no plan is so fast.
+    """
+    layers, heads = scores.head_LH.shape
+    neurons = scores.neuron_LF.shape[1]
+    losses: list[Array] = []
+    costs: list[Array] = []
+    for layer in range(layers):
+        losses += [
+            _lost(scores.head_LH[layer], range(heads + 1)),
+            _lost(scores.neuron_LF[layer], table.widths),
+        ]
+        costs += [table.heads_H, table.neurons_W]
+    choice = allocate(losses, costs, table.whole / speedup - table.fixed)
+    if choice is None:
+        raise UserError(
+            f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for less."
+        )
+    kept_heads = tuple(_best(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
+    if not any(kept_heads):
+        # Without any head no token reads another; the cheapest plan has one all the same.
+        layer = int(scores.head_LH.max(dim=1).values.argmax())
+        kept_heads = tuple(_best(scores.head_LH[at], int(at == layer)) for at in range(layers))
+    widths = [table.widths[place] for place in choice[1::2]]
+    kept_neurons = tuple(_best(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
+    assert max(widths) <= neurons
+    return Kept(heads, kept_heads, kept_neurons)
+
+
+def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
+    """Information that is lost with the least informative ones, by the number that stays."""
+    lost_G = np.concatenate([[0.0], np.sort(score_G.numpy()).cumsum()])
+    return np.array([lost_G[len(score_G) - count] for count in kept])
+
+
+def _best(score_G: Tensor, count: int) -> tuple[int, ...]:
+    return tuple(sorted(score_G.argsort(descending=True, stable=True)[:count].tolist()))
+
+
+def make_smaller(
+    model: nn.Module,
+    kept: Kept,
+    choosing: Batches,
+    teaching: Batches,
+    settings: ShrinkSettings,
+    *,
+    context: Context,
+    advance: Callable[[int], object] | None = None,
+) -> PreTrainedModel:
+    """The smaller model: refitted to the whole one, cut, and taught by it.
+
+    Args:
+        model: Any module that contains the whole model.
+        kept: What it keeps.
+        choosing: The examples that it is refitted to.
+        teaching: Those of the distillation.
+        settings: Epochs, learning rate and seed.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        advance: Called with numbers of finished examples of the distillation.
+    """
+    smaller = keep_only(refitted(model, kept, choosing(), context=context), kept)
+    smaller.eval()
+    if settings.epochs:
+        distill(
+            model,
+            smaller,
+            teaching,
+            epochs=settings.epochs,
+            learning_rate=settings.learning_rate,
+            seed=settings.seed,
+            context=context,
+            advance=advance,
+        )
+    return smaller
+
+
+@torch.no_grad()
+def answers(model: PreTrainedModel, batches: Iterable[Batch], task: Task, context: Context) -> Answers:
+    """A model's predictions on labelled examples."""
+    device = next(model.parameters()).device
+    indices, labels, predictions = [], [], []
+    with evaluating(model):
+        for batch in batches:
+            assert batch.label_B is not None
+            with context():
+                logits_BC = model(**batch.to(device).inputs()).logits
+            predictions.append(decide(logits_BC.float(), task).double().cpu())
+            labels.append(batch.label_B.double())
+            indices.append(batch.index_B)
+    order_N = torch.cat(indices).argsort()
+    return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy())
+
+
+def tests_of(whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float) -> list[MetricTest]:
+    """Tests of every metric that is judged; a smaller model passes if all do, which takes no correction (Berger 1982)."""
+    results = SetResults(whole.label_N, whole.prediction_N, smaller.prediction_N[None], math.nan, np.array([math.nan]))
+    tests = []
+    for metric in judged_metrics(task):
+        before, change_1 = results.changes(metric)
+        # Two limits, each at the confidence.
+        _, high_1 = results.limits(metric, 2 * confidence - 1)
+        outcome = guarantee(results, metric, margin, confidence)
+        tests.append(MetricTest(metric, before, before + float(change_1[0]), float(high_1[0]), outcome))
+    return tests
+
+
+def groups_of(whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Accuracy of both models by class and by thirds of the lengths; empty for a score.
+
+    Args:
+        whole, smaller: Their predictions.
+        task: The task, whose classes have names.
+        lengths: Tokens of each example, in the same order.
+    """
+    if task.is_regression:
+        return []
+    length_N = np.asarray(lengths)
+    short, long = np.quantile(length_N, [1 / 3, 2 / 3])
+    members = {f"class {name}": whole.label_N == place for place, name in enumerate(task.labels)}
+    members |= {
+        f"up to {short:.0f} tokens": length_N <= short,
+        f"{short:.0f} to {long:.0f} tokens": (length_N > short) & (length_N <= long),
+        f"more than {long:.0f} tokens": length_N > long,
+    }
+    rows = []
+    for name, member_N in members.items():
+        if not member_N.any():
+            continue
+        label_N = whole.label_N[member_N]
+        both_2N = np.stack([whole.prediction_N[member_N], smaller.prediction_N[member_N]])
+        before, after = weighted_scores("accuracy", label_N, both_2N, np.ones((1, len(label_N))))[0]
+        rows.append({"group": name, "examples": len(label_N), "whole": float(before), "smaller": float(after)})
+    return rows

@@ -1,0 +1,269 @@
+"""The experiment of a smaller, faster model: how it is declared and described."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.grid import Column
+from bertsecrets.pruning.experiment import in_points
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.views import MeasureView
+
+KEPT = "kept"
+
+
+class Shrinking(Experiment):
+    """Heads and neurons removed by measured time: speed against score, what was cut, and the fastest model that holds."""
+
+    name = "shrinking"
+    title = "A smaller, faster model"
+    columns = (Column(KEPT, "kept in the smaller model", "1: kept", (0, 1)),)
+    reads_task = True
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """The fastest model in words, speed against score, and what each layer keeps."""
+        content = view.extras
+        if not content:
+            return None
+        attempts = content["attempts"]
+        chosen = chosen_of(content)
+        shown = chosen or attempts[-1]
+        return Section(
+            cls.title,
+            [answer_in_words(content), *_lost_most(shown)],
+            [_how(content)],
+            [_frontier_table(content), _tests_table(content), _groups_table(shown)],
+            [
+                FigureBlock(
+                    cls.name,
+                    _frontier(content),
+                    "Each point is a smaller model; bars are one-sided limits of the change of score at the stated confidence.",
+                    "Chart: change of the score by measured speed-up.",
+                ),
+                FigureBlock(
+                    f"{cls.name}-kept",
+                    _kept_figure(shown, content),
+                    "What each layer keeps of its heads and of the neurons of its feed-forward part.",
+                    "Bar chart: share of heads and neurons kept, by layer.",
+                ),
+            ],
+        )
+
+    @classmethod
+    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        """Whether the smaller model keeps each head."""
+        if not view.has(KEPT):
+            return {}
+        names = {1.0: "kept", 0.0: "removed"}
+        return {"smaller model": [[names[value] for value in row] for row in view.value(KEPT).tolist()]}
+
+    @classmethod
+    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
+        """The speed-up of the fastest model that holds; 1 if none does."""
+        if not view.extras:
+            return {}
+        chosen = chosen_of(view.extras)
+        return {"speedup": 1.0 if chosen is None else speedup_of(chosen, view.extras["table"]["batch_size"])}
+
+
+def chosen_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The fastest attempt that passed; None if the first failed."""
+    passed = [attempt for attempt in content["attempts"] if attempt["passed"]]
+    return passed[-1] if passed else None
+
+
+def speedup_of(attempt: Mapping[str, Any], batch_size: int) -> float:
+    """Measured time of the whole model over that of the smaller one."""
+    latency = attempt["latency"][str(batch_size)]
+    return float(latency["whole"] / latency["smaller"])
+
+
+def attempt_in_words(attempt: Mapping[str, Any], margin: float, batch_size: int) -> str:
+    """One smaller model in a sentence."""
+    worst = min(
+        attempt["tests"], key=lambda test: test["smaller"] - test["whole"] if attempt["passed"] else -test["p_value"]
+    )
+    verdict = "is ruled out" if attempt["passed"] else "is not ruled out"
+    return (
+        f"{number(speedup_of(attempt, batch_size), 2)} times as fast at batch {batch_size}: {worst['metric']} "
+        f"{number(worst['whole'], 3)} → {number(worst['smaller'], 3)}; a loss of {in_points(margin)} or more {verdict} "
+        f"(largest loss not ruled out: {number(100 * worst['bound'], 1)})."
+    )
+
+
+def answer_in_words(content: Mapping[str, Any]) -> str:
+    """The outcome as a sentence, of the fastest model that holds or of the first that failed."""
+    chosen, table = chosen_of(content), content["table"]
+    size = table["batch_size"]
+    if chosen is None:
+        first = content["attempts"][0]
+        needed = [test["needed"] for test in first["tests"] if test["needed"] is not None]
+        more = (
+            f"; about {max(needed):,.0f} examples would show it if it loses no more than here"
+            if needed and np.isfinite(max(needed))
+            else ""
+        )
+        return f"No smaller model is shown to be good enough. {attempt_in_words(first, content['margin'], size)[:-1]}{more}."
+    heads, neurons = sum(map(len, chosen["heads"])), sum(chosen["neurons"])
+    layers = len(chosen["heads"])
+    test = min(chosen["tests"], key=lambda test: test["smaller"] - test["whole"])
+    latency = chosen["latency"][str(size)]
+    return (
+        f"A model with {heads} of {layers * content['total_heads']} heads and "
+        f"{neurons / (layers * content['total_neurons']):.0%} of the neurons is {number(speedup_of(chosen, size), 2)} times as fast at batch "
+        f"{size} ({number(latency['whole'], 1)} → {number(latency['smaller'], 1)} ms) and "
+        f"{number(speedup_of(chosen, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
+        f"{number(test['smaller'], 3)}, and a loss of {in_points(content['margin'])} or more is ruled out at "
+        f"{content['confidence']:.0%} confidence on {content['judged_on']:,} examples."
+    )
+
+
+def _lost_most(attempt: Mapping[str, Any]) -> list[str]:
+    losses = [(row["smaller"] - row["whole"], row) for row in attempt["groups"]]
+    if not losses or min(change for change, _ in losses) >= 0:
+        return []
+    change, row = min(losses, key=lambda pair: pair[0])
+    return [
+        f"Of classes and lengths, {row['group']} lost most: {number(100 * change, 1)} points of accuracy on {row['examples']:,} "
+        "examples, which is not tested."
+    ]
+
+
+def _how(content: Mapping[str, Any]) -> str:
+    table = content["table"]
+    taught = (
+        f", and taught by the whole model on {content['taught_on']:,} training examples"
+        f"{'' if content['epochs'] == 1 else ', ' + str(content['epochs']) + ' times'}"
+        if content["epochs"]
+        else ", without training"
+    )
+    return (
+        f"Heads and neurons with the least Fisher information on {content['chosen_on']:,} training examples go first; how many of "
+        f"each layer, follows from times measured here (batch {table['batch_size']}, {table['length']} tokens, {table['threads']} "
+        f"threads, {table['device']}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. "
+        "Models are tested from the slowest on, up to the first that fails, so that the confidence holds for all that passed "
+        "(Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does."
+    )
+
+
+def _frontier_table(content: Mapping[str, Any]) -> Table:
+    size = content["table"]["batch_size"]
+    rows = []
+    for attempt in content["attempts"]:
+        measured = speedup_of(attempt, size)
+        rows.append(
+            [
+                number(attempt["asked"], 2),
+                number(attempt["predicted"], 2),
+                number(measured, 2),
+                f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
+                number(speedup_of(attempt, 1), 2),
+                str(sum(map(len, attempt["heads"]))),
+                f"{sum(attempt['neurons']):,}",
+                f"{attempt['parameters'] / 1e6:.1f} M",
+                "yes" if attempt["passed"] else "no",
+            ]
+        )
+    header = [
+        "asked",
+        "predicted",
+        f"measured, batch {size}",
+        "error",
+        "batch 1",
+        "heads",
+        "neurons",
+        "parameters",
+        "holds",
+    ]
+    return Table(
+        header, rows, f"Speed-ups of smaller models; the whole one has {content['parameters'] / 1e6:.1f} M parameters"
+    )
+
+
+def _tests_table(content: Mapping[str, Any]) -> Table:
+    rows = [
+        [
+            number(attempt["asked"], 2),
+            test["metric"],
+            number(test["whole"], 3),
+            number(test["smaller"], 3),
+            number(100 * test["bound"], 1),
+            number(test["p_value"], 3),
+        ]
+        for attempt in content["attempts"]
+        for test in attempt["tests"]
+    ]
+    header = ["speed-up", "metric", "whole", "smaller", "largest loss not ruled out (points)", "p"]
+    return Table(header, rows, "Tests of non-inferiority", folded=True)
+
+
+def _groups_table(attempt: Mapping[str, Any]) -> Table:
+    rows = [
+        [row["group"], f"{row['examples']:,}", number(row["whole"], 3), number(row["smaller"], 3)]
+        for row in attempt["groups"]
+    ]
+    return Table(["examples of", "number", "whole", "smaller"], rows, "Accuracy by class and length", folded=True)
+
+
+def _frontier(content: Mapping[str, Any]) -> Figure:
+    attempts, size = content["attempts"], content["table"]["batch_size"]
+    metrics = [test["metric"] for test in attempts[0]["tests"]]
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.6, "Change of score by speed-up")
+        axes = figure.add_subplot()
+        for place, metric in enumerate(metrics):
+            tests = [attempt["tests"][place] for attempt in attempts]
+            change_A = 100 * np.array([test["smaller"] - test["whole"] for test in tests])
+            reach_2A = np.abs(100 * np.array([[-test["bound"], test["high"]] for test in tests]).T - change_A)
+            speed_A = [speedup_of(attempt, size) for attempt in attempts]
+            axes.errorbar(
+                speed_A, change_A, reach_2A, fmt="o-", color=ACCENTS[place % len(ACCENTS)], capsize=3, label=metric
+            )
+        axes.axhline(0, color="black", linewidth=0.6)
+        axes.axhline(-100 * content["margin"], color="black", linewidth=0.8, linestyle="--")
+        axes.set_xlabel(f"times as fast (batch {size}, measured)")
+        axes.set_ylabel(POINTS)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False)
+        footnote(
+            figure,
+            f"dashed: the loss that matters; bars: limits at {content['confidence']:.0%}; n = {content['judged_on']:,}",
+        )
+    return figure
+
+
+def _kept_figure(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> Figure:
+    layer_L = np.arange(len(attempt["heads"]))
+    with house_style():
+        figure = new_figure(
+            PAGE_WIDTH,
+            2.8,
+            f"What the model {number(speedup_of(attempt, content['table']['batch_size']), 1)} times as fast keeps",
+        )
+        axes = figure.add_subplot()
+        axes.bar(
+            layer_L - 0.2,
+            [100 * len(heads) / content["total_heads"] for heads in attempt["heads"]],
+            0.4,
+            color=ACCENTS[0],
+            label="heads",
+        )
+        axes.bar(
+            layer_L + 0.2,
+            [100 * count / content["total_neurons"] for count in attempt["neurons"]],
+            0.4,
+            color=QUIET,
+            label="neurons",
+        )
+        axes.set_xticks(layer_L)
+        axes.set_xlabel("layer")
+        axes.set_ylabel("kept (%)")
+        axes.set_ylim(0, 105)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure

@@ -1,0 +1,65 @@
+"""A smaller, faster model through the door: the command, what it writes, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from cli.runs import door, small
+from pyarrow import parquet
+
+import bertsecrets as bs
+
+pytestmark = pytest.mark.slow
+
+LITTLE = (
+    "analysis=shrink",
+    "shrink.examples=33",
+    "shrink.distilled_on=33",
+    "shrink.latency_rounds=1",
+    "shrink.batch_size=2",
+)
+QUIET = ("logger=csv", "progress=false")
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    result = door("train", *small(tiny_bert, folder, callbacks="none"))
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = ("shrink.speedup=[1.05,1.1]", "shrink.max_loss=60")
+    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
+    assert result.returncode == 0, result.stderr
+    assert "is ruled out if 2% of the answers change" in result.stdout + result.stderr
+    content = json.loads((folder / "shrinking.json").read_text())["model"]
+    last = [attempt for attempt in content["attempts"] if attempt["passed"]][-1]
+    model = bs.load_pruned(folder / "shrunk")
+    assert sum(parameter.numel() for parameter in model.parameters()) == last["parameters"] < content["parameters"]
+    assert model(torch.full((1, 4), 5)).logits.shape == (1, 2)
+    assert not (folder / "shrinking").exists()
+    rows = parquet.read_table(folder / "heads.parquet").to_pylist()
+    assert sum(row["value"] for row in rows if row["measure"] == "shrinking") == sum(map(len, last["heads"]))
+    assert "A smaller, faster model" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("shrink.speedup=2",), "examples cannot rule out a loss of 1 points"),
+        (("shrink.speedup=500", "shrink.max_loss=60"), "shrink.speedup is 500, but with one head left"),
+        (("shrink.speedup=[2,1.5]", "shrink.max_loss=60"), "expected ascending numbers above 1"),
+        (("shrink.speedup=0.5",), "shrink.speedup is 0.5"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    settings: tuple[str, ...], message: str, trained: Path, tmp_path: Path
+) -> None:
+    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *settings, f"hydra.run.dir={tmp_path / 'run'}")
+    assert result.returncode != 0
+    assert message in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
