@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.component_scores import fisher_information
-from bertsecrets.pruning.export import export_onnx, export_program
+from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, export_onnx, export_program
 from bertsecrets.pruning.latency import compare_latency
 from bertsecrets.pruning.latency_table import WARM_UP, LatencyTable, measure_latency
 from bertsecrets.pruning.removal import Kept, load_pruned, save_pruned
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import (
+    Answers,
     answers,
     check_examples,
     check_shrinkable,
@@ -46,6 +48,8 @@ FOLDER = "shrunk"
 
 _DONE = "done"
 """Marks the folder of a smaller model that is complete."""
+
+_INT8, _INT8_FILE = "int8", "model.int8.onnx"
 
 _ROUNDS = 20
 """Timed passes of a finished model."""
@@ -76,6 +80,8 @@ class ShrinkModel(HeadAnalysis):
         super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         check_shrinkable(describe(pl_module.model))
+        if {"onnx", _INT8} & {*self.settings.export}:
+            check_onnx(("onnx", "onnxscript", "onnxruntime"))
         if trainer.world_size > 1:
             raise UserError(
                 f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1."
@@ -116,7 +122,7 @@ class _Search:
         self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
         self.table = self._timed()
         self.speedups = speedups_of(settings, self.table)
-        self.whole = answers(self.encoder.model, self._judging(), self.data.task, self.context)
+        self.whole = self._answers(self.encoder.model)
 
     def attempts(self) -> Iterator[dict[str, Any]]:
         """What each speed-up gave, up to the first that fails."""
@@ -124,12 +130,19 @@ class _Search:
         with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
+        last: dict[str, Any] | None = None
         for speedup in self.speedups:
             attempt = self._attempt(speedup, plan(scores, self.table, speedup))
             _log.info(attempt_in_words(attempt, self.settings.max_loss / 100, self.settings.batch_size))
             yield attempt
             if not attempt["passed"]:
-                return
+                break
+            last = attempt
+        if last is not None and _INT8 in settings.export:
+            # The next step of the same fixed sequence.
+            attempt = self._quantised(last)
+            _log.info(attempt_in_words(attempt, self.settings.max_loss / 100, self.settings.batch_size))
+            yield attempt
 
     def extras(self, attempts: list[dict[str, Any]]) -> dict[str, Any]:
         """The results as plain values for the run's folder."""
@@ -162,13 +175,12 @@ class _Search:
                 for kind in self.settings.export:
                     if kind == "program":
                         export_program(smaller, folder / "model.pt2", self.data.max_length)
-                    else:
+                    elif kind == "onnx":
                         export_onnx(smaller, folder / "model.onnx", self.data.max_length)
+                    elif chosen["int8"]:
+                        shutil.copyfile(Path(chosen["folder"]) / _INT8_FILE, folder / _INT8_FILE)
             _log.info(f"The smaller model is in {folder}; load it with bertsecrets.load_pruned.")
         self.finished.clear()
-
-    def _judging(self) -> Iterable[Batch]:
-        return self.data.evaluation_loader(self.evaluation)
 
     def _timed(self) -> LatencyTable:
         """The latency table, of the interrupted search if there was one: another would lead to other models."""
@@ -187,7 +199,7 @@ class _Search:
 
     def _attempt(self, speedup: float, kept: Kept) -> dict[str, Any]:
         """Make, time and test one smaller model."""
-        settings, task = self.settings, self.data.task
+        settings = self.settings
         how = (kept, settings.examples, settings.epochs, settings.distilled_on, settings.learning_rate, settings.seed)
         folder = self.finished.model_file(self.model, frozenset(), how).with_suffix("")
         if (folder / _DONE).is_file():
@@ -208,22 +220,40 @@ class _Search:
             save_pruned(smaller, folder)
             (folder / _DONE).touch()
         torch.nn.Module.to(smaller, self.device).eval()
-        own = answers(smaller, self._judging(), task, self.context)
-        tests = tests_of(self.whole, own, task, settings.max_loss / 100, settings.confidence)
-        sizes = sorted({1, settings.batch_size})
-        latencies = compare_latency(self.encoder.model, smaller, self.length, sizes, _ROUNDS)
         return {
+            **self._judged(smaller),
             "asked": speedup,
             "folder": str(folder),
+            "int8": False,
             "predicted": self.table.whole / self.table.predict(kept),
-            "latency": {str(size): latency.as_dict() for size, latency in latencies.items()},
             "parameters": sum(parameter.numel() for parameter in smaller.parameters()),
             "heads": [list(heads) for heads in kept.layers],
             "neurons": [len(neurons) for neurons in kept.neurons or ()],
+        }
+
+    def _quantised(self, attempt: dict[str, Any]) -> dict[str, Any]:
+        """The same model with 8-bit weights, timed and tested in ONNX Runtime."""
+        path = Path(attempt["folder"]) / _INT8_FILE
+        if not path.is_file():
+            export_int8(load_pruned(attempt["folder"]), path, self.data.max_length)
+        return {**attempt, **self._judged(OnnxClassifier(path)), "int8": True, "predicted": None}
+
+    def _judged(self, smaller: Callable[..., Any]) -> dict[str, Any]:
+        """Times and tests of a smaller model."""
+        settings, task = self.settings, self.data.task
+        own = self._answers(smaller)
+        tests = tests_of(self.whole, own, task, settings.max_loss / 100, settings.confidence)
+        latencies = compare_latency(self.encoder.model, smaller, self.length, sorted({1, settings.batch_size}), _ROUNDS)
+        return {
+            "latency": {str(size): latency.as_dict() for size, latency in latencies.items()},
             "tests": [test.as_dict() for test in tests],
             "groups": groups_of(self.whole, own, task, self.lengths),
             "passed": all(test.passed for test in tests),
         }
+
+    def _answers(self, model: Callable[..., Any]) -> Answers:
+        batches = self.data.evaluation_loader(self.evaluation)
+        return answers(model, batches, self.data.task, self.context, self.device)
 
 
 def _counted(batches: Iterable[Batch], advance: Callable[..., object]) -> Iterator[Batch]:

@@ -1,10 +1,13 @@
 """Export a model, pruned or not, as a program that runs without this package: ``torch.export`` and ONNX."""
 
 import importlib.util
+import logging
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -54,12 +57,7 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
         UserError: If the package onnx or onnxscript is missing, the model has no classification head, or the file cannot
             be written.
     """
-    for package in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(package) is None:
-            raise UserError(
-                f"ONNX needs the Python package '{package}', which is not installed; run pip install -e '.[export]', or export "
-                "a torch.export program instead."
-            )
+    check_onnx(("onnx", "onnxscript"))
     with _exported(model, longest) as (program, arguments, dynamic), atomic_write(path) as temporary:
         torch.onnx.export(
             program,
@@ -73,6 +71,73 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
             external_data=False,
             verbose=False,
         )
+
+
+def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
+    """Write a model as the ONNX graph of :func:`export_onnx` with 8-bit weights, a scale for each channel; activations are rounded
+    as they come, so that no examples are needed.
+
+    Raises:
+        UserError: If the package onnx, onnxscript or onnxruntime is missing, or as for :func:`export_onnx`.
+    """
+    check_onnx(("onnx", "onnxscript", "onnxruntime"))
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder, atomic_write(path) as temporary, _quiet_root():
+        whole = Path(folder) / "model.onnx"
+        export_onnx(model, whole, longest)
+        quantize_dynamic(str(whole), str(temporary), per_channel=True, weight_type=QuantType.QInt8)
+
+
+class OnnxClassifier:
+    """An exported classifier in ONNX Runtime, on the CPU with PyTorch's number of threads, called like a model of transformers.
+
+    Args:
+        path: The file of :func:`export_onnx` or :func:`export_int8`.
+
+    Raises:
+        UserError: If the package onnxruntime is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_onnx(("onnxruntime",))
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.names = [entry.name for entry in self.session.get_inputs()]
+
+    def __call__(self, **inputs: Tensor) -> SimpleNamespace:
+        shape = inputs["input_ids"].shape
+        # A graph with segments wants them; a model of transformers takes none for the first one.
+        arrays = {name: inputs.get(name, torch.zeros(shape, dtype=torch.long)).numpy() for name in self.names}
+        return SimpleNamespace(logits=torch.from_numpy(self.session.run(None, arrays)[0]))
+
+
+def check_onnx(packages: Sequence[str]) -> None:
+    """Raise UserError if one of the packages that ONNX needs is missing."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"ONNX needs the Python package '{package}', which is not installed; run pip install -e '.[export]', or export "
+                "a torch.export program instead."
+            )
+
+
+@contextmanager
+def _quiet_root() -> Iterator[None]:
+    """Without the advice that ONNX Runtime logs about a step that exported graphs do not need."""
+    logger = logging.getLogger()
+    logger.addFilter(_is_no_advice)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_advice)
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    return "pre-processing before quantization" not in record.getMessage()
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,14 +34,14 @@ class Latency:
 
 @torch.no_grad()
 def compare_latency(
-    whole: PreTrainedModel, smaller: PreTrainedModel, length: int, batch_sizes: Sequence[int], rounds: int
+    whole: PreTrainedModel, smaller: Callable[..., Any], length: int, batch_sizes: Sequence[int], rounds: int
 ) -> dict[int, Latency]:
     """The latencies of two models by batch size, without padding.
 
     The models take turns, so that a busy machine slows both alike.
 
     Args:
-        whole, smaller: The models, in evaluation mode on one device.
+        whole, smaller: The models, in evaluation mode on one device; the smaller one may be an exported one.
         length: Tokens of each example.
         batch_sizes: Examples of a batch.
         rounds: Timed passes of each model, from 2; two more come before them.
@@ -52,16 +53,17 @@ def compare_latency(
             "input_ids": torch.full((size, length), 5, device=device),
             "attention_mask": torch.ones(size, length, dtype=torch.long, device=device),
         }
+        models: tuple[Callable[..., Any], ...] = (whole, smaller)
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(rounds + _WARM_UP):
-            for model, own in zip((whole, smaller), times, strict=True):
+            for model, own in zip(models, times, strict=True):
                 own.append(_milliseconds(model, inputs))
         low, middle, high = statistics.quantiles(times[1][_WARM_UP:], n=4)
         latencies[size] = Latency(statistics.median(times[0][_WARM_UP:]), middle, low, high)
     return latencies
 
 
-def _milliseconds(model: PreTrainedModel, inputs: dict[str, Tensor]) -> float:
+def _milliseconds(model: Callable[..., Any], inputs: dict[str, Tensor]) -> float:
     started = time.perf_counter()
     logits_BC: Tensor = model(**inputs).logits
     if logits_BC.device.type != "cpu":

@@ -14,7 +14,7 @@ from bertsecrets.ablation.scoring import Array, judged_metrics, weighted_scores
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, evaluating
+from bertsecrets.models.encoder import Encoder
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.allocation import allocate
 from bertsecrets.pruning.component_scores import ComponentScores
@@ -220,18 +220,18 @@ def make_smaller(
 
 
 @torch.no_grad()
-def answers(model: PreTrainedModel, batches: Iterable[Batch], task: Task, context: Context) -> Answers:
-    """A model's predictions on labelled examples."""
-    device = next(model.parameters()).device
+def answers(
+    model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Context, device: torch.device
+) -> Answers:
+    """Predictions on labelled examples of a model on this device, in evaluation mode."""
     indices, labels, predictions = [], [], []
-    with evaluating(model):
-        for batch in batches:
-            assert batch.label_B is not None
-            with context():
-                logits_BC = model(**batch.to(device).inputs()).logits
-            predictions.append(decide(logits_BC.float(), task).double().cpu())
-            labels.append(batch.label_B.double())
-            indices.append(batch.index_B)
+    for batch in batches:
+        assert batch.label_B is not None
+        with context():
+            logits_BC = model(**batch.to(device).inputs()).logits
+        predictions.append(decide(logits_BC.float(), task).double().cpu())
+        labels.append(batch.label_B.double())
+        indices.append(batch.index_B)
     order_N = torch.cat(indices).argsort()
     return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy())
 

@@ -10,7 +10,7 @@ from bertsecrets.grid import Column
 from bertsecrets.pruning.experiment import in_points
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 
@@ -91,7 +91,7 @@ def attempt_in_words(attempt: Mapping[str, Any], margin: float, batch_size: int)
     )
     verdict = "is ruled out" if attempt["passed"] else "is not ruled out"
     return (
-        f"{number(speedup_of(attempt, batch_size), 2)} times as fast at batch {batch_size}: {worst['metric']} "
+        f"{number(speedup_of(attempt, batch_size), 2)} times as fast at batch {batch_size}{' with 8-bit weights' * attempt['int8']}: {worst['metric']} "
         f"{number(worst['whole'], 3)} → {number(worst['smaller'], 3)}; a loss of {in_points(margin)} or more {verdict} "
         f"(largest loss not ruled out: {number(100 * worst['bound'], 1)})."
     )
@@ -115,7 +115,7 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
     test = min(chosen["tests"], key=lambda test: test["smaller"] - test["whole"])
     latency = chosen["latency"][str(size)]
     return (
-        f"A model with {heads} of {layers * content['total_heads']} heads and "
+        f"A model {'with 8-bit weights, ' if chosen['int8'] else 'with '}{heads} of {layers * content['total_heads']} heads and "
         f"{neurons / (layers * content['total_neurons']):.0%} of the neurons is {number(speedup_of(chosen, size), 2)} times as fast at batch "
         f"{size} ({number(latency['whole'], 1)} → {number(latency['smaller'], 1)} ms) and "
         f"{number(speedup_of(chosen, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
@@ -159,10 +159,10 @@ def _frontier_table(content: Mapping[str, Any]) -> Table:
         measured = speedup_of(attempt, size)
         rows.append(
             [
-                number(attempt["asked"], 2),
-                number(attempt["predicted"], 2),
+                number(attempt["asked"], 2) + ", int8" * attempt["int8"],
+                MISSING if attempt["int8"] else number(attempt["predicted"], 2),
                 number(measured, 2),
-                f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
+                MISSING if attempt["int8"] else f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
                 number(speedup_of(attempt, 1), 2),
                 str(sum(map(len, attempt["heads"]))),
                 f"{sum(attempt['neurons']):,}",

@@ -1,5 +1,6 @@
 """A smaller, faster model through the door: the command, what it writes, and what it refuses."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from cli.runs import door, small
 from pyarrow import parquet
 
 import bertsecrets as bs
+from bertsecrets.pruning.export import OnnxClassifier
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +47,22 @@ def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, 
     rows = parquet.read_table(folder / "heads.parquet").to_pylist()
     assert sum(row["value"] for row in rows if row["measure"] == "shrinking") == sum(map(len, last["heads"]))
     assert "A smaller, faster model" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra export")
+def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = ("shrink.speedup=1.05", "shrink.max_loss=60", "shrink.export=[int8]", "shrink.epochs=0")
+    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
+    assert result.returncode == 0, result.stderr
+    whole, quantised = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
+    assert (whole["int8"], quantised["int8"]) == (False, True)
+    exported = OnnxClassifier(folder / "shrunk" / "model.int8.onnx")
+    ids_BS = torch.arange(5, 11)[None]
+    expected = bs.load_pruned(folder / "shrunk")(input_ids=ids_BS).logits
+    logits = exported(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).logits
+    torch.testing.assert_close(logits, expected.detach(), atol=0.05, rtol=0)
+    assert not torch.equal(logits, expected)
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,7 @@ def attempt(passed: bool, needed: float | None = None) -> dict[str, Any]:
     return {
         "asked": 2.0,
         "predicted": 2.1,
+        "int8": False,
         "latency": {"1": latency, "8": latency},
         "parameters": 10_000_000,
         "heads": [[0], [0, 1]],
