@@ -74,7 +74,7 @@ class LatencyTable:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LatencyTable":
-        """The table of :meth:`as_dict`."""
+        """The table that :meth:`as_dict` gave."""
         arrays = {name: np.array(values[name], np.float64) for name in ("heads_H", "neurons_W")}
         return cls(**{**values, **arrays, "widths": tuple(values["widths"])})
 

@@ -8,8 +8,8 @@ does one without neurons.
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,20 @@ class Kept:
             raise UserError(
                 f"All {len(self.layers) * self.num_heads} heads would be removed; keep at least one head of the model."
             )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Kept":
+        """What :meth:`as_dict` gave."""
+        neurons = values["neurons"]
+        return cls(
+            values["num_heads"],
+            tuple(map(tuple, values["layers"])),
+            None if neurons is None else tuple(map(tuple, neurons)),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return asdict(self)
 
     @property
     def count(self) -> int:
