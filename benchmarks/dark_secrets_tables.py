@@ -5,7 +5,7 @@
     python benchmarks/dark_secrets_tables.py --page docs/dark_secrets.md    # put them into the page, each under its comment
 
 The numbers of a run replace those of the same model, task, seed and initial weights, so that runs can be made, read and thrown away a
-few at a time. Verdicts over seeds need all seeds of a task in one folder.
+few at a time.
 
 In the tables, what one seed shows has its 95 % interval over examples; over several seeds there is the mean with the lowest and the
 highest seed. An average over heads has the interval that it would have if the errors of all heads went one way; a difference between
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.scoring import Array, weighted_scores
-from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, read_sweep
+from bertsecrets.ablation.seeds import Sweep, read_sweep
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.measures.frame_relations.record import RELATION, RelationRecord, relation_grids
 from bertsecrets.measures.linguistic.columns import above_zero, pair_label
@@ -54,7 +54,7 @@ TASKS = {
     "qqp": "QQP",
     "mnli": "MNLI",
 }
-MODELS = {"minilm": "MiniLM", "mpnet": "all-mpnet-base-v2"}
+MODELS = {"minilm": "MiniLM", "mpnet": "MPNet"}
 SPECIAL = ("cls", "sep")
 KINDS_OF_WORDS = ("nouns", "verbs", "pronouns", "subjects", "objects", "negation")
 PATTERNS = tuple(column.name for column in Patterns.columns)
@@ -74,7 +74,6 @@ Numbers = list[float]
 Key = tuple[str, str, int, str]
 """Model, task, seed and initial weights of a run."""
 THEIRS = published("kovaleva2019")
-KINDS = ("head", "layer")
 
 
 def of_heads(grid: tuple[Array, Array, Any], layer: int | None = None) -> Numbers:
@@ -240,30 +239,23 @@ def read(folder: Path) -> Record:
             if key in runs:
                 raise ValueError(f"'{runs[key].folder}' and '{run.folder}' are both of {key}; move one away")
             runs[key] = run
-    records, sweeps = [], defaultdict(list)
+    records = []
     for (model, task, seed, init), run in sorted(runs.items()):
         layers = sweep_of(run, "layer")
         record = {"model": model, "task": task, "seed": seed, "init": init, "scores": scores(run, layers)}
         if init != RANDOM_INIT:
             view = {measure: view for measure, (_, view) in run.experiments.items()}
-            kinds = {"head": sweep_of(run, "head"), "layer": layers}
-            sweeps[f"{model}/{task}"].append((seed, kinds))
             record |= {
                 "patterns": patterns(view["patterns"]),
                 "relations": relations(view["frame_relations"]),
                 "drift": drift(view["drift"]),
                 "features": features(view["features"]),
                 "tokens": token_to_token(view["token_to_token"]),
-                **{kind: disabled(sweep) for kind, sweep in kinds.items()},
+                "head": disabled(sweep_of(run, "head")),
+                "layer": disabled(layers),
             }
         records.append(record)
-    over_seeds = {
-        name: {"seeds": [seed for seed, _ in several]}
-        | {kind: list(judge_over_seeds([kinds[kind] for _, kinds in several]).verdict) for kind in KINDS}
-        for name, several in sweeps.items()
-        if len(several) > 1
-    }
-    return {"runs": records, "over_seeds": over_seeds}
+    return {"runs": records}
 
 
 def merged(stored: Record, found: Record) -> Record:
@@ -273,7 +265,7 @@ def merged(stored: Record, found: Record) -> Record:
         return {tuple(run[name] for name in ("model", "task", "seed", "init")): run for run in results["runs"]}
 
     runs = by_key(stored) | by_key(found)
-    return {"runs": [runs[key] for key in sorted(runs)], "over_seeds": stored["over_seeds"] | found["over_seeds"]}
+    return {"runs": [runs[key] for key in sorted(runs)]}
 
 
 def plain(value: Any) -> Any:
@@ -335,20 +327,16 @@ class Group:
         model, task: Their names.
         runs: Their records, at least one, from pre-trained weights.
         random: Scores of those from random weights, by seed.
-        over_seeds: The verdicts over seeds of ``head`` and ``layer``, by variant; empty for one seed, and where the seeds were not
-            read together.
     """
 
     model: str
     task: str
     runs: list[Record]
     random: Mapping[int, Record]
-    over_seeds: Mapping[str, list[str]]
 
     @property
     def label(self) -> str:
-        seeds = f" ({len(self.runs)} seeds)" if len(self.runs) > 1 else ""
-        return f"{TASKS[self.task]}, {MODELS[self.model]}{seeds}{dagger(run['scores']['learned'] for run in self.runs)}"
+        return f"{TASKS[self.task]}, {MODELS[self.model]}{dagger(run['scores']['learned'] for run in self.runs)}"
 
     def __getitem__(self, name: str) -> list[Record]:
         return [run[name] for run in self.runs]
@@ -367,13 +355,7 @@ def groups(results: Record) -> list[Group]:
             random[key][run["seed"]] = run["scores"]
         else:
             records[key].append(run)
-    found = []
-    for key, runs in sorted(records.items()):
-        model, task = runs[0]["model"], runs[0]["task"]
-        over_seeds = results["over_seeds"].get(f"{model}/{task}", {"seeds": []})
-        together = over_seeds["seeds"] == [run["seed"] for run in runs]
-        found.append(Group(model, task, runs, random[key], over_seeds if together else {}))
-    return found
+    return [Group(runs[0]["model"], runs[0]["task"], runs, random[key]) for key, runs in sorted(records.items())]
 
 
 Rows = list[list[str]]
@@ -384,12 +366,14 @@ def score_table(tasks: Sequence[Group]) -> Rows:
     rows[0].append("paper: pre-trained, random weights")
     for group in tasks:
         learned = [one["learned"] for one in group.random.values()]
-        for metric in group["scores"][0]["metrics"]:
+        own = list(group["scores"][0]["metrics"])
+        theirs = THEIRS["scores"].get(group.task, {})
+        for metric in [metric for metric in own if metric in theirs] or own[:1]:
             seeds = {run["seed"]: run["scores"]["metrics"][metric] for run in group.runs}
             both = {seed: one["metrics"][metric]["score"] for seed, one in group.random.items() if seed in seeds}
             deltas = [difference(seeds[seed]["score"], one) for seed, one in both.items()]
             some = f" [{len(both)} of {len(seeds)} seeds]" if len(both) < len(seeds) else ""
-            known = THEIRS["scores"].get(group.task, {}).get(metric)
+            known = theirs.get(metric)
             rows.append(
                 [
                     group.label,
@@ -405,14 +389,22 @@ def score_table(tasks: Sequence[Group]) -> Rows:
     return rows
 
 
-def pattern_table(tasks: Sequence[Group], *, change: bool) -> Rows:
+def with_paper(task: Group, tasks: Sequence[Group], cells: Sequence[str]) -> Rows:
+    """A row of the paper's numbers after the last model of a task; none where it has no number."""
+    last = task is [one for one in tasks if one.task == task.task][-1]
+    return [[f"{TASKS[task.task]}, paper", *cells]] if last and set(cells) != {MISSING} else []
+
+
+def pattern_table(tasks: Sequence[Group]) -> Rows:
     rows = [["task", *(name.replace("_", " + ") for name in PATTERNS)]]
     for group in tasks:
-        shares = [[run[name]["change" if change else "after"] for run in group["patterns"]] for name in PATTERNS]
-        rows.append([group.label, *(numbers(share, 1, 100, signed=change) for share in shares)])
+        cells = []
+        for name in PATTERNS:
+            after, change = ([run[name][which][0] for run in group["patterns"]] for which in ("after", "change"))
+            cells.append(f"{number(100 * mean(after), 0)} ({number(100 * mean(change), 0, signed=True)})")
+        rows.append([group.label, *cells])
         paper = THEIRS["shares"].get(group.task, {})
-        if paper and not change and group is [one for one in tasks if one.task == group.task][-1]:
-            rows.append([f"{TASKS[group.task]}, paper", *(str(paper.get(name, MISSING)) for name in PATTERNS)])
+        rows += with_paper(group, tasks, [str(paper.get(name, MISSING)) for name in PATTERNS])
     return rows
 
 
@@ -444,72 +436,48 @@ def relation_table(tasks: Sequence[Group]) -> Rows:
 
 
 def drift_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", "mean by layer", "±, at most", "most changed head", "paper"]]
+    rows = [["task", "mean by layer", "±, at most"]]
     for group in tasks:
-        most = [f"{head_label(*head)}: {number(value, 2)}" for head, value in (run["most"] for run in group["drift"])]
-        layers = by_layers([run["layers"] for run in group["drift"]])
-        rows.append(
-            [
-                group.label,
-                *layers,
-                by_seed(most),
-                by_layer(published_layers("drift/cosine").get(group.task, ())) or MISSING,
-            ]
+        rows.append([group.label, *by_layers([run["layers"] for run in group["drift"]])])
+        rows += with_paper(
+            group, tasks, [by_layer(published_layers("drift/cosine").get(group.task, ())) or MISSING, MISSING]
         )
     return rows
 
 
-def special_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["token", "task", "mean by layer", "±, at most", "all layers, before → after", "uniform", "heads up, down"]]
-    rows[0].append("paper")
-    for token, theirs in (("cls", published_layers("features/cls")), ("sep", published_layers("features/sep"))):
-        for group in tasks:
-            seeds = [run[token] for run in group["features"]]
-            rows.append(
-                [
-                    f"[{token.upper()}]",
-                    group.label,
-                    *by_layers([one["layers"] for one in seeds]),
-                    " → ".join(number(mean([one[end] for one in seeds])) for end in ("before", "after")),
-                    number(mean([one["uniform"] for one in seeds])),
-                    ", ".join(number(mean([one[way] for one in seeds]), 0) for way in ("up", "down")),
-                    by_layer(theirs.get(group.task, ())) or MISSING,
-                ]
-            )
+def special_table(tasks: Sequence[Group], *, token: str) -> Rows:
+    rows = [["task", "mean by layer", "±, at most", "all layers, before → after", "uniform"]]
+    theirs = published_layers(f"features/{token}")
+    for group in tasks:
+        seeds = [run[token] for run in group["features"]]
+        before, after, uniform = (number(mean([one[name] for one in seeds])) for name in ("before", "after", "uniform"))
+        layers = by_layers([one["layers"] for one in seeds])
+        rows.append([group.label, *layers, f"{before} → {after}", uniform])
+        rows += with_paper(group, tasks, [by_layer(theirs.get(group.task, ())) or MISSING, *[MISSING] * 3])
     return rows
 
 
 def word_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", *KINDS_OF_WORDS, "largest rise of a head"]]
+    rows = [["task", *KINDS_OF_WORDS]]
     for group in tasks:
         cells = []
         for word in KINDS_OF_WORDS:
             seeds = [run[word] for run in group["features"] if word in run]
-            values = (
-                [number(mean([one[name] for one in seeds])) for name in ("before", "after", "uniform")] if seeds else []
-            )
+            values = [number(mean([one[name] for one in seeds])) for name in ("before", "after")] if seeds else []
             moved = [number(mean([one[name] for one in seeds]), 0) for name in ("up", "down")] if seeds else []
-            cells.append(f"{values[0]} → {values[1]} [{values[2]}]; {', '.join(moved)}" if seeds else MISSING)
-        rises = []
-        for run in group["features"]:
-            risen = {word: run[word]["rise"] for word in KINDS_OF_WORDS if word in run and run[word]["rise"]}
-            word = max(risen, key=lambda word: risen[word][2] - risen[word][1], default=None)
-            head, before, after = risen[word] if word else (None, None, None)
-            rises.append(f"{word}, {head_label(*head)}: {number(before)} → {number(after)}" if head else "none")
-        rows.append([group.label, *cells, by_seed(rises)])
+            cells.append(f"{' → '.join(values)}; {', '.join(moved)}" if seeds else MISSING)
+        rows.append([group.label, *cells])
     return rows
 
 
 def first_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", "[CLS] in the last layer attends to"]]
+    rows = [["task", "[CLS] in the last layer attends most to", "[SEP]", "place of [SEP]"]]
     for group in tasks:
-        kinds = {kind: [run["first"][kind] for run in group["tokens"]] for kind in group["tokens"][0]["first"]}
-        order = sorted(kinds, key=lambda kind: -mean([one[0] for one in kinds[kind]]))
-        cells = [f"{'[SEP]' if kind == 'sep' else kind} {numbers(kinds[kind])}" for kind in order[:3]]
-        place = order.index("sep") + 1
-        rows.append(
-            [group.label, "; ".join(cells) + f"; [SEP] comes {place}th with {numbers(kinds['sep'])}" * (place > 3)]
-        )
+        means = {kind: mean([run["first"][kind][0] for run in group["tokens"]]) for kind in group["tokens"][0]["first"]}
+        order = sorted(means, key=lambda kind: -means[kind])
+        words = [kind for kind in order if kind != "sep"][:3]
+        cells = "; ".join(f"{kind} {number(means[kind])}" for kind in words)
+        rows.append([group.label, cells, number(means["sep"]), f"{order.index('sep') + 1}"])
     return rows
 
 
@@ -520,45 +488,27 @@ def pair_table(tasks: Sequence[Group]) -> Rows:
         for pair in PAIRS:
             seeds = [run["pairs"][pair] for run in group["tokens"] if pair in run["pairs"]]
             if seeds:
-                weight, middle = (number(mean([one[name] for one in seeds]), 2) for name in ("weight", "mean"))
-                beyond = numbers([one["beyond"] for one in seeds], 2, signed=True)
-                heads = by_seed([one["heads"] for one in seeds])
-                cells.append(f"{weight}; {middle}, {beyond}; {heads}")
+                weight = number(mean([one["mean"] for one in seeds]), 2)
+                beyond = number(mean([one["beyond"][0] for one in seeds]), 2, signed=True)
+                cells.append(f"{weight}, {beyond}; {number(mean([one['heads'] for one in seeds]), 0)}")
             else:
                 cells.append(MISSING)
         rows.append([group.label, *cells])
     return rows
 
 
-def verdict_cells(group: Group, kind: str) -> list[str]:
-    """Counts of the verdicts of each seed, and over seeds."""
-    over = group.over_seeds.get(kind)
-    return [by_seed([run["verdicts"] for run in group[kind]]), counts(over) if over else MISSING]
-
-
-def extreme(runs: Sequence[Record], end: str) -> str:
-    """The head of each seed with the largest loss or gain, starred if significant."""
-    heads = [run[end] for run in runs]
-    return by_seed(
-        [f"{head_label(*head)}: {numbers([change], 1, 100, signed=True)}{'*' * sure}" for head, change, sure in heads]
-    )
-
-
 def head_table(tasks: Sequence[Group]) -> Rows:
     rows = [["task", "metric", "score", "lowest and highest, one head disabled", "mean change, points"]]
-    rows[0] += [
-        _COUNTED,
-        "over seeds",
-        "significant gains",
-        "largest loss",
-        "largest gain (* significant)",
-        "paper",
-    ]
+    rows[0] += [_COUNTED, "significant gains", "largest loss (* significant)", "paper"]
     for group in tasks:
         runs = group["head"]
         delta_V = np.mean([run["delta"] for run in runs], 0)
         whole = mean([run["score"] for run in runs])
         theirs = THEIRS["heads"].get(group.task)
+        worst = [
+            f"{head_label(*head)}: {number(100 * undefined(change[0]), 1, signed=True)}{'*' * significant}"
+            for head, change, significant in (run["worst"] for run in runs)
+        ]
         rows.append(
             [
                 group.label,
@@ -566,10 +516,9 @@ def head_table(tasks: Sequence[Group]) -> Rows:
                 number(whole),
                 " to ".join(number(whole + end) for end in (delta_V.min(), delta_V.max())),
                 numbers([run["mean"] for run in runs], 2, 100, signed=True),
-                *verdict_cells(group, "head"),
+                by_seed([run["verdicts"] for run in runs]),
                 by_seed([run["gains"] for run in runs]),
-                extreme(runs, "worst"),
-                extreme(runs, "best"),
+                by_seed(worst),
                 MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
             ]
         )
@@ -577,32 +526,29 @@ def head_table(tasks: Sequence[Group]) -> Rows:
 
 
 def layer_table(tasks: Sequence[Group]) -> Rows:
-    rows = [["task", "change by layer, points (* needed)", _COUNTED, "over seeds", "paper"]]
+    rows = [["task", "change by layer, points (* needed with every seed)", _COUNTED]]
     for group in tasks:
         runs = group["layer"]
         change_L = np.mean([run["delta"] for run in runs], 0)
-        over = group.over_seeds.get("layer")
-        if over:
-            needed = {layer for layer, verdict in enumerate(over) if verdict == NEEDED}
-        else:
-            needed = set.intersection(*({layer for layer, _ in run["needed"]} for run in runs))
+        needed = set.intersection(*({layer for layer, _ in run["needed"]} for run in runs))
         ours = [change + "*" * (layer in needed) for layer, change in enumerate(points(change_L))]
+        rows.append([group.label, " ".join(ours), by_seed([run["verdicts"] for run in runs])])
         theirs, whole = THEIRS["layers"].get(group.task, ()), THEIRS["heads"].get(group.task, (0,))[0]
         paper = " ".join(points([score - whole for score in theirs])) or MISSING
-        rows.append([group.label, " ".join(ours), *verdict_cells(group, "layer"), paper])
+        rows += with_paper(group, tasks, [paper, MISSING])
     return rows
 
 
 TABLES: dict[str, Callable[[Sequence[Group]], Rows]] = {
     "Table 1: scores in percent": score_table,
-    "Figure 2: share of maps with each pattern, percent": partial(pattern_table, change=False),
-    "Figure 2: change of these shares since before fine-tuning, points": partial(pattern_table, change=True),
+    "Figure 2: share of maps with each pattern after fine-tuning, percent (change, points)": pattern_table,
     "Figures 3 and 4: FrameNet relations before fine-tuning": relation_table,
     "Figure 5: cosine similarity of the maps before and after": drift_table,
-    "Figure 6: attention to special tokens": special_table,
-    "Figure 6: attention to words, before → after [uniform]; heads up, down": word_table,
+    "Figure 6: attention to [CLS]": partial(special_table, token="cls"),
+    "Figure 6: attention to [SEP]": partial(special_table, token="sep"),
+    "Figure 6: attention to words, before → after; heads up, down": word_table,
     "Figure 7: what [CLS] attends to": first_table,
-    "Figure 7: linked words: largest weight; mean, of it beyond position; heads beyond position and word": pair_table,
+    "Figure 7: linked words: mean weight, of it beyond position; heads beyond position and word": pair_table,
     "Figure 8: one head disabled": head_table,
     "Figure 9: one layer disabled": layer_table,
 }
@@ -638,11 +584,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="the page whose tables are renewed")
     options = parser.parse_args()
     if options.folder is not None:
-        stored = (
-            json.loads(options.results.read_text("utf-8"))
-            if options.results.is_file()
-            else {"runs": [], "over_seeds": {}}
-        )
+        stored = json.loads(options.results.read_text("utf-8")) if options.results.is_file() else {"runs": []}
         options.results.write_text(json.dumps(merged(stored, plain(read(options.folder)))) + "\n", "utf-8")
     tasks = groups(json.loads(options.results.read_text("utf-8")))
     tables = {title: markdown(table(tasks)) for title, table in TABLES.items()}

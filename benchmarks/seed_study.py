@@ -484,12 +484,10 @@ def agreement_rows(results: Results) -> Rows:
             yield {
                 "task, number of each head": f"{task}, {name}",
                 "Spearman of two seeds": limits(row["spearman"]),
-                "lowest pair": number(row["lowest"], 2),
                 "within layers": limits(row["within_layers"]),
                 "ICC": limits(row["icc"]),
                 f"of the top {TOP} shared (by chance {number(row['top_by_chance'], 1)})": limits(row["top_shared"], 1),
                 "most frequent top heads (seeds)": commonest(row["top_heads"], lambda place: head_label(*place)),
-                "most frequent top layers (seeds)": commonest(row["top_layers"], lambda layer: f"layer {layer}"),
             }
 
 
@@ -512,27 +510,26 @@ def verdict_rows(results: Results) -> Rows:
         yield {
             "task, kind": f"{task}, {kind}",
             **{f"{WORDS[name]}, in each seed": summary(row["in_each_seed"][name], 0) for name in VERDICTS},
-            "over seeds, same examples": " / ".join(map(str, row["together"]["these_examples"].values())),
-            "over seeds and examples": " / ".join(map(str, row["together"]["other_examples"].values())),
+            "over seeds": " / ".join(map(str, row["together"]["these_examples"].values())),
         }
 
 
 def survival_rows(results: Results) -> Rows:
     for task, kind, verdict in product(results, KINDS, FINDINGS):
         row = results[task][kind]
-        here, anywhere = row["these_examples"], row["other_examples"]
+        here = row["these_examples"]
         found = sum(here["met"][verdict].values())
+        if not found:
+            continue
         opposite = DISPENSABLE if verdict == NEEDED else NEEDED
         yield {
             "task, kind": f"{task}, {kind}",
             "verdict of one seed": WORDS[verdict],
             "times": str(found),
             "another seed": percent(row["found_again"][verdict]),
-            "the others, same examples": percent(here[verdict]["survives"]),
-            "the others, other examples too": percent(anywhere[verdict]["survives"]),
-            "contradicted": f"{here['met'][verdict][opposite]} of {found}" if found else MISSING,
+            "the others": percent(here[verdict]["survives"]),
+            "contradicted": f"{here['met'][verdict][opposite]} of {found}",
             "where the seed does not say so": share(here[verdict]["without"]),
-            "missed by one seed": share(here[verdict]["missed"]),
         }
 
 
@@ -546,8 +543,7 @@ def needed_rows(results: Results) -> Rows:
                 "seeds that find it needed": f"{row['seeds']} of {len(results[task]['seeds'])}",
                 "mean change, points": limits(row["change"], 1, scale=100, signed=True),
                 "of one seed": " to ".join(number(100 * end, 1, signed=True) for end in row["range"]),
-                "over seeds, same examples": WORDS[row["these_examples"]],
-                "over seeds and examples": WORDS[row["other_examples"]],
+                "over seeds": WORDS[row["these_examples"]],
             }
 
 
