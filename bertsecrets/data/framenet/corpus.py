@@ -120,7 +120,7 @@ class FrameNetFiles:
         if missing:
             raise UserError(
                 f"FrameNet folder '{self.root}' is incomplete or of another version ({', '.join(missing)} missing); give "
-                f"the whole folder of {release}."
+                f"the whole folder, or the zip, of {release}."
             )
         if self.version not in (None, *VERSIONS):
             raise UserError(f"FrameNet folder '{self.root}' is of version {self.version}; give {release}.")
