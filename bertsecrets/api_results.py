@@ -124,10 +124,10 @@ class DisabledHeads:
         return self.plots()[0]
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``."""
+        """The rows as a ``pandas.DataFrame``; verdicts are the words of pages."""
         columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
         columns += ["p_value", "p_bh", "p_needed", "flips", "significant", "verdict", "count"]
-        return AblationTable.from_rows(self.rows).table.select(columns).to_pandas()
+        return AblationTable.from_rows(self.rows).to_pandas()[columns]
 
 
 @dataclass(frozen=True)

@@ -86,4 +86,4 @@ class Run:
 
     def disabled(self) -> Any:
         """The effect of each disabled head, layer or group as a ``pandas.DataFrame``; no row if none was disabled."""
-        return self.record.ablation_table().table.to_pandas()
+        return self.record.ablation_table().to_pandas()

@@ -1,5 +1,6 @@
 """The long table of a disabling sweep: one row for each variant, metric and training step."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
+from bertsecrets.results.verdicts import WORDS
 
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
 _WHOLE = ("step", "num_heads", "count")
@@ -71,7 +73,7 @@ flips: Share of examples with another predicted class; for scores, mean absolute
 smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
 significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
-verdict: ``needed``, ``dispensable`` or ``inconclusive``.
+verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in files and in pandas the words of pages, as in `WORDS`.
 margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``.
 interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were disabled alone too, the joint
     effect less the sum of the single ones, its bootstrap limits, and the one-sided p-value, corrected over groups, of
@@ -136,10 +138,14 @@ class AblationTable:
             selected = selected.filter(pc.equal(selected[name], pa.scalar(value, SCHEMA.field(name).type)))
         return AblationTable(selected)
 
+    def to_pandas(self) -> Any:
+        """A pandas table whose verdicts are the words of pages."""
+        return _spelt(self.table, WORDS).to_pandas()
+
     def write(self, path: Path) -> None:
-        """Write Parquet atomically."""
+        """Write Parquet atomically; verdicts are the words of pages."""
         with atomic_write(path) as temporary:
-            pq.write_table(self.table, temporary, compression="zstd")
+            pq.write_table(_spelt(self.table, WORDS), temporary, compression="zstd")
 
     @classmethod
     def read(cls, path: Path) -> "AblationTable":
@@ -156,7 +162,13 @@ class AblationTable:
                 f"{path} is not an ablation table: it has the columns {', '.join(table.schema.names)}; "
                 "give the path of a run's ablation.parquet."
             )
-        return cls(table)
+        return cls(_spelt(table, {word: code for code, word in WORDS.items()}))
+
+
+def _spelt(table: pa.Table, spelling: Mapping[str, str]) -> pa.Table:
+    """A table with verdicts in another spelling; one that has no other spelling stays, such as the code in an older file."""
+    verdicts = [spelling.get(verdict, verdict) for verdict in table["verdict"].to_pylist()]
+    return table.set_column(SCHEMA.names.index("verdict"), SCHEMA.field("verdict"), pa.array(verdicts, pa.string()))
 
 
 def _completed(table: pa.Table) -> pa.Table:

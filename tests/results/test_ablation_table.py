@@ -25,6 +25,21 @@ def test_a_table_comes_back_from_disk(tmp_path: Path) -> None:
     assert AblationTable.read(tmp_path / "t.parquet").rows() == table.rows()
 
 
+def test_files_and_pandas_have_the_words_of_pages_and_older_files_with_codes_are_read(tmp_path: Path) -> None:
+    codes = ["needed", "dispensable", "inconclusive"]
+    table = AblationTable.from_rows([row(variant=code, verdict=code) for code in codes])
+    table.write(tmp_path / "new.parquet")
+    words = ["needed", "can be spared", "not enough examples to tell"]
+    assert pq.read_table(tmp_path / "new.parquet")["verdict"].to_pylist() == words
+    assert table.to_pandas()["verdict"].tolist() == words
+    pq.write_table(table.table, tmp_path / "old.parquet")
+    for name in ("new", "old"):
+        assert (
+            AblationTable.read(tmp_path / f"{name}.parquet").select(verdict="dispensable").rows()[0]["variant"]
+            == "dispensable"
+        )
+
+
 def test_rows_of_the_same_key_are_replaced() -> None:
     table = AblationTable.from_rows([row(variant="a", delta=0.1), row(variant="b")])
     joined = table.append(AblationTable.from_rows([row(variant="a", delta=0.2), row(variant="a", step=2)]))
