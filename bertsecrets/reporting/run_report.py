@@ -160,7 +160,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         # The grid alone does not say what an analysis found.
         screen = replace(screen, notes=[*firsts[:1], *screen.notes])
     report = Report(
-        title=_title(run, experiments, disabled, analysis=analysis),
+        title=_title(run, experiments, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,
         facts=_facts(run, scores, config),
         answers=[] if nothing_learned else answers(views, sections),
@@ -206,11 +206,16 @@ def _title(
     disabled: DisabledHeads | None,
     *,
     analysis: bool,
+    learned: bool,
 ) -> str:
     """The answer of the page in a sentence; without disabled heads, what the page is about."""
     if disabled is not None:
         return disabled.title()
-    return _analysis_title(run, experiments) if analysis else f"What changed inside {run.model} on {run.task}"
+    if analysis:
+        return _analysis_title(run, experiments)
+    if not learned:
+        return f"{run.model} is not shown to have learned {run.task}; its heads are not judged."
+    return f"What changed inside {run.model} on {run.task}"
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
