@@ -376,7 +376,8 @@ def _disabled(subject: Subject, plans: Sequence[str], ablation: AblationSettings
     with evaluating(subject.encoder.model):
         judged = Sweep(list(plans), ablation).run(subject, timed=False)
     assert judged is not None
-    return DisabledHeads(judged.outcomes, judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0))
+    rows = judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0)
+    return DisabledHeads(judged.outcomes, rows, judged.spared())
 
 
 def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:

@@ -1,22 +1,26 @@
 """What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into pandas."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import pyarrow as pa
 from matplotlib.figure import Figure
 
 from bertsecrets import grid as grids
+from bertsecrets.ablation.figures import spared_curve
 from bertsecrets.ablation.judging import judged_grids
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.section import ablation_sections, metric_label
+from bertsecrets.ablation.spared import Spared, spared_in_words
 from bertsecrets.data.example import Annotation
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import TRAINING
 from bertsecrets.results.sections import highest
 from bertsecrets.results.table import HeadTable
@@ -91,24 +95,57 @@ class HeadGrid(grids.HeadGrid):
         return frame[["measure", "column", "layer", "head", "value", "stderr", "count"]]
 
 
+@dataclass(frozen=True)
+class SparedHeads:
+    """How many heads can be spared at each margin.
+
+    Args:
+        counts: The counts, by margin.
+        examples: Number of examples.
+    """
+
+    counts: Spared
+    examples: int
+
+    def __repr__(self) -> str:
+        return spared_in_words(self.counts)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>" + html_image(self.plot(), "heads that can be spared by margin")
+
+    def plot(self) -> Figure:
+        """The number of heads that lose less than each margin: those shown one by one, and a lower bound."""
+        title = f"Heads that can be spared, by margin ({self.counts.mode}): {metric_label(self.counts.metric)}"
+        return spared_curve(self.counts, title=title, count=self.examples)
+
+    def to_pandas(self) -> Any:
+        """The margins in points as a ``pandas.DataFrame``, with ``each`` and ``at_least`` at each."""
+        counts = self.counts
+        margins = [100 * margin for margin in counts.margins]
+        return pa.table({"margin": margins, "each": counts.each, "at_least": counts.at_least}).to_pandas()
+
+
 class DisabledHeads:
     """The effect of disabling heads or layers, judged: one row for each variant and metric.
 
     Args:
         outcomes: Logits of every variant for every example.
         rows: A row of the ablation table for each metric and variant.
+        spared: How many heads can be spared (:func:`bertsecrets.ablation.spared.spared_heads`).
     """
 
-    def __init__(self, outcomes: Outcomes, rows: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, outcomes: Outcomes, rows: Sequence[dict[str, Any]], spared: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         self.outcomes = outcomes
         self.rows = list(rows)
         """Score, change, interval, p-values and verdict of every variant."""
+        self._spared = spared or {}
         self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
         """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
 
     def __repr__(self) -> str:
-        section = ablation_sections(AblationTable.from_rows(self.rows), {})[0]
-        return "\n".join(section.findings)
+        return "\n".join(self._sections()[0].findings)
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{escape(line)}</p>" for line in repr(self).splitlines())
@@ -116,12 +153,31 @@ class DisabledHeads:
 
     def plots(self) -> list[Figure]:
         """The figures of a report: the heatmap first, where single heads were disabled."""
-        sections = ablation_sections(AblationTable.from_rows(self.rows), {})
-        return [block.figure for section in sections for block in section.figures]
+        return [block.figure for section in self._sections() for block in section.figures]
+
+    def _sections(self) -> list[Section]:
+        return ablation_sections(AblationTable.from_rows(self.rows), self._spared)
 
     def plot(self) -> Figure:
         """The first of :meth:`plots`."""
         return self.plots()[0]
+
+    def spared(self, metric: str | None = None) -> SparedHeads:
+        """How many of the heads that were disabled alone can be spared, at each margin.
+
+        Args:
+            metric: Name of the metric; None for the first.
+
+        Raises:
+            UserError: If fewer than two heads were disabled alone, or there is no such metric.
+        """
+        by_metric = {record["metric"]: Spared(**record) for record in self._spared.values()}
+        if not by_metric:
+            raise UserError("Fewer than two heads were disabled alone; disable them with plans=['heads'].")
+        name = next(iter(by_metric)) if metric is None else metric
+        if name not in by_metric:
+            raise UserError(f"Heads were not judged by '{name}'; {choices(name, list(by_metric))}.")
+        return SparedHeads(by_metric[name], len(self.outcomes.label_N))
 
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``; verdicts are the words of pages."""

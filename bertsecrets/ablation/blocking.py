@@ -1,15 +1,17 @@
 """Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import judge
+from bertsecrets.ablation.verdicts import judge, p_of_losses, verdicts_of
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
@@ -21,6 +23,8 @@ from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.replicates import effects_over_seeds
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
@@ -139,6 +143,45 @@ def judged(
         for place, (token, direction) in enumerate(blocked)
     )
     return BlockingRecord(metric, len(label_N), float(verdicts.baseline[0]), verdicts.level, verdicts.margin, rows)
+
+
+def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
+    """The effects as a statement about other seeds and other examples: the record itself of one seed.
+
+    The records do not say how the errors of two seeds go together on their examples: they count as going the same way.
+
+    Args:
+        records: Those of runs that differ by seed; rows that one lacks are left out.
+    """
+    first = records[0]
+    if len(records) == 1:
+        return first
+    normal = NormalDist()
+    row_VS = [[record.row(row.token, row.direction) for record in records] for row in first.rows]
+    shared_SV = list(zip(*([row for row in row_S if row] for row_S in row_VS if all(row_S)), strict=True))
+    delta_SV = np.array([[row.delta for row in row_V] for row_V in shared_SV])
+    width_SV = np.array([[row.high - row.low for row in row_V] for row_V in shared_SV])
+    error_SV = width_SV / np.array([2 * normal.inv_cdf((1 + record.level) / 2) for record in records])[:, None]
+    pairs = len(records) * (len(records) - 1)
+    covariance_V = (error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / pairs
+    effects = effects_over_seeds(delta_SV, covariance_V, margin=first.margin, level=first.level)
+    alpha = 1 - first.level
+    p_needed_V = holm(p_of_losses(effects.delta, effects.p_value))
+    verdict_V = verdicts_of(p_needed_V, corrected(effects.p_margin), alpha, alpha)
+    rows = tuple(
+        replace(
+            row,
+            score=float(np.mean([row_V[v].score for row_V in shared_SV])),
+            delta=float(effects.delta[v]),
+            low=float(effects.low[v]),
+            high=float(effects.high[v]),
+            p_value=float(p_needed_V[v]),
+            flips=float(np.mean([row_V[v].flips for row_V in shared_SV])),
+            verdict=verdict_V[v],
+        )
+        for v, row in enumerate(shared_SV[0])
+    )
+    return replace(first, baseline=float(np.mean([record.baseline for record in records])), rows=rows)
 
 
 class Blocking(Experiment):

@@ -1,17 +1,18 @@
 """The section on disabling of a comparison page: effects of single heads and of whole layers, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.seeds import OverSeeds, over_seeds, stopped_early
+from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import head_label, heads_label, lower_first, number
+from bertsecrets.results.formatting import MISSING, head_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
 from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.results.sections import (
@@ -42,6 +43,7 @@ class Effects:
         fewest: The fewest that a head has.
         metric, mode: The score, and the mode of disabling.
         screened: Whether some run evaluated only the pairs whose prediction may change.
+        replicates, kind: Whose effects they are, and whether of each ``head`` or ``layer``.
     """
 
     delta_RLH: NDArray[np.float64]
@@ -54,6 +56,37 @@ class Effects:
     metric: str
     mode: str
     screened: bool
+    replicates: Replicates
+    kind: str
+
+    @cached_property
+    def over(self) -> OverSeeds | None:
+        """The verdicts over seeds; None for one seed, and where seeds cannot be judged together."""
+        return judge_conditions({"": self.replicates}, self.kind).by_label.get("")
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict on each head: of the only seed, or over seeds."""
+        return len(self.delta_RLH) == 1 or self.over is not None
+
+    @property
+    def needed_LH(self) -> NDArray[np.bool_]:
+        """Which heads are needed: over seeds, or by the only seed; none where several seeds cannot be judged together."""
+        return self._with_verdict(NEEDED, self.needed_RLH)
+
+    @property
+    def dispensable_LH(self) -> NDArray[np.bool_]:
+        """Which heads can be spared, likewise."""
+        return self._with_verdict(DISPENSABLE, self.dispensable_RLH)
+
+    def _with_verdict(self, code: str, single_RLH: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        chosen_LH = np.zeros(single_RLH.shape[1:], bool)
+        if len(single_RLH) == 1:
+            chosen_LH |= single_RLH[0]
+        elif self.over is not None:
+            for (layer, head), verdict in zip(self.over.places, self.over.verdict, strict=True):
+                chosen_LH[layer, head or 0] = verdict == code
+        return chosen_LH
 
     @property
     def what(self) -> str:
@@ -103,6 +136,8 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         last["metric"],
         last["mode"],
         screened,
+        replicates,
+        kind,
     )
 
 
@@ -113,7 +148,7 @@ def compare_effects(comparison: Comparison) -> Section | None:
 
 def _heads(comparison: Comparison) -> Section | None:
     panels: list[HeadPanel] = []
-    cells: list[list[str]] = []
+    single: list[int] = []
     repeated: dict[str, NDArray[np.float64]] = {}
     counts: list[int] = []
     replicated: list[int] = []
@@ -123,18 +158,15 @@ def _heads(comparison: Comparison) -> Section | None:
         if effect is None:
             continue
         delta_RLH = effect.delta_RLH
-        share_LH = effect.needed_RLH.mean(axis=0)
         # Coloured if more than half of the seeds show an effect.
         panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
         counts += [effect.fewest, effect.count]
         replicated.append(len(delta_RLH))
-        always = [(int(layer), int(head)) for layer, head in np.argwhere(share_LH == 1)]
-        shown = heads_label(always[:10]) + (" …" if len(always) > 10 else "")
-        ever = int((share_LH > 0).sum())
         rows += condition_rows(label, "ablation", effect.what, delta_RLH, np.full_like(delta_RLH, np.nan))
-        cells.append([label, str(len(delta_RLH)), effect.what, str(ever), str(len(always)), shown or "none"])
         if len(delta_RLH) > 1:
             repeated[label] = delta_RLH
+        else:
+            single.append(int(effect.needed_LH.sum()))
     if not panels:
         return None
     title = "Change of score when a head is disabled"
@@ -145,100 +177,110 @@ def _heads(comparison: Comparison) -> Section | None:
         note=f"{seeds_in_words(replicated, pale=True)}; {sample_size(counts)} for each{left_out_panels(panels)}",
         effects=True,
     )
-    header = ["condition", "seeds", "metric (mode)", "heads needed in any seed", "in every seed", "which"]
-    tables = [Table(header, cells, "Which heads are needed, and in how many seeds")]
-    paragraphs = []
+    tables: list[Table] = []
+    paragraphs: list[str] = []
+    findings: Sequence[str] = []
     if repeated:
         tables.append(agreement_table(repeated, f"{title}: agreement between seeds"))
         paragraphs.append(agreement_in_words(repeated, lower_first(title)))
-        some = sum(int(row[3]) for row in cells if int(row[1]) > 1)
-        every = sum(int(row[4]) for row in cells if int(row[1]) > 1)
+    if single:
+        seeds = f"In {len(single)} condition{'s' * (len(single) > 1)} of one seed each"
+        needed = sum(single)
         findings = [
-            f"Of {some} heads needed in some seed of a condition, {every} {'is' if every == 1 else 'are'} needed in every seed."
+            f"{seeds}, {needed} head{' is' if needed == 1 else 's are'} needed; whether other seeds need them cannot be said."
         ]
-    else:
-        ever = sum(int(row[3]) for row in cells)
-        seeds = f"In {len(cells)} condition{'s' * (len(cells) > 1)} of one seed each"
-        findings = [f"{seeds}, {ever} head{' is' if ever == 1 else 's are'} needed; other seeds may need others."]
-    over = {
-        label: judged
-        for label, replicates in comparison.replicates.items()
-        if (judged := over_seeds(replicates, "head")) is not None
-    }
-    left_out = [name for replicates in comparison.replicates.values() for name in stopped_early(replicates)]
-    if over:
-        findings.append(_replicated_in_words(over, "head"))
-        tables.append(_over_seeds_table(over, "head", left_out))
+    judged = judge_conditions(comparison.replicates, "head")
+    if judged.by_label:
+        findings = [_over_seeds_in_words(judged.by_label, "head"), *findings]
+        tables = [_counts_table(judged.by_label, "head"), _over_seeds_table(judged.by_label, "head"), *tables]
         paragraphs.append(_OVER_SEEDS)
-    if left_out:
-        paragraphs.append(
-            f"Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): {', '.join(left_out)}."
-        )
     block = FigureBlock(
         "ablation", figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition."
     )
     title = "Heads: disabling (figure 8 of Kovaleva et al.)"
-    return Section(title, findings, paragraphs, tables, [block], rows=rows)
+    # Where nothing else can be said, why is the finding.
+    findings, notes = (findings, judged.notes) if findings else (list(judged.notes[:1]), judged.notes[1:])
+    return Section(title, findings, [*paragraphs, *notes], tables, [block], rows=rows)
 
 
 _OVER_SEEDS = (
     "Over seeds, a head is judged by its mean change of score, with an interval over seeds and examples, corrected over heads: "
     "such a verdict is about fine-tuning, that of a single run about this run only. With fewer than five seeds it is rough, and "
-    "few heads can be needed by it."
+    "few heads can be needed by it. In how many of these seeds a head is needed or can be spared is a statement about these seeds, "
+    "tested by partial conjunction (Benjamini and Heller 2008), for all seeds, most, and one at least, and corrected over heads."
 )
 
 
-def _replicated_in_words(over: Mapping[str, OverSeeds], what: str) -> str:
-    """How many findings of single seeds replicate over seeds."""
-    found, held, every = (
-        sum(len(places) for places in lists)
-        for lists in (
-            [judged.needed_somewhere for judged in over.values()],
-            [judged.replicated for judged in over.values()],
-            [judged.in_every_seed for judged in over.values()],
-        )
-    )
-    if not found:
-        return f"No single seed finds a {what} that is needed, so there is nothing to replicate."
+def _over_seeds_in_words(over: Mapping[str, OverSeeds], what: str) -> str:
+    """How many heads or layers of all conditions have each verdict over seeds, and in how many of these seeds."""
     verdicts = [verdict for judged in over.values() for verdict in judged.verdict]
-    new = verdicts.count(NEEDED) - held
+    needed, spared, unknown = (verdicts.count(code) for code in (NEEDED, DISPENSABLE, INCONCLUSIVE))
+    in_seeds = _in_seeds(over.values())
+    conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     return (
-        f"Over seeds and examples, {held} of the {found} {what}s that some single seed finds needed {_are(held)} needed, and "
-        f"{every} {_are(every)} found in every seed; {new} more {_are(new)} needed only over seeds, "
-        f"{verdicts.count(DISPENSABLE)} of {len(verdicts)} {WORDS[DISPENSABLE]}, and for {verdicts.count(INCONCLUSIVE)} there are "
-        f"{WORDS[INCONCLUSIVE]}."
+        f"Over seeds and examples, of {len(verdicts)} {what}s{conditions} {needed} {_are(needed)} needed, {spared} {WORDS[DISPENSABLE]}, "
+        f"and for {unknown} there are {WORDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {_are(in_seeds[NEEDED][0])} "
+        f"needed, in most {in_seeds[NEEDED][1]}, in one at least {in_seeds[NEEDED][2]}; "
+        f"{', '.join(map(str, in_seeds[DISPENSABLE][:2]))} and {in_seeds[DISPENSABLE][2]} {WORDS[DISPENSABLE]}."
     )
+
+
+def _in_seeds(over: Iterable[OverSeeds]) -> dict[str, list[int]]:
+    """How many variants are needed, and can be spared, in all seeds, in most, and in one at least."""
+    sums = {NEEDED: [0, 0, 0], DISPENSABLE: [0, 0, 0]}
+    for judged in over:
+        seeds = len(judged.single)
+        for code, shown in ((NEEDED, judged.needed_in), (DISPENSABLE, judged.spared_in)):
+            for place, count in enumerate((seeds, seeds // 2 + 1, 1)):
+                sums[code][place] += int(shown[count].sum())
+    return sums
 
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _over_seeds_table(over: Mapping[str, OverSeeds], what: str, left_out: Sequence[str]) -> Table:
-    """Every variant that some seed finds needed, or all seeds together.
+def _counts_table(over: Mapping[str, OverSeeds], what: str) -> Table:
+    """How many heads or layers are needed, and can be spared, over seeds and in these seeds."""
+    rows = []
+    for label, judged in over.items():
+        for code, in_seeds in _in_seeds([judged]).items():
+            numbers = [judged.verdict.count(code), *in_seeds]
+            rows.append([label, str(len(judged.single)), WORDS[code], *map(str, numbers)])
+    header = [
+        "condition",
+        "seeds",
+        f"{what}s that are",
+        "over seeds and examples",
+        "in all seeds",
+        "in most",
+        "in one at least",
+    ]
+    return Table(header, rows, f"How many {what}s are needed or can be spared")
+
+
+def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
+    """Every variant that is needed over seeds, or in some of these seeds.
 
     Args:
         over: The judged variants of each condition.
         what: ``head`` or ``layer``.
-        left_out: Runs that are not among the seeds, as they stopped early.
     """
     rows = []
     for label, judged in over.items():
-        shown = [v for v in range(len(judged.places)) if v in judged.needed_somewhere or judged.verdict[v] == NEEDED]
+        seeds = len(judged.single)
+        shown = [v for v in range(len(judged.places)) if judged.seeds_that_need(v) or judged.verdict[v] == NEEDED]
         for v in sorted(shown, key=lambda v: judged.effects.delta[v])[:_MOST_ROWS]:
             delta, low, high = (
                 number(100 * float(numbers[v]), 1, signed=True)
                 for numbers in (judged.effects.delta, judged.effects.low, judged.effects.high)
             )
-            seeds = sum(verdicts[v] == NEEDED for verdicts in judged.single)
             layer, head = judged.places[v]
             name = f"layer {layer}" if head is None else head_label(layer, head)
-            rows.append(
-                [label, name, f"{seeds} of {len(judged.single)}", f"{delta} ({low} to {high})", judged.verdict[v]]
-            )
-    header = ["condition", what, "seeds that find it needed", "mean change over seeds, points", "verdict over seeds"]
-    without = f"; without {', '.join(left_out)}, which stopped early" if left_out else ""
-    return Table(header, rows, f"Which {what}s that a single seed finds needed replicate{without}")
+            at_least = f"{judged.seeds_that_need(v)} of {seeds}" if judged.seeds_that_need(v) else MISSING
+            rows.append([label, name, at_least, f"{delta} ({low} to {high})", WORDS[judged.verdict[v]]])
+    header = ["condition", what, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
+    return Table(header, rows, f"The {what}s that are needed over seeds or in some of them")
 
 
 def _layers(comparison: Comparison) -> Section | None:
@@ -257,9 +299,10 @@ def _layers(comparison: Comparison) -> Section | None:
         panels.append(LayerPanel(label, delta_RL, certain_RL.mean(axis=0) > 0.5))
         counts += [effect.fewest, effect.count]
         costs[label] = float(np.nanmean(delta_RL[:, worst]))
-        always = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_RLH[:, :, 0].all(axis=0))) or "none"
+        needed = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_LH[:, 0])) or "none"
+        needed = needed if effect.judged else MISSING
         cost = number(costs[label], 1, signed=True)
-        cells.append([label, str(len(delta_RL)), effect.what, f"layer {worst}", cost, always])
+        cells.append([label, str(len(delta_RL)), effect.what, f"layer {worst}", cost, needed])
     if not panels:
         return None
     title = "Change of score when a whole layer's heads are disabled"
@@ -270,7 +313,7 @@ def _layers(comparison: Comparison) -> Section | None:
         note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}"
         f"{left_out_panels(panels)}",
     )
-    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers needed in every seed"]
+    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers needed over seeds"]
     most = min(costs, key=lambda label: costs[label])
     # A loss is not shown as zero points.
     digits = 1 if abs(costs[most]) >= 0.05 else 3
@@ -282,12 +325,9 @@ def _layers(comparison: Comparison) -> Section | None:
     )
     block = FigureBlock("ablation_layers", figure, f"{title}, by condition.", "Bar charts of layers by condition.")
     title = "Layers: disabling (figure 9 of Kovaleva et al.)"
-    over = {
-        label: judged
-        for label, replicates in comparison.replicates.items()
-        if (judged := over_seeds(replicates, "layer")) is not None
-    }
-    findings = [finding, *([_replicated_in_words(over, "layer")] if over else [])]
-    left_out = [name for replicates in comparison.replicates.values() for name in stopped_early(replicates)]
-    tables = [Table(header, cells), *([_over_seeds_table(over, "layer", left_out)] if over else [])]
-    return Section(title, findings, [], tables, [block])
+    judged = judge_conditions(comparison.replicates, "layer")
+    findings, tables = [finding], [Table(header, cells)]
+    if judged.by_label:
+        findings.append(_over_seeds_in_words(judged.by_label, "layer"))
+        tables += [_counts_table(judged.by_label, "layer"), _over_seeds_table(judged.by_label, "layer")]
+    return Section(title, findings, list(judged.notes), tables, [block])

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.ablation.spared import Spared
 from bertsecrets.results.figures.grids import draw_grid, fits, one_grid, write_in_cells
 from bertsecrets.results.figures.style import (
     ACCENTS,
@@ -405,6 +406,35 @@ def cumulative_curve(
         axes.set_ylabel("score")
         axes.grid(linewidth=0.4, alpha=0.5)
         footnote(figure, f"band: {level:.0%} interval of the change; {sample_size(count)}")
+    return figure
+
+
+def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
+    """How many heads lose less than each margin: those shown one by one, and a lower bound on their number.
+
+    Args:
+        spared: The counts.
+        title: What the figure shows.
+        count: Number of examples.
+    """
+    margin_M, heads = 100 * np.asarray(spared.margins), spared.heads
+    with house_style():
+        figure = new_figure(5.6, 3.6, title)
+        axes = figure.add_subplot()
+        axes.fill_between(margin_M, 0, spared.at_least, color=COLOURS[DISPENSABLE][0], linewidth=0)
+        axes.plot(margin_M, spared.at_least, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
+        rate = f"false discovery rate {spared.false_discovery_rate:.0%}"
+        axes.plot(margin_M, spared.each, "--", color=QUIET, label=f"can each be spared ({rate})")
+        axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
+        place = (100 * spared.margin, 0.5 * heads)
+        axes.annotate("judged margin", place, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
+        axes.set_xlim(0, margin_M[-1])
+        axes.set_ylim(0, 1.03 * heads)
+        axes.set_xlabel("margin (points)")
+        axes.set_ylabel(f"heads of {heads} that lose less")
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
+        footnote(figure, f"the bound holds at each margin by itself; {sample_size(count)}")
     return figure
 
 

@@ -98,6 +98,7 @@ class Forecast:
         nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
+        needed: Level of *needed* over all variants (:func:`bertsecrets.ablation.verdicts.level_of_needed`).
         arithmetic: Of the screened sweep.
     """
 
@@ -107,6 +108,7 @@ class Forecast:
     nominal: Times
     reason: str | None
     metric: str
+    needed: float
     arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
@@ -142,7 +144,7 @@ class Forecast:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
         if self.metric not in CLASS_METRICS:
             return math.nan
-        return detectable_loss(FLIPS, examples, 0.1 / self.variants)
+        return detectable_loss(FLIPS, examples, 2 * self.needed / self.variants)
 
     def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
@@ -174,6 +176,7 @@ def forecast(
     tokens: int,
     examples: int,
     metric: str,
+    needed: float,
     draws: int,
     reason: str | None,
     context: Callable[[], AbstractContextManager[Any]],
@@ -187,6 +190,7 @@ def forecast(
         batches: This process's batches; the first one is the probe.
         tokens, examples: Padded tokens of this process's batches, and examples of all processes.
         metric: The task's first metric.
+        needed: As for :class:`Forecast`.
         draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
         reason: Why the sweep cannot be screened; None if it can.
         context: Context manager of a pass.
@@ -241,6 +245,7 @@ def forecast(
         ),
         reason=reason,
         metric=metric,
+        needed=needed,
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
 

@@ -13,7 +13,7 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.scoring import Array, judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together
+from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together, level_of_needed
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, HEAD, KINDS, LAYER, Kind
@@ -122,6 +122,9 @@ def _verdicts(
                     label_N,
                     clean_N,
                     prediction_VN[rows],
+                    needed=level_of_needed(
+                        **{name: settings[name] for name in ("level", "correction", "false_discovery_rate")}
+                    ),
                     look=looks.get(count, ONLY_LOOK),
                     family=len(variants),
                     **own,

@@ -11,7 +11,7 @@ import torch
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, judged_metrics, typical_harm
-from bertsecrets.ablation.verdicts import change_influences, paired_tests
+from bertsecrets.ablation.verdicts import FAMILY_WISE, change_influences, level_of_needed, p_of_losses, paired_tests
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.formatting import number
@@ -155,6 +155,7 @@ def _settled(
     places, together = next((places, part) for places, part in outcomes.together() if set(left) <= set(places))
     label_N, clean_N, prediction_VN = together.predictions(task)
     rate, margin = judging["false_discovery_rate"], judging["margin"]
+    alpha = level_of_needed(judging["level"], judging["correction"], rate)
     settings = {name: judging[name] for name in ("margin", "permutations", "seed")}
     kinds = [variant.kind for variant in outcomes.plan.variants]
     settled: dict[int, str] = {}
@@ -173,6 +174,8 @@ def _settled(
                 examples,
                 margin,
                 rate=rate,
+                alpha=alpha,
+                family_wise=judging["correction"] == FAMILY_WISE,
                 tests=tests,
                 shown=(before.count(NEEDED), before.count(DISPENSABLE)),
             )
@@ -181,12 +184,12 @@ def _settled(
                     DISPENSABLE
                     if p_loss * tests <= rate
                     else NEEDED
-                    if p_value * tests <= rate and delta < 0
+                    if p_needed * tests <= alpha
                     else _FUTILE
                     if chance < FUTILE
                     else ""
-                    for p_loss, p_value, delta, chance in zip(
-                        effects.p_loss, effects.p_value, effects.delta, chance_V, strict=True
+                    for p_loss, p_needed, chance in zip(
+                        effects.p_loss, p_of_losses(effects.delta, effects.p_value), chance_V, strict=True
                     )
                 ]
             )

@@ -19,12 +19,14 @@ from bertsecrets.ablation.figures import (
     layer_bars,
     redundancy_chart,
     sorted_effects,
+    spared_curve,
     volcano,
 )
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
+from bertsecrets.ablation.spared import SPARED, Spared, points, spared_in_words
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import CUMULATIVE, GROUP, HEAD, KINDS, LAYER, RANDOM, Kind, Row
@@ -108,6 +110,9 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         main = evaluation == rows[0]["evaluation"]
         sample = checks.get(f"{SAMPLE}_{mode}") if main else None
         section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample)
+        spared = checks.get(f"{SPARED}_{metric}_{mode}")
+        if main and spared:
+            section = _with_spared(section, Spared(**spared), chosen)
         record = checks.get(f"{MODE}_{mode}")
         if main and record and metric == rows[0]["metric"]:
             sentence = f"The output of a disabled head is {record['words']}."
@@ -126,6 +131,18 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
             section = replace(section, title=f"{section.title}, set {evaluation}", figures=figures)
         sections.append(section)
     return sections
+
+
+def _with_spared(section: Section, spared: Spared, rows: Sequence[Row]) -> Section:
+    """The section with the number of heads that can be spared: after its first finding, and as a curve."""
+    heads = HEAD.of(rows)
+    title = f"Heads that can be spared, by margin ({_how(heads[0])}): {metric_label(spared.metric)}"
+    figure = partial(spared_curve, spared, title=title, count=[row["count"] for row in heads])
+    return replace(
+        section,
+        findings=[*section.findings[:1], spared_in_words(spared), *section.findings[1:]],
+        figures=[*section.figures, _block(f"ablation_head_{spared.mode}_{spared.metric}_spared", title, figure)],
+    )
 
 
 def _defined(rows: Sequence[Row]) -> list[Row]:
@@ -161,6 +178,8 @@ def _section(
         blocks += _figures(table, chosen)
     if any(row["low"] * row["high"] > 0 and not row["significant"] for row in rows):
         paragraphs.append(_ONE_BY_ONE)
+    if any(reaches_zero(row) for row in rows):
+        paragraphs.append(ONE_SIDED)
     if check is not None:
         findings.append(_checked(check))
     groups = similar_groups_of(rows)
@@ -183,6 +202,14 @@ _ONE_BY_ONE = (
     "The first interval of a table is that of one head or layer by itself: of many that change nothing, some exclude 0 by chance. The "
     "second holds for all of them together, and is the one for a head or layer that was picked because its change is large."
 )
+
+ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
+
+
+def reaches_zero(row: Row) -> bool:
+    """Whether what is needed has an interval for all together that reaches 0, as the test of a loss is one-sided."""
+    high = row["high"] if row["high_simultaneous"] is None else row["high_simultaneous"]
+    return bool(row["verdict"] == NEEDED and high >= 0)
 
 
 def _kind_title(kind: str) -> str:
@@ -261,14 +288,10 @@ def more_examples_in_words(rows: Sequence[Row]) -> str:
     # Two digits: it is an estimate.
     rounded = round(examples, 1 - math.floor(math.log10(examples)))
     return (
-        f" To tell more: where a {KINDS[first['kind']].singular} has no effect, ruling out a loss of {_points(margin)} takes about "
-        f"{rounded:,.0f} examples; these {count:,} rule out one of about {_points(reach)} (ablation.margin); several seeds "
+        f" To tell more: where a {KINDS[first['kind']].singular} has no effect, ruling out a loss of {points(margin)} takes about "
+        f"{rounded:,.0f} examples; these {count:,} rule out one of about {points(reach)} (ablation.margin); several seeds "
         "together tell more than one (python -m bertsecrets compare runs=<runs>)."
     )
-
-
-def _points(loss: float) -> str:
-    return f"{number(100 * loss, 1)} point{'s' * (loss != 0.01)}"
 
 
 def _correction_in_words(row: Row, needed: int) -> str:
@@ -290,7 +313,7 @@ def ruled_out_in_words(row: Row) -> str:
     margin = row["margin"]
     if margin is None:
         return "no margin was stated when this run was judged"
-    return f"a loss of {_points(margin)} or more is ruled out"
+    return f"a loss of {points(margin)} or more is ruled out"
 
 
 def _largest_loss(known: Sequence[Row], metric: str) -> str:

@@ -14,14 +14,26 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import Array, weighted_scores
 from bertsecrets.ablation.section import latest_rows
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import FALSE_DISCOVERY, p_of_losses, verdicts_of
+from bertsecrets.ablation.verdicts import (
+    FALSE_DISCOVERY,
+    FAMILY_WISE,
+    level_of_needed,
+    p_against_margin,
+    p_of_losses,
+    verdicts_of,
+)
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
-from bertsecrets.statistics.replicates import SeedEffects, covariance_between_seeds, effects_over_seeds
+from bertsecrets.statistics.replicates import (
+    SeedEffects,
+    covariance_between_seeds,
+    effects_over_seeds,
+    partial_conjunction,
+)
 
 _RESAMPLES = 2000
 _FEW_FLIPS = 10
@@ -37,27 +49,27 @@ class OverSeeds:
         effects: Their means over seeds, with an uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
+        needed_in, spared_in: For S, most and one of these S seeds, as numbers of seeds from the largest: which variants are shown to be
+            needed, or to lose less than the margin, in so many at least, bool ``[V]`` each.
+        note: A sentence on settings in which the runs differ; empty for none.
     """
 
     places: tuple[tuple[int, int | None], ...]
     effects: SeedEffects
     verdict: tuple[str, ...]
     single: tuple[tuple[str, ...], ...]
+    needed_in: Mapping[int, NDArray[np.bool_]]
+    spared_in: Mapping[int, NDArray[np.bool_]]
+    note: str
+
+    def seeds_that_need(self, v: int) -> int:
+        """In how many of these seeds a variant is shown to be needed, at least; 0 if in none."""
+        return max((count for count, needed_V in self.needed_in.items() if needed_V[v]), default=0)
 
     @property
     def needed_somewhere(self) -> list[int]:
         """The variants that some single run finds needed."""
         return [v for v in range(len(self.places)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
-
-    @property
-    def replicated(self) -> list[int]:
-        """Those of them that are needed over seeds."""
-        return [v for v in self.needed_somewhere if self.verdict[v] == NEEDED]
-
-    @property
-    def in_every_seed(self) -> list[int]:
-        """Those of them that every single run finds needed."""
-        return [v for v in self.needed_somewhere if all(verdicts[v] == NEEDED for verdicts in self.single)]
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,10 @@ class Sweep:
         change_V: Array = score_V[1:] - score_V[0]
         return change_V
 
+    def p_margin(self, margin: float) -> Array:
+        """One-sided p-values of a loss of the margin or more, not corrected."""
+        return p_against_margin(self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN, margin)
+
     @cached_property
     def resampled_RV(self) -> Array:
         """The same under resamples of the examples, ``[R, V]``."""
@@ -108,6 +124,53 @@ def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
     if len(sweeps) < 2 or any(names != variants[0] for names in variants):
         return None
     return judge_over_seeds(sweeps)
+
+
+@dataclass(frozen=True)
+class JudgedConditions:
+    """The heads or layers of several conditions, judged over the seeds of each.
+
+    Args:
+        by_label: The effects of each condition whose seeds can be judged together.
+        notes: Sentences on runs that cannot, or differ in how they were judged.
+    """
+
+    by_label: Mapping[str, OverSeeds]
+    notes: tuple[str, ...]
+
+
+def judge_conditions(replicates: Mapping[str, Replicates], kind: str) -> JudgedConditions:
+    """Judge each condition's heads or layers (``kind``) over its seeds.
+
+    Args:
+        replicates: The runs of each condition.
+        kind: ``head`` or ``layer``.
+    """
+    by_label, notes = {}, []
+    for label, runs in replicates.items():
+        disabled = [view for view in runs.views if KINDS[kind].of(view.run.ablation_table().rows())]
+        if len(disabled) < 2:
+            continue
+        early = stopped_early(runs)
+        if early:
+            notes.append(
+                "Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): "
+                f"{', '.join(early)}."
+            )
+        try:
+            over = over_seeds(runs, kind)
+        except UserError as error:
+            notes.append(str(error))
+            continue
+        if over is not None:
+            by_label[label] = over
+            notes += [over.note] if over.note else []
+        elif len(disabled) - len(early) > 1:
+            notes.append(
+                f"The {kind}s of {label} cannot be judged over seeds: fewer than two of its runs disabled the same {kind}s and kept "
+                "their predictions (ablation/*.safetensors)."
+            )
+    return JudgedConditions(by_label, tuple(dict.fromkeys(notes)))
 
 
 def stopped_early(replicates: Replicates) -> list[str]:
@@ -169,15 +232,40 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
         margin=margin,
         level=level,
     )
-    p_V, by_rate = p_of_losses(seed_effects.delta, seed_effects.p_value), row["correction"] == FALSE_DISCOVERY
+    correction = row["correction"] or FAMILY_WISE
     # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
-    p_needed_V = corrected(p_V) if by_rate else holm(p_V)
-    verdict = verdicts_of(p_needed_V, corrected(seed_effects.p_margin), rate if by_rate else 1 - level, rate)
+    of_needed = corrected if correction == FALSE_DISCOVERY else holm
+    alpha = level_of_needed(level, correction, rate)
+    p_needed_V = of_needed(p_of_losses(seed_effects.delta, seed_effects.p_value))
+    p_loss_SV = np.stack(
+        [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
+    )
+    p_margin_SV = np.stack([sweep.p_margin(margin) for sweep in sweeps])
+    numbers = sorted({len(sweeps), len(sweeps) // 2 + 1, 1}, reverse=True)
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,
-        verdict,
+        verdicts_of(p_needed_V, corrected(seed_effects.p_margin), alpha, rate),
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
+        needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= alpha for count in numbers},
+        spared_in={count: corrected(partial_conjunction(p_margin_SV, count)) <= rate for count in numbers},
+        note=_differences(sweeps),
+    )
+
+
+def _differences(sweeps: Sequence[Sweep]) -> str:
+    """In which settings of the judgement runs differ from the first, as a sentence; empty for none."""
+    first = sweeps[0]
+    differing = [
+        f"{name} ({first.rows[0][name]} in '{first.name}', {sweep.rows[0][name]} in '{sweep.name}')"
+        for name in ("margin", "level", "correction", "false_discovery_rate")
+        for sweep in sweeps[1:]
+        if sweep.rows[0][name] != first.rows[0][name]
+    ]
+    return (
+        f"The runs differ in {'; '.join(differing)}; over seeds all are judged as '{first.name}' is."
+        if differing
+        else ""
     )
 
 

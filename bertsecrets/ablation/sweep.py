@@ -33,7 +33,9 @@ from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why
 from bertsecrets.ablation.section import MODE, SAMPLE
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
+from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.subject import Subject
+from bertsecrets.ablation.verdicts import level_of_needed
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -78,6 +80,11 @@ class Judged:
 
     experiment: ClassVar[Experiment] = Disabling()
 
+    def spared(self) -> dict[str, dict[str, Any]]:
+        """How many heads can be spared, as records for a run's checks (:func:`bertsecrets.ablation.spared.spared_heads`)."""
+        looks = None if self.looks is None else self.looks.by_count()
+        return spared_heads(self.outcomes, self.task, self.settings.judging(), looks)
+
     def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant."""
         identity = {
@@ -98,6 +105,7 @@ class Judged:
         run.folder.mkdir(parents=True, exist_ok=True)
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
         run.add_checks(selection_checks(self.outcomes, self.task, rows, self.settings.seed))
+        run.add_checks(self.spared())
         run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
         self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
         if self.parts is not None:
@@ -339,6 +347,7 @@ class Sweep:
             sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler),
             len(subject.positions(settings.max_examples)),
             subject.task.metrics[0],
+            level_of_needed(settings.level, settings.correction, settings.false_discovery_rate),
             settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1,
             why_not(subject.task, plan, encoder),
             subject.context,

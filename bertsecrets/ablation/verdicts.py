@@ -22,7 +22,14 @@ from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, 
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.intervals import Limits, Tail, exceeds, influenced_change, paired_proportions
+from bertsecrets.statistics.intervals import (
+    Limits,
+    Tail,
+    exceeds,
+    exceeds_each,
+    influenced_change,
+    paired_proportions,
+)
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
@@ -195,6 +202,7 @@ def judge(
         resamples=resamples,
         permutations=permutations,
         seed=seed,
+        needed=level_of_needed(level, correction, false_discovery_rate),
     )
     return judge_together(
         [effects], margin=margin, level=level, correction=correction, false_discovery_rate=false_discovery_rate
@@ -212,6 +220,7 @@ def effects_of(
     resamples: int,
     permutations: int,
     seed: int,
+    needed: float,
     look: Look = ONLY_LOOK,
     family: int | None = None,
 ) -> Effects:
@@ -219,6 +228,7 @@ def effects_of(
 
     Args:
         metric, label_N, clean_N, prediction_VN, margin, level, resamples, permutations, seed: As for :func:`judge`.
+        needed: Level of *needed* over all variants (:func:`level_of_needed`), for ``smallest_effect``.
         look: Which of several looks at growing examples this is: p-values and limits allow for the others.
         family: Number of variants for whose correction ``smallest_effect`` allows; None for V.
 
@@ -255,7 +265,7 @@ def effects_of(
         p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(
-            metric, label_N, clean_N, prediction_VN, look.level(2 * (1 - level) / (family or variants)), permutations
+            metric, label_N, clean_N, prediction_VN, look.level(2 * needed / (family or variants)), permutations
         ),
         joint=JointErrors(error_correlation(influence_VN, largest_V), limits, look.level(1 - level)),
     )
@@ -278,19 +288,42 @@ def paired_tests(
         metric, label_N, clean_N, prediction_VN, margin, permutations, seed: As for :func:`judge`, of type float64.
         look: As for :func:`effects_of`.
     """
-    count, whole_1N = len(label_N), np.ones((1, len(label_N)))
+    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
+    if metric == "accuracy":
+        p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
+    else:
+        p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
+    loss_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin)
+    return PairedTests(baseline, score_V, score_V - baseline, look.two_sided(p_V), look.one_sided(loss_V))
+
+
+def p_against_margin(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin: float) -> Array:
+    """One-sided p-values of a loss of the margin or more, ``[V]``; arguments as for :func:`judge`."""
+    if metric == "accuracy":
+        return _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), len(label_N), margin)
+    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
+    return exceeds(change_limits(metric, label_N, clean_N, prediction_VN), score_V - baseline, -margin)
+
+
+def p_against_margins(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin_M: Array) -> Array:
+    """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
+    if metric == "accuracy":
+        cells_2V = np.stack(_discordant(label_N, clean_N, prediction_VN))
+        (lost_U, won_U), which_V = np.unique(cells_2V, axis=1, return_inverse=True)
+        count = len(label_N)
+        p_MU = exceeds_each(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -margin_M)
+        return np.asarray(p_MU[:, which_V.ravel()])
+    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
+    return exceeds_each(change_limits(metric, label_N, clean_N, prediction_VN), score_V - baseline, -margin_M)
+
+
+def _scores(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[float, Array]:
+    """The score of the unedited model, and those of the variants, ``[V]``."""
+    whole_1N = np.ones((1, len(label_N)))
     baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
     score_V = weighted_scores(metric, label_N, prediction_VN, whole_1N)[0]
     # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
-    score_V = np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
-    delta_V = score_V - baseline
-    if metric == "accuracy":
-        p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
-        loss_V = _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), count, margin)
-    else:
-        p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-        loss_V = exceeds(change_limits(metric, label_N, clean_N, prediction_VN), delta_V, -margin)
-    return PairedTests(baseline, score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
+    return baseline, np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
 
 
 _P_OF_LOSS: dict[tuple[int, int, int, float], float] = {}
@@ -334,8 +367,7 @@ def judge_together(
     p_margin_V = corrected(effects.pop("p_loss"))
     p_bh_V = corrected(effects["p_value"])
     p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
-    family_wise = correction == FAMILY_WISE
-    p_needed_V = step_down(p_loss_V, draw_VR) if family_wise else corrected(p_loss_V)
+    p_needed_V = step_down(p_loss_V, draw_VR) if correction == FAMILY_WISE else corrected(p_loss_V)
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
@@ -345,13 +377,21 @@ def judge_together(
         significant=p_bh_V <= false_discovery_rate,
         p_margin=p_margin_V,
         verdict=verdicts_of(
-            p_needed_V, p_margin_V, 1 - level if family_wise else false_discovery_rate, false_discovery_rate
+            p_needed_V,
+            p_margin_V,
+            level_of_needed(level, correction, false_discovery_rate),
+            false_discovery_rate,
         ),
         margin=margin,
         level=level,
         correction=correction,
         false_discovery_rate=false_discovery_rate,
     )
+
+
+def level_of_needed(level: float, correction: Correction, false_discovery_rate: float) -> float:
+    """The largest ``p_needed`` of a variant that is needed."""
+    return 1 - level if correction == FAMILY_WISE else false_discovery_rate
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:

@@ -241,7 +241,7 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         correlation = rank_correlation(drift_LH, change_LH)
         seeds.append(len(effect.delta_RLH))
         label = condition.label(varying)
-        needed = effect.needed_RLH.mean(axis=0).ravel() > 0.5
+        needed = effect.needed_LH.ravel()
         panels.append(
             ScatterPanel(f"{label} (ρ = {number(correlation.rho, 2)})", x[defined], y[defined], needed[defined])
         )
@@ -253,7 +253,7 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
         y_label="change of score when disabled (points)",
-        note=f"one dot a head, {seeds_in_words(seeds)}; filled: needed{' in more than half of the seeds' if max(seeds) > 1 else ''}; "
+        note=f"one dot a head, {seeds_in_words(seeds)}; filled: needed{' over seeds' if max(seeds) > 1 else ''}; "
         "ρ: rank correlation" + left_out_panels(panels),
     )
     findings = []

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.scoring import CLASS_METRICS
-from bertsecrets.ablation.section import latest_rows, metric_label, points_in_words, ruled_out_in_words
+from bertsecrets.ablation.section import (
+    ONE_SIDED,
+    latest_rows,
+    metric_label,
+    points_in_words,
+    reaches_zero,
+    ruled_out_in_words,
+)
+from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
@@ -137,6 +145,8 @@ class DisabledHeads:
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals; verdicts corrected "
             f"for {len(self.verdicts)} heads."
         ]
+        if any(reaches_zero(row) for rows in self.heads.values() for row in rows.values()):
+            notes[0] += f" {ONE_SIDED}"
         if len(self.heads) > 1:
             counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
             differ = len({tuple(count[code] for code in WORDS) for count in counts.values()}) > 1
@@ -252,7 +262,9 @@ def overview(
     summary = _scores_in_words(scores)
     return Overview(
         summary=summary,
-        notes=[] if disabled is None else [*together_in_words(run, disabled), *disabled.notes()],
+        notes=[]
+        if disabled is None
+        else [*together_in_words(run, disabled), *spared_in_notes(run, disabled), *disabled.notes()],
         colourings=colourings,
         about=about,
         start=_lowest(numbers[0].value_LH) if disabled is None else disabled.start,
@@ -273,6 +285,16 @@ def together_in_words(run: Run, disabled: DisabledHeads) -> list[str]:
         f"Without all {len(record['heads'])} of them together, {' and '.join(parts)}. They were chosen on the same examples, which "
         "flatters this score."
     ]
+
+
+def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
+    """How many heads lose less than the margin by the first metric; empty for runs of earlier versions."""
+    metric = next(iter(disabled.heads))
+    record = run.checks().get(f"{SPARED}_{metric}_{disabled.any_row['mode']}")
+    if record is None:
+        return []
+    of_metric = f"By {metric_label(metric)}: " if len(disabled.heads) > 1 else ""
+    return [f"{of_metric}{spared_in_words(Spared(**record))}"]
 
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:

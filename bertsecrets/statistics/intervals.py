@@ -12,6 +12,7 @@ Tail = Callable[[Array], Limits]
 
 _STEPS = 40
 _LEAST_TAIL = 1e-9
+_TAILS = np.geomspace(1e-6, 0.5, 64)
 
 
 def proportion_limits(count_V: ArrayLike, examples: int, tail: ArrayLike) -> Limits:
@@ -162,3 +163,24 @@ def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
     p = np.exp((left + right) / 2)
     undefined = np.isnan(estimate) | np.isnan(low)
     return np.where(undefined, np.nan, np.where(over, p, 1 - p))
+
+
+def exceeds_each(limits: Tail, estimate_V: ArrayLike, bound_B: ArrayLike) -> Array:
+    """The p-values of :func:`exceeds` for several bounds, ``[B, V]``, within 1 % of them.
+
+    Limits are computed at 64 tails and interpolated in between; tails below one in a million count as that.
+
+    Args:
+        limits, estimate_V: As for :func:`exceeds`.
+        bound_B: The tested values.
+    """
+    estimate, bound = np.asarray(estimate_V, np.float64), np.asarray(bound_B, np.float64)
+    low_TV, high_TV = limits(np.broadcast_to(_TAILS[:, None], (len(_TAILS), len(estimate))))
+    log_T = np.log(_TAILS)
+    p_BV = np.full((len(bound), len(estimate)), np.nan)
+    for v in np.flatnonzero(np.isfinite(estimate) & np.isfinite(low_TV).all(axis=0)):
+        # The lower limit rises with the tail, and the upper limit falls.
+        above_B = np.exp(np.interp(bound, low_TV[:, v], log_T))
+        below_B = 1 - np.exp(np.interp(bound, high_TV[::-1, v], log_T[::-1]))
+        p_BV[:, v] = np.where(bound < estimate[v], above_B, below_B)
+    return p_BV

@@ -187,6 +187,29 @@ def effects_over_seeds(delta_SV: Array, covariance_V: Array, *, margin: float, l
     return SeedEffects(delta_V, stderr_V, delta_V - reach_V, delta_V + reach_V, p_V, p_margin_V)
 
 
+def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
+    """P-values of fewer than ``fewest`` of S seeds having the effect, ``[V]``.
+
+    Simes' test of the S - ``fewest`` + 1 largest p-values (Benjamini and Heller 2008, section 2): with ``fewest`` = S the largest p-value,
+    which is valid however the seeds depend on each other; with 1 that of Simes over all. An effect shown for some number of seeds is
+    shown for every smaller one. For fewer than S, the seeds' p-values must be independent or positively dependent, as in
+    :func:`bertsecrets.statistics.closed_testing.least_false`.
+
+    Args:
+        p_SV: P-values of V effects with S seeds; NaN counts as 1.
+        fewest: 1 to S.
+
+    Raises:
+        ValueError: If ``fewest`` lies outside of that.
+    """
+    p_SV = np.sort(np.nan_to_num(np.asarray(p_SV, np.float64), nan=1.0), axis=0)
+    if not 1 <= fewest <= len(p_SV):
+        raise ValueError(f"fewest is {fewest}; expected 1 to {len(p_SV)}")
+    largest_KV = p_SV[fewest - 1 :]
+    rank_K1 = np.arange(1, len(largest_KV) + 1)[:, None]
+    return np.asarray((largest_KV * len(largest_KV) / rank_K1).min(axis=0))
+
+
 def covariance_between_seeds(resampled_SRV: Array) -> Array:
     """Mean covariance over examples of the effects of two different seeds, ``[V]``.
 

@@ -107,21 +107,25 @@ def chance_of_a_verdict(
     margin: float,
     *,
     rate: float = 0.05,
+    alpha: float = 0.05,
+    family_wise: bool = True,
     tests: int | None = None,
     shown: tuple[int, int] = (0, 0),
 ) -> Array:
     """Probability that all examples would show a loss, or rule out one of the margin, given some of them; ``[V]``.
 
     The estimate on all N examples, given that on n of them, is predicted as normal around it with variance s^2 (N - n) / (n N)
-    (a flat prior; s^2 the variance of one example's effect). Each test is taken at twice the level that Benjamini and Hochberg's
-    procedure would apply if all effects stayed as they are.
+    (a flat prior; s^2 the variance of one example's effect). Each one-sided test is taken at twice the level that its correction would
+    apply if all effects stayed as they are.
 
     Args:
         delta_V: Change of score on the examples seen.
         variance_V: Variance of one example's effect, positive.
         seen, examples: Number of examples seen, and of all.
         margin: The loss that matters, positive.
-        rate: False discovery rate.
+        rate: False discovery rate (Benjamini and Hochberg 1995) of the tests against the margin.
+        alpha: Error rate of the tests of a loss.
+        family_wise: Whether that is the family-wise one (Holm 1979), else the false discovery rate.
         tests: Number of variants that are corrected together; None for V.
         shown: Of the others of these, how many are already shown to be needed, and dispensable.
     """
@@ -129,16 +133,24 @@ def chance_of_a_verdict(
     error = np.sqrt(variance / examples)
     spread = np.sqrt(variance * (examples - seen) / (seen * examples))
     count = tests or len(delta)
-    loss_V = np.where(delta < 0, 2 * stats.norm.sf(np.abs(delta) / error), 1.0)
-    two_sided = stats.norm.isf(_level(loss_V, rate, count, shown[0]) / 2)
-    one_sided = stats.norm.isf(_level(stats.norm.sf((delta + margin) / error), rate, count, shown[1]))
-    needed = stats.norm.cdf((-two_sided * error - delta) / spread)
-    dispensable = stats.norm.sf((-margin + one_sided * error - delta) / spread)
+    of_loss = _family_wise_level if family_wise else _false_discovery_level
+    reach = stats.norm.isf(of_loss(stats.norm.sf(-delta / error), alpha, count, shown[0]))
+    needed = stats.norm.cdf((-reach * error - delta) / spread)
+    p_margin_V = stats.norm.sf((delta + margin) / error)
+    reach = stats.norm.isf(_false_discovery_level(p_margin_V, rate, count, shown[1]))
+    dispensable = stats.norm.sf((-margin + reach * error - delta) / spread)
     return np.asarray(np.minimum(needed + dispensable, 1))
 
 
-def _level(p_V: Array, rate: float, tests: int, shown: int) -> float:
+def _false_discovery_level(p_V: Array, rate: float, tests: int, shown: int) -> float:
     """Twice the largest p-value that would count as shown; at most the rate."""
     within = np.sort(p_V) <= rate * (np.arange(len(p_V)) + 1 + shown) / tests
     largest = int(np.flatnonzero(within)[-1]) + 1 if within.any() else 0
     return min(rate, 2 * rate * max(1, largest + shown) / tests)
+
+
+def _family_wise_level(p_V: Array, alpha: float, tests: int, shown: int) -> float:
+    """Twice the level at which the next hypothesis would be tested, step-down; at most alpha."""
+    beyond = np.sort(p_V) > alpha / (tests - shown - np.arange(len(p_V)))
+    rejected = int(beyond.argmax()) if beyond.any() else len(p_V)
+    return min(alpha, 2 * alpha / max(1, tests - shown - rejected))

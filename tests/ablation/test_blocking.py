@@ -12,7 +12,7 @@ from data.tasks import task
 from data.toy import pairs, wordpiece
 from families import tiny_model
 
-from bertsecrets.ablation.blocking import Blocking, BlockingRecord, blocked_logits, judged
+from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord, blocked_logits, judged, over_seeds
 from bertsecrets.callbacks.block_attention import BlockAttention
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
@@ -118,3 +118,29 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     data = TaskData(task("treebank"), SourceConfig(source="conllu", root=str(tmp_path)), wordpiece())
     with pytest.raises(UserError, match="Task 'treebank' has no labels"):
         BlockAttention(run).setup(a_trainer(data), None, "validate")  # type: ignore[arg-type]
+
+
+def record(*deltas: float, width: float = 0.02) -> BlockingRecord:
+    rows = tuple(
+        Blocked("sep", direction, 0.8 + delta, delta, delta - width / 2, delta + width / 2, 0.5, 0.1, "inconclusive")
+        for direction, delta in zip(("to", "from"), deltas, strict=False)
+    )
+    return BlockingRecord("accuracy", 500, 0.8, 0.95, 0.01, rows)
+
+
+def test_seeds_are_judged_together_and_not_counted() -> None:
+    assert over_seeds([record(-0.3, 0.0)]) == record(-0.3, 0.0)
+    together = over_seeds([record(-0.3 - 0.01 * seed, 0.001 * seed, width=0.002) for seed in range(4)])
+    assert [row.verdict for row in together.rows] == ["needed", "dispensable"]
+    assert [row.delta for row in together.rows] == pytest.approx([-0.315, 0.0015])
+    # Where seeds differ a lot, their mean may be anything, whatever most of them find.
+    apart = over_seeds([record(delta, 0.0) for delta in (-0.1, -0.1, -0.1, 0.25)])
+    assert apart.rows[0].verdict == "inconclusive"
+    values = np.array([-0.1, -0.1, -0.1, 0.25])
+    error = (values.var(ddof=1) / 4 + (0.02 / (2 * 1.959964)) ** 2) ** 0.5
+    assert apart.rows[0].high - apart.rows[0].low > 2 * 1.96 * error
+
+
+def test_rows_that_a_seed_lacks_are_left_out() -> None:
+    together = over_seeds([record(-0.3, 0.0), record(-0.31), record(-0.29, 0.01)])
+    assert [(row.token, row.direction) for row in together.rows] == [("sep", "to")]

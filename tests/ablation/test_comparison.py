@@ -53,17 +53,19 @@ def test_effects_are_of_the_last_step_and_the_first_metric_and_set(tmp_path: Pat
     assert (effect.fewest, effect.count, effect.what) == (100, 408, "accuracy (uniform, screened)")
 
 
-def test_needed_heads_are_counted_over_seeds(tmp_path: Path) -> None:
+def test_seeds_without_predictions_cannot_be_judged_together(tmp_path: Path) -> None:
     always, once = [[False, True], [False, False]], [[False, True], [False, True]]
     views = [a_run(tmp_path / "1", certain=always), a_run(tmp_path / "2", certain=once)]
     section = Disabling.compare(Comparison({"a": Replicates(views), "b": Replicates(views[:1])}))
     assert section is not None
-    table = section.tables[0]
-    assert table.rows == [
-        ["a", "2", "accuracy (uniform)", "2", "1", "layer 0 · head 1"],
-        ["b", "1", "accuracy (uniform)", "1", "1", "layer 0 · head 1"],
+    # A verdict on fine-tuning takes the predictions behind the table, not a count of the seeds' verdicts.
+    assert section.findings == [
+        "In 1 condition of one seed each, 1 head is needed; whether other seeds need them cannot be said."
     ]
-    assert section.findings == ["Of 2 heads needed in some seed of a condition, 1 is needed in every seed."]
+    assert section.paragraphs[-1] == (
+        "The heads of a cannot be judged over seeds: fewer than two of its runs disabled the same heads and kept their predictions "
+        "(ablation/*.safetensors)."
+    )
     assert len(section.rows) == 8
     assert [block.name for block in section.figures] == ["ablation"]
     assert section.parts == ()
@@ -78,7 +80,7 @@ def test_layers_follow_heads(tmp_path: Path) -> None:
     assert heads.title.startswith("Heads: disabling")
     assert layers.title.startswith("Layers: disabling")
     assert layers.tables[0].rows == [
-        ["a", "2", "accuracy (uniform)", "layer 1", "−40.0", "1"],
+        ["a", "2", "accuracy (uniform)", "layer 1", "−40.0", "–"],
         ["b", "1", "accuracy (uniform)", "layer 0", "−5.0", "none"],
     ]
     assert layers.findings == [

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from benchmarks.verdicts import stopping
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.looks import LooksRecord, look_positions, looks_in_words, sweep_in_looks
+from bertsecrets.ablation.looks import LooksRecord, look_positions, looks_in_words, looks_of, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.section import smallest_loss_in_words
@@ -124,6 +124,21 @@ def test_what_one_look_would_show_is_not_enough_at_the_first_of_four() -> None:
     first, second = (binomtest(4 * looks, 26 * looks).pvalue * 12 for looks in (1, 2))
     assert first < 0.05
     assert second < 0.05 / 100
+    head = looked(predictions)[2][5]
+    assert (head["variant"], head["verdict"], head["count"]) == ("l01h01", "needed", 200)
+
+
+def test_a_head_stops_as_needed_by_the_test_that_judges_it() -> None:
+    """One-sided: a head that loses 17 of every 100 examples and wins 4 stops at the second look, where two sides would not do."""
+    predictions = Predictions(400, seed=4)
+    order = np.concatenate(look_positions(400, 4, 0)).reshape(4, 100)
+    predictions.label_N[:] = predictions.clean_N[:] = 1
+    predictions.clean_N[order[:, 96:]] = 0
+    predictions.prediction_VN[:] = predictions.clean_N
+    predictions.prediction_VN[5, order[:, :17]] = 0
+    predictions.prediction_VN[5, order[:, 96:]] = 1
+    two_sided = 12 * looks_of([100, 200, 300, 400])[1].two_sided(binomtest(8, 42).pvalue)
+    assert two_sided / 2 < 0.05 < two_sided
     head = looked(predictions)[2][5]
     assert (head["variant"], head["verdict"], head["count"]) == ("l01h01", "needed", 200)
 

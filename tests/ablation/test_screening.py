@@ -625,7 +625,7 @@ def test_arithmetic_follows_the_processor_or_a_measurement(
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
     monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
     made = forecast_module.forecast(
-        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 1, None, nullcontext, precision, asked
+        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 0.05, 1, None, nullcontext, precision, asked
     )
     assert made.arithmetic == expected
 

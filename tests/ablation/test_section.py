@@ -78,6 +78,40 @@ def test_words_carry_the_numbers() -> None:
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
 
 
+SPARED = {
+    "metric": "accuracy",
+    "mode": "uniform",
+    "margins": [0.005, 0.01, 0.02],
+    "each": [0, 2, 3],
+    "at_least": [0, 1, 3],
+    "of_each": 1,
+    "heads": 4,
+    "excluded": 0.21,
+    "margin": 0.01,
+    "level": 0.9,
+    "false_discovery_rate": 0.1,
+}
+
+
+def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spared() -> None:
+    words, figures, lead = written(HEADS, {"spared_accuracy_uniform": SPARED, "spared_f1_uniform": {}})
+    assert lead[1] == (
+        "Of the 2 heads that can each be spared, about 0.2 may lose 1.0 point or more (false discovery rate 10 %); with 90 % "
+        "confidence at least 1 of 4 lose less than 1.0 point. Over all heads together, a loss of 21.0 points or more is ruled out."
+    )
+    assert "ablation_head_uniform_accuracy_spared" in figures
+    assert "two sides" not in words
+
+
+def test_a_needed_head_whose_interval_reaches_zero_is_explained() -> None:
+    reaching = {"low_simultaneous": -0.3, "high_simultaneous": 0.001}
+    words, _, _ = written([{**HEADS[0], **reaching}])
+    assert (
+        "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
+        in words
+    )
+
+
 def test_the_level_asked_for_is_shown() -> None:
     sections = ablation_sections(AblationTable.from_rows(HEADS), {})
     assert "90% interval" in sections[0].tables[0].header

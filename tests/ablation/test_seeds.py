@@ -1,5 +1,6 @@
 """Effects over seeds, from run folders made by hand."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 from references import metric_value
 from reporting.finished_runs import make_run
+from scipy.stats import binomtest
 
-from bertsecrets.ablation.comparison import compare_effects
+from bertsecrets.ablation.comparison import compare_effects, effects
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, over_seeds, read_sweep, stopped_early
@@ -18,6 +20,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
+from bertsecrets.statistics.intervals import paired_proportions
 
 TASK = {
     "name": "toy",
@@ -28,13 +31,17 @@ TASK = {
 }
 
 
-def sweep(name: str, harm: list[float], seed: int, count: int = 800) -> Sweep:
+def sweep(name: str, harm: list[float], seed: int, count: int = 800, **settings: Any) -> Sweep:
     """A run whose head v harms a share ``harm[v]`` of the examples."""
     label_N = np.random.default_rng(0).integers(0, 2, count).astype(float)
     generator = np.random.default_rng(seed)
     clean_N = np.where(generator.random(count) < 0.85, label_N, 1 - label_N)
     harmed_VN = generator.random((len(harm), count)) < np.array(harm)[:, None]
     prediction_VN = np.where(harmed_VN, 1 - label_N, clean_N)
+    lost_V, won_V = (
+        (((clean_N == label_N) == right) & ((prediction_VN == label_N) != right)).sum(axis=1) for right in (True, False)
+    )
+    low_V, high_V = paired_proportions(lost_V, won_V, count)(np.full(len(harm), 0.025))
     rows: list[dict[str, Any]] = [
         {
             "metric": "accuracy",
@@ -44,9 +51,13 @@ def sweep(name: str, harm: list[float], seed: int, count: int = 800) -> Sweep:
             "margin": 0.01,
             "layer": 0,
             "head": v,
-            "low": -0.01,
-            "high": 0.01,
+            "low": low_V[v],
+            "high": high_V[v],
+            "p_value": binomtest(min(lost_V[v], won_V[v]), lost_V[v] + won_V[v]).pvalue
+            if lost_V[v] + won_V[v]
+            else 1.0,
             "verdict": "needed" if harm[v] >= 0.1 else "inconclusive",
+            **settings,
         }
         for v in range(len(harm))
     ]
@@ -58,9 +69,15 @@ def test_what_one_seed_finds_replicates_or_not() -> None:
     sweeps = [sweep(f"s{i}", h, i) for i, h in enumerate(harm)]
     judged = judge_over_seeds(sweeps)
     assert judged.places == ((0, 0), (0, 1), (0, 2))
-    assert judged.verdict == ("needed", "inconclusive", "inconclusive")
+    assert judged.verdict == ("needed", "inconclusive", "dispensable")
     assert judged.needed_somewhere == [0, 1]
-    assert judged.replicated == judged.in_every_seed == [0]
+    # All five seeds lose much without head 0, one seed without head 1, none without head 2.
+    assert {count: needed_V.tolist() for count, needed_V in judged.needed_in.items()} == {
+        5: [True, False, False], 3: [True, False, False], 1: [True, True, False],
+    }  # fmt: skip
+    assert [judged.seeds_that_need(v) for v in range(3)] == [5, 1, 0]
+    assert [judged.spared_in[count].tolist() for count in (5, 3)] == [[False, False, True], [False, True, True]]
+    assert judged.spared_in[1].tolist() == [False, True, True]
     for v in range(3):
         changes = [
             metric_value("accuracy", s.label_N, s.prediction_VN[v]) - metric_value("accuracy", s.label_N, s.clean_N)
@@ -68,7 +85,8 @@ def test_what_one_seed_finds_replicates_or_not() -> None:
         ]
         assert judged.effects.delta[v] == pytest.approx(np.mean(changes))
     # No prediction changes in any run: the interval keeps the width of the single runs'.
-    assert judged.effects.high[2] - judged.effects.low[2] == pytest.approx(0.02, rel=1e-6)
+    width = np.mean([s.rows[2]["high"] - s.rows[2]["low"] for s in sweeps])
+    assert judged.effects.high[2] - judged.effects.low[2] == pytest.approx(width, rel=1e-6)
 
 
 def test_the_spread_between_seeds_counts() -> None:
@@ -100,27 +118,86 @@ def test_bad_input() -> None:
         judge_over_seeds([one])
 
 
-def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
+def test_seeds_that_differ_in_how_they_were_judged_are_judged_as_the_first_and_named() -> None:
+    first, second = sweep("one", [0.0, 0.1], 0), sweep("other", [0.0, 0.1], 1, margin=0.2)
+    judged = judge_over_seeds([first, second])
+    assert judged.note == (
+        "The runs differ in margin (0.01 in 'one', 0.2 in 'other'); over seeds all are judged as 'one' is."
+    )
+    assert not judged.spared_in[1][1]
+    assert judge_over_seeds([second, first]).spared_in[2].tolist() == [True, True]
+    assert judge_over_seeds([first, first]).note == ""
+    # The number of resamples matters for standard errors of a single run alone.
+    assert judge_over_seeds([first, sweep("more", [0.0, 0.1], 1, resamples=9000)]).note == ""
+
+
+@pytest.mark.parametrize("count", [2, 12, 29])
+def test_few_examples_give_wide_limits_and_no_verdict(count: int) -> None:
+    """Five seeds of few examples, with equal predictions and without: sane numbers, and nothing shown."""
+    judged = judge_over_seeds([sweep(f"s{i}", [0.0, 0.02], i, count=count) for i in range(5)])
+    assert judged.verdict == ("inconclusive", "inconclusive")
+    assert not any(shown_V.any() for shown_V in (*judged.needed_in.values(), *judged.spared_in.values()))
+    assert np.isfinite([judged.effects.low, judged.effects.high]).all()
+    assert (judged.effects.high >= judged.effects.low).all()
+
+
+def test_a_score_that_is_undefined_in_a_seed_shows_nothing() -> None:
+    """A correlation with constant predictions is undefined: of one seed, or in some resamples."""
+    sweeps = []
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        label_N = np.random.default_rng(9).standard_normal(40)
+        clean_N = label_N + 0.3 * generator.standard_normal(40)
+        constant_N, once_N = np.zeros(40), np.where(np.arange(40) == 7, 1.0, 0.0)
+        prediction_VN = np.stack([constant_N if seed == 1 else clean_N, once_N, clean_N])
+        rows = [
+            {**sweep("", [0.0], 0).rows[0], "metric": "pearson", "head": v, "low": -0.1, "high": 0.1, "p_value": p}
+            for v, p in enumerate([math.nan if seed == 1 else 1.0, 0.001, 1.0])
+        ]
+        sweeps.append(Sweep(f"s{seed}", rows, np.arange(40), label_N, clean_N, prediction_VN))
+    judged = judge_over_seeds(sweeps)
+    assert np.isnan(judged.effects.delta[0])
+    assert judged.verdict[0] == "inconclusive"
+    assert not judged.needed_in[1][0]
+    assert judged.seeds_that_need(1) == 3
+    assert np.isfinite(judged.effects.stderr[1:]).all()
+
+
+def test_ties_everywhere() -> None:
+    """Seeds and heads that are all the same: every head has the same numbers and the same verdict."""
+    judged = judge_over_seeds([sweep("same", [0.0] * 6, 0)] * 4)
+    assert len(set(judged.verdict)) == 1
+    assert np.ptp(judged.effects.delta) == np.ptp(judged.effects.stderr) == 0
+    assert all(len(set(shown_V.tolist())) == 1 for shown_V in judged.spared_in.values())
+
+
+def kept_runs(folder: Path, examples: list[int]) -> list[MeasureView]:
+    """A run with each number of examples that kept its predictions: seed s loses 4 + s of them without head 0."""
     plan = Plan("uniform", 1, 2, tuple(every_head(1, 2)))
     views = []
-    for seed in (0, 1):
+    for seed, count in enumerate(examples):
         run = Run.open(
             make_run(
-                tmp_path / str(seed),
+                folder / str(seed),
                 seed=seed,
                 delta_LH=[[-0.1, 0.0]],
                 significant_LH=[[True, False]],
                 task_settings=TASK,
             )
         )
-        label_N = torch.tensor([0, 1] * 10)
+        label_N = torch.tensor([0, 1] * (count // 2))
         clean_NC = torch.nn.functional.one_hot(label_N, 2).float()
         logits_NVC = clean_NC[:, None].repeat(1, 2, 1)
         logits_NVC[: 4 + seed, 0] = logits_NVC[: 4 + seed, 0].flip(-1)
-        outcomes = Outcomes(plan, torch.arange(20), label_N.float(), clean_NC, logits_NVC)
+        outcomes = Outcomes(plan, torch.arange(count), label_N.float(), clean_NC, logits_NVC)
         (run.folder / "ablation").mkdir()
         outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", task_from_config(TASK))
         views.append(MeasureView(run, Declaration("ablation", "", "")))
+    return views
+
+
+def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
+    views = kept_runs(tmp_path, [20, 20])
     read = read_sweep(views[1], "head")
     assert read is not None
     assert read.label_N.tolist() == [0, 1] * 10
@@ -129,12 +206,44 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
     assert judged is not None
     assert judged.effects.delta.tolist() == pytest.approx([-4.5 / 20, 0.0])
     assert judged.single == (("needed", "inconclusive"),) * 2
+    effect = effects(Replicates(views), "head")
+    assert effect is not None
+    assert effect.judged
+    assert effect.needed_LH.tolist() == [[True, False]]
     assert over_seeds(Replicates(views[:1]), "head") is None
     assert over_seeds(Replicates(views), "layer") is None
     section = compare_effects(Comparison({"a": Replicates(views)}))
     assert section is not None
-    assert "heads that some single seed finds needed" in section.findings[-1]
-    assert section.tables[-1].rows[0][:3] == ["a", "layer 0 · head 0", "2 of 2"]
+    assert section.findings == [
+        "Over seeds and examples, of 2 heads 1 is needed, 1 can be spared, and for 0 there are not enough examples to tell. In all of "
+        "these seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
+    ]
+    assert section.tables[0].rows == [
+        ["a", "2", "needed", "1", "1", "1", "1"],
+        ["a", "2", "can be spared", "1", "0", "0", "0"],
+    ]
+    assert section.tables[1].rows[0][:3] == ["a", "layer 0 · head 0", "2 of 2"]
+
+
+def test_seeds_with_other_examples_are_a_sentence_on_the_page(tmp_path: Path) -> None:
+    views = kept_runs(tmp_path, [20, 24])
+    section = compare_effects(Comparison({"a": Replicates(views)}))
+    assert section is not None
+    (note,) = [text for text in section.findings if "different examples" in text]
+    assert note.endswith("disabled heads on different examples (20 and 24), so their seeds cannot be compared; repeat one with the "
+                         "other's examples.")  # fmt: skip
+    effect = effects(Replicates(views), "head")
+    assert effect is not None
+    assert not effect.judged
+    assert not effect.needed_LH.any()
+
+
+def test_one_seed_says_what_cannot_be_said(tmp_path: Path) -> None:
+    section = compare_effects(Comparison({"a": Replicates(kept_runs(tmp_path, [20]))}))
+    assert section is not None
+    assert section.findings == [
+        "In 1 condition of one seed each, 1 head is needed; whether other seeds need them cannot be said."
+    ]
 
 
 def test_runs_that_stopped_early_are_named_and_left_out(tmp_path: Path) -> None:
@@ -149,10 +258,9 @@ def test_runs_that_stopped_early_are_named_and_left_out(tmp_path: Path) -> None:
     assert stopped_early(Replicates(views)) == ["other"]
     section = compare_effects(Comparison({"a": Replicates(views)}))
     assert section is not None
-    assert section.paragraphs[-1].startswith(
-        "Left out of verdicts over seeds, as their heads do not share their examples"
-    )
-    assert section.paragraphs[-1].endswith("(ablation.looks): other.")
+    assert section.findings == [
+        "Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): other."
+    ]
     without = compare_effects(Comparison({"a": Replicates(views[:1])}))
     assert without is not None
-    assert not any("Left out" in text for text in without.paragraphs)
+    assert not any("Left out" in text for text in (*without.findings, *without.paragraphs))

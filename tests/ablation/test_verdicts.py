@@ -8,10 +8,11 @@ from scipy.stats import binom, binomtest
 
 from benchmarks.verdicts import loss_errors, useless_heads
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import change_limits, judge
+from bertsecrets.ablation.verdicts import FALSE_DISCOVERY, FAMILY_WISE, change_limits, judge
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import exceeds, paired_proportions
+from bertsecrets.statistics.power import detectable_loss
 
 Draw = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -285,3 +286,12 @@ def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: 
         ruled_out += judged.verdict[0] == "dispensable"
     # Of 40 tests at a level of 5 %, more than 6 are wrong in 1 % of all cases.
     assert ruled_out <= 6
+
+
+def test_the_smallest_effect_follows_the_correction() -> None:
+    label_N = np.tile([0.0, 1.0], 100)
+    data = ("accuracy", label_N, label_N, np.tile(label_N, (8, 1)))
+    settings = {"level": 0.95, "false_discovery_rate": 0.2, "resamples": 100, "permutations": 100}
+    for correction, alpha in ((FAMILY_WISE, 0.05), (FALSE_DISCOVERY, 0.2)):
+        judged = judge(*data, correction=correction, **settings)
+        assert judged.smallest_effect[0] == pytest.approx(detectable_loss(0.0, 200, 2 * alpha / 8))

@@ -290,6 +290,7 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
         nominal=forecast_module.Times(nominal, nominal / 2),
         reason=None,
         metric="accuracy",
+        needed=0.05,
         arithmetic=forecast_module.Arithmetic(),
     )
     assert forecast.decide(wish, budget).kind == kind

@@ -9,6 +9,7 @@ from scipy import stats
 from benchmarks.verdicts import COUNTS, FLIPS, coverage
 from bertsecrets.statistics.intervals import (
     exceeds,
+    exceeds_each,
     influenced_change,
     paired_proportions,
     proportion_limits,
@@ -95,3 +96,20 @@ def test_intervals_cover_the_truth_at_few_flips(metric: str) -> None:
             for harmful in (1.0, 0.5) if metric in ("f1", "matthews") else (1.0,):
                 covered = coverage(metric, flips, harmful, count, 2000)
                 assert covered >= 0.93, (count, flips, harmful, covered)
+
+
+def test_p_values_of_several_bounds_are_those_of_each() -> None:
+    generator = np.random.default_rng(0)
+    influence_VN = generator.standard_normal((6, 200)) * (generator.random((6, 200)) < 0.05)
+    influence_VN -= influence_VN.mean(axis=1, keepdims=True)
+    lost_V, won_V = np.array([0, 0, 2, 9, 30, 4]), np.array([0, 3, 0, 4, 8, 5])
+    change_V = np.array([-0.02, 0.0, 0.01, -0.004, np.nan, 0.03])
+    bounds = [-0.08, -0.03, -0.01, -0.0025, 0.01]
+    for limits, estimate_V in (
+        (paired_proportions(lost_V, won_V, 300), (won_V - lost_V) / 300),
+        (influenced_change(change_V, influence_VN, np.full(6, 0.005), np.full(6, 0.005)), change_V),
+    ):
+        p_BV = exceeds_each(limits, estimate_V, bounds)
+        expected_BV = np.stack([exceeds(limits, estimate_V, bound) for bound in bounds])
+        shown_BV = np.maximum(expected_BV, 1e-6)
+        assert p_BV == pytest.approx(shown_BV, rel=0.01, nan_ok=True)

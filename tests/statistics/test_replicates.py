@@ -18,6 +18,7 @@ from bertsecrets.statistics.replicates import (
     effects_over_seeds,
     intraclass_correlation,
     mean_interval,
+    partial_conjunction,
     rank_agreement,
 )
 
@@ -180,3 +181,39 @@ def test_a_resample_without_a_value_is_left_out_for_all_seeds() -> None:
     few[:, 0] = -0.5
     unknown = effects_over_seeds(few[:, 0], covariance_between_seeds(few), margin=0.01, level=0.95)
     assert np.isnan([unknown.stderr, unknown.p_value, unknown.low]).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7), st.data())
+def test_partial_conjunction_is_the_worst_test_of_subsets(p: list[float], data: st.DataObject) -> None:
+    """Fewer than u seeds have an effect if some S - u + 1 of them have none: the largest p-value of Simes' test over all such sets."""
+    fewest = data.draw(st.integers(1, len(p)))
+
+    def simes(chosen: tuple[float, ...]) -> float:
+        return min(len(chosen) * value / (rank + 1) for rank, value in enumerate(sorted(chosen)))
+
+    expected = max(simes(chosen) for chosen in combinations(p, len(p) - fewest + 1))
+    assert partial_conjunction(np.array(p)[:, None], fewest)[0] == pytest.approx(expected)
+
+
+def test_partial_conjunction_by_hand() -> None:
+    p_SV = np.array([[0.01, np.nan], [0.02, 0.01], [0.5, 0.02]])
+    assert partial_conjunction(p_SV, 3).tolist() == [0.5, 1.0]
+    assert partial_conjunction(p_SV, 2) == pytest.approx([0.04, 0.04])
+    assert partial_conjunction(p_SV, 1) == pytest.approx([0.03, 0.03])
+    assert partial_conjunction(p_SV[:1], 1).tolist() == [0.01, 1.0]
+    for fewest in (0, 4):
+        with pytest.raises(ValueError, match="expected 1 to 3"):
+            partial_conjunction(p_SV, fewest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlation", [-0.24, 0.0, 0.5, 0.9])
+@pytest.mark.parametrize("effects", [0, 1, 2, 4])
+def test_partial_conjunction_keeps_its_level(correlation: float, effects: int) -> None:
+    """Five seeds on the same examples, of which some have an effect beyond doubt: the hardest case for one more."""
+    generator = np.random.default_rng(effects)
+    root_SS = np.linalg.cholesky(np.full((5, 5), correlation) + (1 - correlation) * np.eye(5))
+    z_SR = root_SS @ generator.standard_normal((5, 100_000)) + 10 * (np.arange(5) < effects)[:, None]
+    rejected = partial_conjunction(stats.norm.sf(z_SR), effects + 1) <= 0.05
+    assert rejected.mean() <= 0.05 + 3 * np.sqrt(0.05 / 100_000)

@@ -125,7 +125,7 @@ def relation_heads(runs: Studied) -> Answer:
         delta_LH = 100 * effect.delta_RLH.mean(axis=0)
         correlation = rank_correlation(beyond_LH, -delta_LH)
         shown = [head for head in grids.heads if grids.tested and grids.verdict(head) == RELATION]
-        needed_LH = effect.needed_RLH.mean(axis=0) > 0.5
+        needed_LH = effect.needed_LH
         used = sum(bool(needed_LH[head]) for head in shown)
         short = (
             UNTOLD
@@ -134,9 +134,13 @@ def relation_heads(runs: Studied) -> Answer:
             if correlation.rho > 0
             else "relation heads matter less"
         )
+        needed = (
+            f"{used} of them {'is' if used == 1 else 'are'} needed by the fine-tuned model ({int(needed_LH.sum())} of all heads are)"
+            if effect.judged
+            else "its seeds cannot be judged together, so which of them are needed cannot be said"
+        )
         sentence = (
-            f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {used} of them "
-            f"{'is' if used == 1 else 'are'} needed by the fine-tuned model ({int(needed_LH.sum())} of all heads are). Over all "
+            f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
             "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
             f"{number(correlation.rho, 2)} (95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)})."
         )
@@ -145,7 +149,7 @@ def relation_heads(runs: Studied) -> Answer:
             title="Are the heads of frame relations the heads that matter?",
             x_label="attention along relations, beyond position",
             y_label="change of score when disabled (points)",
-            note=f"a dot for each head; filled: needed in most seeds; heads disabled on {effect.count:,} examples",
+            note=f"a dot for each head; filled: needed (over seeds, if several); heads disabled on {effect.count:,} examples",
         )
         block = FigureBlock(
             f"relations_{one.name}", figure, f"Relations and importance, {one.name}.", "Scatter of heads."
@@ -174,14 +178,12 @@ def more_than_needed(runs: Studied) -> Answer:
         sentences = []
         shorts = []
         size = None if effect is None else effect.delta_RLH.shape[1:]
-        if effect is not None and size is not None:
-            needed, spared = (
-                float(mask_RLH.sum(axis=(1, 2)).mean()) for mask_RLH in (effect.needed_RLH, effect.dispensable_RLH)
-            )
+        if effect is not None and size is not None and effect.judged:
+            needed, spared = (int(mask_LH.sum()) for mask_LH in (effect.needed_LH, effect.dispensable_LH))
             sentences.append(
-                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {number(needed, 0)} are needed, and "
-                f"{number(spared, 0)} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
-                f"{effect.count:,} examples{', mean over seeds' if len(effect.delta_RLH) > 1 else ''}."
+                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {needed} are needed, and "
+                f"{spared} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
+                f"{effect.count:,} examples{', judged over seeds' if len(effect.delta_RLH) > 1 else ''}."
             )
         if pruned:
             contents = [view.extras for view in pruned]

@@ -1,10 +1,8 @@
 """What attention to [SEP] is for."""
 
-from collections import Counter
-
 import numpy as np
 
-from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words
+from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words, over_seeds
 from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.papers.models import Group, Studied
@@ -33,15 +31,15 @@ def what_sep_is_for(runs: Studied) -> Answer:
         if not views:
             continue
         records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
-        record = records[0]
-        verdicts = {direction: _most([_verdict(each, direction) for each in records]) for direction in ("to", "from")}
+        record = over_seeds(records)
+        verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
         short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
         changes = "; ".join(
             f"{direction} [SEP]: {change_in_words(row, record)}, {WORDS[row.verdict]}"
             for direction in ("to", "from")
             if (row := record.row(_SEP, direction)) is not None
         )
-        seeds = f" (first of {len(records)} seeds)" if len(records) > 1 else ""
+        seeds = f" (mean of {len(records)} seeds)" if len(records) > 1 else ""
         sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
         norms = _norms(one)
         if norms is None:
@@ -87,12 +85,6 @@ def _verdict(record: BlockingRecord, direction: str) -> str:
     row = record.row(_SEP, direction)
     assert row is not None
     return row.verdict
-
-
-def _most(verdicts: list[str]) -> str:
-    """The verdict of most seeds; empty without one."""
-    verdict, count = Counter(verdicts).most_common(1)[0]
-    return verdict if count > len(verdicts) / 2 else ""
 
 
 def _norms(one: Group) -> str | None:

@@ -1,0 +1,147 @@
+"""How many heads can be spared: at each margin, and at least."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.scoring import Array, judged_metrics
+from bertsecrets.ablation.verdicts import change_limits, p_against_margin, p_against_margins
+from bertsecrets.data.task import Task
+from bertsecrets.results.components import HEAD
+from bertsecrets.results.formatting import number
+from bertsecrets.statistics.closed_testing import least_false
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.sequential import ONLY_LOOK, Look
+
+SPARED = "spared"
+"""``<SPARED>_<metric>_<mode>`` is the key of a :class:`Spared` among a run's checks."""
+
+MARGINS = np.linspace(0.0025, 0.05, 20)
+"""Margins of the curve: a quarter of a point to five points."""
+
+
+@dataclass(frozen=True)
+class Spared:
+    """How many of the heads of a sweep can be spared.
+
+    Args:
+        metric, mode: The score, and how heads were disabled.
+        margins: Losses that may matter, as differences of scores, increasing; one of them is ``margin``.
+        each: At each, how many heads are shown one by one to lose less, at the false discovery rate.
+        at_least: At each, a number of heads that lose less, which is too large with probability 1 - ``level`` at most.
+        of_each: The same bound at ``margin`` for the heads that ``each`` counts there.
+        heads: Number of heads.
+        excluded: The smallest loss that is ruled out for all heads together, with probability ``level``; None if a score is undefined.
+        margin, level, false_discovery_rate: As judged.
+    """
+
+    metric: str
+    mode: str
+    margins: Sequence[float]
+    each: Sequence[int]
+    at_least: Sequence[int]
+    of_each: int
+    heads: int
+    excluded: float | None
+    margin: float
+    level: float
+    false_discovery_rate: float
+
+    @property
+    def at_margin(self) -> tuple[int, int]:
+        """How many can each be spared at the judged margin, and how many lose less at least."""
+        place = self.margins.index(self.margin)
+        return self.each[place], self.at_least[place]
+
+
+def spared_heads(
+    outcomes: Outcomes, task: Task, judging: Mapping[str, Any], looks: Mapping[int, Look] | None = None
+) -> dict[str, dict[str, Any]]:
+    """How many heads can be spared by each metric of the task, as records by ``<SPARED>_<metric>_<mode>``.
+
+    Empty unless two heads or more were disabled alone, on two examples or more.
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        judging: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
+        looks: Of a sweep that stops early, its looks by their numbers of examples.
+    """
+    heads = {place for place, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name}
+    if len(heads) < 2 or len(outcomes.label_N) < 2:
+        return {}
+    parts = []
+    for places, part in outcomes.together():
+        rows = [row for row, place in enumerate(places) if place in heads]
+        if rows:
+            label_N, clean_N, prediction_VN = part.predictions(task)
+            parts.append(((label_N, clean_N, prediction_VN[rows]), (looks or {}).get(len(label_N), ONLY_LOOK)))
+    records = [_spared(metric, outcomes.plan.mode, parts, judging) for metric in judged_metrics(task)]
+    return {f"{SPARED}_{record.metric}_{record.mode}": asdict(record) for record in records}
+
+
+def _spared(
+    metric: str, mode: str, parts: list[tuple[tuple[Array, Array, Array], Look]], judging: Mapping[str, Any]
+) -> Spared:
+    margin, level, rate = (float(judging[name]) for name in ("margin", "level", "false_discovery_rate"))
+    margin_M = np.unique(np.append(MARGINS, margin))
+    judged = int(np.searchsorted(margin_M, margin))
+    p_parts, limit_parts = [], []
+    for data, look in parts:
+        p_MV = p_against_margins(metric, *data, margin_M)
+        # The verdicts' own p-values at their margin.
+        p_MV[judged] = p_against_margin(metric, *data, margin)
+        p_parts.append(look.one_sided(p_MV))
+        tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
+        limit_parts.append(change_limits(metric, *data)(np.full(p_MV.shape[1], tail))[0])
+    p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)
+    shown_MV = np.stack([np.nan_to_num(corrected(p_V), nan=1.0) <= rate for p_V in p_MV])
+    return Spared(
+        metric=metric,
+        mode=mode,
+        margins=tuple(margin_M.tolist()),
+        each=tuple(shown_MV.sum(axis=1).tolist()),
+        at_least=tuple(least_false(p_V, 1 - level) for p_V in p_MV),
+        of_each=least_false(p_MV[judged], 1 - level, shown_MV[judged]),
+        heads=p_MV.shape[1],
+        excluded=None if np.isnan(low_V).any() else float(max(-low_V.min(), 0.0)),
+        margin=margin,
+        level=level,
+        false_discovery_rate=rate,
+    )
+
+
+def spared_in_words(spared: Spared) -> str:
+    """How many heads can be spared; two sentences."""
+    each, at_least = spared.at_margin
+    loss = points(spared.margin)
+    level, rate = (f"{share:.0%}".replace("%", " %") for share in (spared.level, spared.false_discovery_rate))
+    may_lose_more = spared.false_discovery_rate * each
+    about = number(may_lose_more, 0 if may_lose_more >= 1 else 1)
+    shown = (
+        f"Of the {each} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate}); "
+        if each
+        else ""
+    )
+    bound = f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}"
+    among = f", {spared.of_each} of the {each} among them" if spared.of_each < at_least and each else ""
+    sentence = f"{shown}{bound}{among}."
+    if spared.excluded is not None:
+        # Rounded up: a loss that is not ruled out must not be said to be.
+        excluded = math.ceil(1000 * spared.excluded - 1e-9) / 1000
+        sentence += f" Over all heads together, a loss of {points(excluded)} or more is ruled out."
+    return sentence[0].upper() + sentence[1:]
+
+
+def points(loss: float) -> str:
+    """A difference of scores in points.
+
+    >>> points(0.01), points(0.023)
+    ('1.0 point', '2.3 points')
+    """
+    text = number(100 * loss, 1)
+    return f"{text} point{'s' * (text != '1.0')}"

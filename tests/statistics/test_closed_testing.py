@@ -1,0 +1,89 @@
+"""Bounds by closed testing, against tests of every subset and statsmodels, and their coverage in simulations."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from bertsecrets.statistics.closed_testing import largest_undecided, least_false
+
+P_VALUES = st.lists(st.one_of(st.floats(0, 0.1), st.floats(0, 1)), min_size=1, max_size=8)
+
+
+def subsets(count: int) -> list[tuple[int, ...]]:
+    return [chosen for size in range(1, count + 1) for chosen in combinations(range(count), size)]
+
+
+def rejected_by_simes(p: list[float], chosen: tuple[int, ...], alpha: float) -> bool:
+    ordered = sorted(p[v] for v in chosen)
+    return any(len(ordered) * value <= (j + 1) * alpha for j, value in enumerate(ordered))
+
+
+def bounds_of_all_sets(p: list[float], alpha: float) -> dict[tuple[int, ...], int]:
+    """The definition: a set's size less that of its largest subset of which some superset is not rejected."""
+    everything = subsets(len(p))
+    kept = [set(chosen) for chosen in everything if not rejected_by_simes(p, chosen, alpha)]
+    return {chosen: len(chosen) - max((len(other & set(chosen)) for other in kept), default=0) for chosen in everything}
+
+
+@settings(max_examples=150, deadline=None)
+@given(p=P_VALUES, alpha=st.sampled_from([0.05, 0.2, 0.5]))
+def test_the_shortcut_equals_the_tests_of_every_subset(p: list[float], alpha: float) -> None:
+    for chosen, bound in bounds_of_all_sets(p, alpha).items():
+        chosen_V = np.isin(np.arange(len(p)), chosen)
+        assert least_false(p, alpha, chosen_V) == bound, chosen
+    assert least_false(p, alpha) == bounds_of_all_sets(p, alpha)[tuple(range(len(p)))]
+
+
+def test_ten_hypotheses_by_every_subset() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(3):
+        p = (generator.random(10) ** 3).tolist()
+        bounds = bounds_of_all_sets(p, 0.1)
+        for chosen in [tuple(range(10)), (0, 1, 2), (4, 7), (0, 2, 4, 6, 8)]:
+            assert least_false(p, 0.1, np.isin(np.arange(10), chosen)) == bounds[chosen]
+
+
+@settings(max_examples=200, deadline=None)
+@given(p=P_VALUES)
+def test_single_hypotheses_are_rejected_as_by_hommel_in_statsmodels(p: list[float]) -> None:
+    # The last digit of a p-value at the level depends on the order of the operations.
+    adjusted_V = multipletests(p, method="hommel")[1]
+    for v in np.flatnonzero(np.abs(adjusted_V - 0.05) > 1e-9):
+        assert least_false(p, 0.05, np.arange(len(p)) == v) == (adjusted_V[v] <= 0.05)
+
+
+def test_hand_worked() -> None:
+    assert largest_undecided([0.01, 0.02, 0.9], 0.05) == 1
+    assert least_false([0.01, 0.02, 0.9], 0.05) == 2
+    assert (largest_undecided([0.04] * 72, 0.05), least_false([0.04] * 72, 0.05)) == (0, 72)
+    assert (largest_undecided([0.06] * 72, 0.05), least_false([0.06] * 72, 0.05)) == (72, 0)
+
+
+def test_undefined_and_empty() -> None:
+    assert least_false([np.nan, 0.01], 0.05) == least_false([1.0, 0.01], 0.05) == 1
+    assert least_false([0.01, 0.02], 0.05, [False, False]) == 0
+    assert (least_false([], 0.05), largest_undecided([], 0.05)) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlation", [-1 / 71, 0.0, 0.3, 0.8])
+@pytest.mark.parametrize("false", [0, 20, 60])
+def test_bounds_hold_with_their_probability_however_alike_effects_err(correlation: float, false: int) -> None:
+    """72 normal errors with one correlation, and with as negative a one as all pairs can have."""
+    generator = np.random.default_rng([false, round(1000 * (1 + correlation))])
+    covariance_VV = np.full((72, 72), correlation) + (1 - correlation) * np.eye(72)
+    root_VV = np.linalg.cholesky(covariance_VV + 1e-9 * np.eye(72))
+    false_V = np.arange(72) < false
+    failed = 0
+    for _ in range(3000):
+        p_V = stats.norm.sf(root_VV @ generator.standard_normal(72) + 2.5 * false_V)
+        # The most tempting set: the smallest p-values, one more than there are false hypotheses.
+        tempting_V = np.argsort(np.argsort(p_V)) <= false
+        failed += least_false(p_V, 0.05) > false or least_false(p_V, 0.05, tempting_V) > (false_V & tempting_V).sum()
+    # Two standard errors of 3,000 simulations.
+    assert failed / 3000 <= 0.05 + 0.008
