@@ -199,7 +199,7 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
         if not entries
         else verdicts[:1]
         if len(entries) == 1
-        else [f"of {len(entries)} statements {', '.join(counted(verdicts))}"]
+        else [f"{len(entries)} statements: {', '.join(counted(verdicts))}"]
     )
     return "; ".join([*statements, *(made.summary for made in shows if made.summary)])
 
