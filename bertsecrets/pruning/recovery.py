@@ -1,7 +1,7 @@
 """Recovery: fine-tune a model without its removed heads, or teach a smaller one to answer as the whole one does."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -65,9 +65,10 @@ def distill(
     learning_rate: float,
     seed: int,
     context: Context,
+    matched: Sequence[int] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Train a smaller model of the same number of layers to answer as the whole one does, in place; labels are not used.
+    """Train a smaller model to answer as the whole one does, in place; labels are not used.
 
     The loss is the divergence of the student's answers from the teacher's (Hinton et al. 2015; squared error for a score), plus the
     squared error of each layer's output over the variance of the teacher's (Jiao et al. 2020, equation 8, without a map between
@@ -78,16 +79,18 @@ def distill(
         student: The smaller model.
         batches: The training examples; each call is an epoch.
         epochs, learning_rate, seed, context: As for :func:`recovered`.
+        matched: For each layer of the student the teacher's layer that it imitates; None where both have the same layers.
         advance: Called with the number of examples of each finished batch.
     """
     encoder = describe(teacher)
     assert encoder.family is not None
     base: Any = student.base_model
     layers = encoder.family.layers(base)
+    imitated = encoder.layers if matched is None else [encoder.layers[layer] for layer in matched]
 
     def loss(batch: Batch) -> Tensor:
         inputs = batch.inputs()
-        with torch.no_grad(), evaluating(encoder.model), _outputs(encoder.layers) as taught:
+        with torch.no_grad(), evaluating(encoder.model), _outputs(imitated) as taught:
             answer_BC = encoder.model(**inputs).logits.float()
         with _outputs(layers) as learnt:
             logits_BC = student(**inputs).logits.float()
