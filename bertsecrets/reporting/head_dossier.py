@@ -374,7 +374,7 @@ def _flips(swept: _Swept) -> str:
     right_N, still_N = answer_N == label_N.long(), without_N == label_N.long()
     return (
         f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} answers change: "
-        f"{int((right_N & ~still_N).sum()):,} right ones become wrong, {int((~right_N & still_N).sum()):,} wrong ones become right."
+        f"{int((right_N & ~still_N).sum()):,} from right to wrong, {int((~right_N & still_N).sum()):,} from wrong to right."
     )
 
 

@@ -109,7 +109,7 @@ def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path)
     lost, won = int((right_N & (without_N != answer_N)).sum()), int((~right_N & (without_N == outcomes.label_N)).sum())
     changed = int((answer_N != without_N).sum())
     assert (
-        f"Without it {changed} of {len(answer_N)} answers change: {lost} right ones become wrong, {won} wrong ones"
+        f"Without it {changed} of {len(answer_N)} answers change: {lost} from right to wrong, {won} from wrong to right."
         in repr(dossier)
     )
     assert repr(dossier).startswith("layer 2 · head 3: ")
