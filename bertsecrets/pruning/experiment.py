@@ -120,8 +120,8 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     chosen, total, metric = content["chosen"], content["total"], content["metric"]
     margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
     examples = f"{content['examples']:,} examples"
-    if not from_table(content, chosen["score"]):
-        examples += " that chose neither the heads nor their order"
+    from_others = from_table(content, chosen["score"])
+    examples += " (if the head table is of others)" if from_others else " that chose neither the heads nor their order"
     facts = f"observed change {_points(chosen['change'])}, a loss above {_points(chosen['bound'])} ruled out"
     if chosen["asked"]:
         verdict = "is ruled out" if chosen["holds"] else "is not ruled out"
@@ -152,8 +152,8 @@ def _source_in_words(content: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"{', '.join(names)} {'come' if len(names) > 1 else 'comes'} from a head table and {'are' if len(names) > 1 else 'is'} not "
-        "computed anew. Where a table was measured on the examples of the test, they chose the order too, and the stated "
-        "confidence does not hold for it."
+        "computed anew. Where a table was measured on the examples of the test, they chose the order too, and nothing is "
+        "guaranteed."
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +89,12 @@ class Chosen:
         place: Its step in the order; None if no smaller model is shown to be good enough.
         tests: Steps of the order that were tested, in this order.
         outcome: The tests' outcome.
-        shown: Score -> number of heads removed in the smallest model of its order that is shown to be good enough, 0 if none
-            is; empty if one number of heads was asked for.
     """
 
     order: Order
     place: int | None
     tests: tuple[int, ...]
     outcome: Guarantee
-    shown: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
@@ -393,7 +390,6 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         return Chosen(order, place, (place,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     best: Chosen | None = None
-    shown = {}
     for order in choosers:
         assert order.chosen_on is not None
         _, change_V = order.chosen_on.changes(metric)
@@ -401,11 +397,10 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         outcome = guarantee(order.tested_on.part(places), metric, margin, confidence)
         last = places[outcome.passed - 1] if outcome.passed else None
         candidate = Chosen(order, last, tuple(places), outcome)
-        shown[order.score] = 0 if last is None else len(order.sets[last])
         if best is None or (last is not None and (best.place is None or last > best.place)):
             best = candidate
     assert best is not None
-    return replace(best, shown=shown)
+    return best
 
 
 def as_extras(
@@ -476,7 +471,6 @@ def as_extras(
         "flops": costs.flops,
         "curves": curves,
         "from_tables": [name for name in names if column_of(name, columns) in columns],
-        "shown": {score: total - removed if removed else None for score, removed in chosen.shown.items()},
         "chosen": {
             "score": chosen.order.score,
             "kept": total - len(chosen.order.sets[tested]),

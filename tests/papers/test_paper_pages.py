@@ -18,6 +18,7 @@ from packages import installed, write_package
 from papers.paper_runs import BERT, by_layer, gated_run, models_in, pruned_run, relation, with_extras
 from reporting.finished_runs import make_run
 
+from bertsecrets.ablation.seeds import Sweep
 from bertsecrets.errors import UserError
 from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.dependency.record import DependencyRecord
@@ -33,8 +34,10 @@ from bertsecrets.patterns.measure import Patterns
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import INITIAL, Run
+from bertsecrets.statistics.splits import choosing_units
 
 OWN = """
 file: mine.html
@@ -467,6 +470,46 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     # Numbers of the paper are of its model alone.
     assert all("paper (figure)" not in table.header for table in section.tables)
     assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
+
+
+def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(1)
+    label_N = generator.integers(0, 2, 90).astype(float)
+    clean_N, *rest = (
+        np.where(generator.random(90) < right, label_N, 1 - label_N) for right in (0.8, 0.6, 0.6, 0.6, 0.75)
+    )
+    rows = [{"layer": layer, "head": head, "metric": "accuracy"} for layer in (0, 1) for head in (0, 1)]
+    sweep = Sweep("run", rows, np.arange(90), label_N, clean_N, np.stack(rest))
+    make_run(tmp_path / "a", delta_LH=np.zeros((2, 2)))
+    monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind: sweep)
+    section = michel2019.all_but_one(models_in(tmp_path))
+    assert section is not None
+    for layer, row in enumerate(rows_of(section)):
+        heads = np.stack(rest)[2 * layer : 2 * layer + 2]
+        changes, choices = [], []
+        for chooses_N in choosing_units(90, 50, 0):
+            right = [int((head_N == label_N)[chooses_N].sum()) for head_N in heads]
+            best = right.index(max(right))
+            choices.append(best)
+            tests = ~chooses_N
+            changes.append(np.mean((heads[best] == label_N)[tests]) - np.mean((clean_N == label_N)[tests]))
+        on_all = max(np.mean(head_N == label_N) for head_N in heads) - np.mean(clean_N == label_N)
+        assert row[1:3] == [str(layer), str(max((0, 1), key=choices.count))]
+        assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
+        assert row[4] == number(100 * float(on_all), 1, signed=True)
+    assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
+
+
+def test_heads_are_counted_by_the_score_that_is_left(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", delta_LH=np.full((3, 4), -0.01))
+    make_run(tmp_path / "b", task="rte", delta_LH=np.full((3, 4), -0.01))
+    section = michel2019.single_heads(models_in(tmp_path))
+    assert section is not None
+    [block] = section.figures
+    heights = [sum(bar.get_height() for bar in axes.patches) for axes in block.figure.axes]
+    assert heights == [12, 12]
 
 
 def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path) -> None:

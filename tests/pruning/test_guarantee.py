@@ -1,6 +1,7 @@
 """Non-inferiority by simulation, fixed-sequence testing and the number of examples."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from scipy import stats
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.experiment import guarantee_in_words, knee_in_words
 from bertsecrets.pruning.guarantee import examples_needed, guarantee
+from bertsecrets.pruning.search import Order, choose
 from bertsecrets.pruning.sets import SetResults
+from bertsecrets.pruning.settings import PruneSettings
 
 
 def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> SetResults:
@@ -39,6 +42,38 @@ def test_the_whole_sequence_keeps_the_level() -> None:
         guarantee(results([0.02, 0.06, 0.07, 0.08], 0.02, 600, s), "accuracy", 0.04, 0.9).passed > 1 for s in range(400)
     ]
     assert sum(wrong) <= stats.binom.ppf(0.999, 400, 0.1)
+
+
+SIZES, SCORES = 23, 4
+
+
+def pruned(seed: int) -> list[Order]:
+    """Orders of four scores: the first six sizes lose nothing that matters, all smaller models exactly the margin."""
+    lost = [0.021] * 6 + [0.04] * (SIZES - 6)
+    tested = results(lost * SCORES, 0.02, 600, seed)
+    # On the examples that chose the heads everything looks fine, so that every size is a candidate.
+    fine = results([0.02] * SIZES, 0.02, 50, seed, right=0.8)
+    fine = replace(fine, prediction_VN=np.repeat(fine.clean_N[None], SIZES, 0))
+    sets = tuple(frozenset((0, head) for head in range(size)) for size in range(1, SIZES + 1))
+    return [
+        Order(f"score {place}", 0, sets, tested.part(range(SIZES * place, SIZES * (place + 1))), fine)
+        for place in range(SCORES)
+    ]
+
+
+@pytest.mark.slow
+def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
+    """The chance is at most 1 - confidence, where each size by its own test would nearly always give one that does."""
+    settings = PruneSettings.read("prune", {}).model_copy(update={"max_loss": 2.0, "confidence": 0.9})
+    repeats, wrong, naive = 120, 0, 0
+    for seed in range(repeats):
+        orders = pruned(seed)
+        place = choose(orders, "accuracy", settings).place
+        wrong += place is not None and place >= 6
+        p_OV = [guarantee(order.tested_on, "accuracy", 0.02, 0.9).p_V for order in orders]
+        naive += any((p_V[6:] <= 0.1).any() for p_V in p_OV)
+    assert wrong <= stats.binom.ppf(0.99, repeats, 0.1)
+    assert naive > 0.9 * repeats
 
 
 def test_models_after_a_failure_are_not_passed() -> None:
@@ -119,6 +154,19 @@ def test_how_many_examples_it_would_take_in_words(needed: int | None, hopeless: 
         "curves": [],
     }
     assert expected in guarantee_in_words(content)
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ([], "on 408 examples that chose neither the heads nor their order,"),
+        (["exact"], "(if the head table is of others)"),
+    ],
+)
+def test_a_head_table_may_be_of_the_tested_examples(tables: list[str], expected: str) -> None:
+    chosen = {"score": "exact", "kept": 58, "asked": False, "holds": True, "change": 0.001, "bound": 0.007}
+    content = {"total": 72, "metric": "accuracy", "margin": 0.01, "confidence": 0.95, "examples": 408, "curves": []}
+    assert expected in guarantee_in_words({**content, "chosen": chosen, "from_tables": tables})
 
 
 @pytest.mark.parametrize(

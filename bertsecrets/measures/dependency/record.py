@@ -243,14 +243,18 @@ def _findings(record: DependencyRecord, everything: list[RelationScore], relatio
         best = max(above, key=lambda score: score.gain_low)
         findings.append(
             f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {_percent(best.accuracy)} % "
-            f"({_percent(best.low)} to {_percent(best.high)}), offset {best.offset:+d} {_percent(best.baseline)} %."
+            f"({_percent(best.low)} to {_percent(best.high)}), {_offset(best)}."
         )
     for score in everything:
         findings.append(
             f"Over all relations the best head is {head_label(score.layer, score.head)}: it finds the heads of "
-            f"{_percent(score.accuracy)} % of all words, offset {score.offset:+d} {_percent(score.baseline)} %."
+            f"{_percent(score.accuracy)} % of all words, {_offset(score)}."
         )
     return findings
+
+
+def _offset(score: RelationScore) -> str:
+    return f"the word at offset {number(score.offset, 0, signed=True)} {_percent(score.baseline)} %"
 
 
 def _how(record: DependencyRecord) -> str:
