@@ -1,0 +1,300 @@
+"""Simulate what a sweep's procedures promise over all its heads and seeds, before and after they were judged together.
+
+python benchmarks/procedures.py                    # table of docs/ablation.md, to benchmarks/results/verdicts.json; 15 minutes on one core
+python benchmarks/procedures.py --show             # the table of the stored results
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.significance import mcnemar_exact
+from bertsecrets.ablation.spared import spared_heads
+from bertsecrets.ablation.verdicts import (
+    FAMILY_WISE,
+    Effects,
+    JointErrors,
+    judge_together,
+    p_of_losses,
+)
+from bertsecrets.data.task import Task
+from bertsecrets.statistics.closed_testing import least_false
+from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.intervals import exceeds, paired_proportions
+from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds, partial_conjunction
+from bertsecrets.statistics.simultaneous import error_correlation
+
+Array = np.ndarray
+RESULTS = Path(__file__).parent / "results" / "verdicts.json"
+COUNTS = (80, 400, 5000)
+SEEDS = (3, 5, 10)
+HEADS = 72
+EFFECT, MARGIN = 0.04, 0.01
+_RIGHT = 0.85
+_FRAGILE = 0.2
+_RESAMPLES = 200
+_SPREAD = 0.01
+"""Standard deviation of an effect between seeds."""
+
+FLIPS = {"no effect": 0.04, "correlated heads": 0.04, "rare flips": 0.002}
+"""Share of the examples that a head flips at random, by scenario; 4 % in all others."""
+
+
+def losses(scenario: str, baseline: float = 0.0) -> Array:
+    """What each head loses, ``[V]``, where those that a scenario does not name lose ``baseline``."""
+    loss_V = np.full(HEADS, baseline)
+    if scenario == "one effect":
+        loss_V[0] = EFFECT - baseline if baseline == 0 else 0.0
+    elif scenario == "dense small effects":
+        loss_V[: HEADS // 2] = MARGIN - baseline
+    elif scenario == "heads that gain":
+        loss_V[:40], loss_V[40:50] = -EFFECT, EFFECT
+    return loss_V
+
+
+def changes(loss_SV: Array, count: int, scenario: str, generator: np.random.Generator) -> Array:
+    """Change of each answer: -1 lost, 1 won, ``[S, V, N]``. Seeds and heads share fragile examples where heads are correlated."""
+    flips = FLIPS.get(scenario, 0.04)
+    right, share_N = _RIGHT, np.ones(count)
+    if scenario == "correlated heads":
+        right, share_N = 0.5, (generator.random(count) < _FRAGILE) / _FRAGILE
+    right_SN = generator.random((len(loss_SV), count)) < right
+    to_wrong_SV, to_right_SV = flips / 2 + np.maximum(loss_SV, 0), flips / 2 + np.maximum(-loss_SV, 0)
+    drawn_SVN = generator.random((*loss_SV.shape, count), dtype=np.float32)
+    rate_SVN = np.where(right_SN[:, None], to_wrong_SV[..., None] / right, to_right_SV[..., None] / (1 - right))
+    flipped_SVN = drawn_SVN < rate_SVN * share_N
+    return np.where(right_SN[:, None], -1, 1).astype(np.int8) * flipped_SVN
+
+
+def judged(change_VN: Array) -> tuple[Any, Array]:
+    """Verdicts of one sweep from the changes of its answers, without what has no part in them, and p-values of no change."""
+    count = change_VN.shape[1]
+    lost_V, won_V = (change_VN < 0).sum(-1), (change_VN > 0).sum(-1)
+    delta_V = (won_V - lost_V) / count
+    limits = paired_proportions(lost_V, won_V, count)
+    p_V = mcnemar_exact(change_VN < 0, change_VN > 0)
+    influence_VN = change_VN - delta_V[:, None]
+    low_V, high_V = limits(np.full(len(delta_V), 0.025))
+    unused_V = np.full(len(delta_V), np.nan)
+    effects = Effects(
+        baseline=unused_V,
+        score=unused_V,
+        delta=delta_V,
+        stderr=unused_V,
+        low=low_V,
+        high=high_V,
+        p_value=p_V,
+        p_loss=np.ones(len(delta_V)),
+        flips=unused_V,
+        smallest_effect=unused_V,
+        joint=JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05),
+    )
+    verdicts = judge_together([effects], margin=MARGIN, level=0.95, correction=FAMILY_WISE, false_discovery_rate=0.05)
+    return verdicts, p_V
+
+
+def of_sweeps(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """Coverage of intervals, false needed heads, and needed heads found, of sweeps with one seed."""
+    loss_V = losses(scenario)
+    sums = np.zeros(6)
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, 21])
+        verdicts, p_V = judged(changes(loss_V[None], count, scenario, generator)[0])
+        picked = int(verdicts.delta.argmin())
+        alone = verdicts.low[picked] <= -loss_V[picked] <= verdicts.high[picked]
+        together = ((verdicts.low_simultaneous <= -loss_V) & (-loss_V <= verdicts.high_simultaneous)).all()
+        before_V = (corrected(p_V) <= 0.05) & (verdicts.delta < 0)
+        after_V = verdicts.p_needed <= 0.05
+        lose_V = loss_V > 0
+        sums += [
+            alone,
+            together,
+            (before_V & ~lose_V).any(),
+            (after_V & ~lose_V).any(),
+            (before_V & lose_V).sum() / max(1, lose_V.sum()),
+            (after_V & lose_V).sum() / max(1, lose_V.sum()),
+        ]
+    means = (sums / simulations).tolist()
+    rates = {
+        "interval of the worst head covers": {"before": means[0], "after": means[1], "nominal": 0.95},
+        "any head falsely needed": {"before": means[2], "after": means[3], "nominal": 0.05},
+    }
+    if (loss_V > 0).any():
+        rates["needed heads found"] = {"before": means[4], "after": means[5]}
+    return rates
+
+
+def of_bounds(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """How often more heads are said to lose less than the margin than do, where all others lose just the margin."""
+    loss_V = losses(scenario, MARGIN)
+    true = int((loss_V < MARGIN - 1e-9).sum())
+    data = []
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, 22])
+        change_VN = changes(loss_V[None], count, scenario, generator)[0]
+        data.append(((change_VN < 0).sum(-1), (change_VN > 0).sum(-1)))
+    lost_RV, won_RV = (np.array(part) for part in zip(*data, strict=True))
+    p_RV = p_of_counts(lost_RV.ravel(), won_RV.ravel(), count).reshape(lost_RV.shape)
+    before = np.mean([(corrected(p_V) <= 0.05).sum() > true for p_V in p_RV])
+    after = np.mean([least_false(p_V, 0.05) > true for p_V in p_RV])
+    rates = {"more heads said to be spared than can": {"before": float(before), "after": float(after), "nominal": 0.05}}
+    if true > 1:
+        rates["heads said to be spared, of all that can"] = {
+            "before": float(np.mean([(corrected(p_V) <= 0.05).sum() for p_V in p_RV]) / true),
+            "after": float(np.mean([least_false(p_V, 0.05) for p_V in p_RV]) / true),
+        }
+    return rates
+
+
+def p_of_counts(lost_V: Array, won_V: Array, count: int) -> Array:
+    """P-values of a loss of the margin from numbers of lost and won answers, each pair of numbers once."""
+    (lost_U, won_U), which_V = np.unique(np.stack([lost_V, won_V]), axis=1, return_inverse=True)
+    p_U = exceeds(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -MARGIN)
+    return p_U[which_V.ravel()]
+
+
+def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """Heads said to be needed in most seeds. Of 36, 12 are in as many as a false claim takes, less one, 12 in all, 12 in none."""
+    most = seeds // 2 + 1
+    loss_SV = np.zeros((seeds, 36))
+    loss_SV[: most - 1, :12] = loss_SV[:, 12:24] = EFFECT
+    sums = np.zeros(4)
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, seeds, 23])
+        change_SVN = changes(loss_SV, count, scenario, generator)
+        p_SV = np.stack([mcnemar_exact(change_VN < 0, change_VN > 0) for change_VN in change_SVN])
+        p_SV = p_of_losses(change_SVN.mean(-1), p_SV)
+        before_V = np.mean([holm(p_V) <= 0.05 for p_V in p_SV], axis=0) > 0.5
+        after_V = holm(partial_conjunction(p_SV, most)) <= 0.05
+        true_V = (loss_SV > 0).all(0)
+        sums += [(before_V & ~true_V).any(), (after_V & ~true_V).any(), before_V[true_V].mean(), after_V[true_V].mean()]
+    means = (sums / simulations).tolist()
+    return {
+        "any head falsely needed in most seeds": {"before": means[0], "after": means[1], "nominal": 0.05},
+        "heads found that are needed in most": {"before": means[2], "after": means[3]},
+    }
+
+
+def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """Coverage of the interval over seeds and examples: by a bootstrap of both, and by the sum of both variances."""
+    hits = []
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, seeds, 24])
+        loss_SV = _SPREAD * generator.standard_normal((seeds, 12))
+        change_SVN = changes(loss_SV, count, scenario, generator).astype(np.float32)
+        weight_RN = generator.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES) / count
+        resampled_SRV = np.stack([weight_RN.astype(np.float32) @ change_VN.T for change_VN in change_SVN])
+        chosen_RS = generator.integers(seeds, size=(_RESAMPLES, seeds))
+        multi_RV = np.stack([resampled_SRV[chosen_S, r].mean(0) for r, chosen_S in enumerate(chosen_RS)])
+        delta_SV = change_SVN.mean(-1, dtype=np.float64)
+        low_V, high_V = np.quantile(multi_RV, [0.025, 0.975], axis=0)
+        covariance_V = covariance_between_seeds(resampled_SRV.astype(np.float64))
+        effects = effects_over_seeds(delta_SV, covariance_V, margin=MARGIN, level=0.95)
+        hits.append([(low_V <= 0) & (high_V >= 0), (effects.low <= 0) & (effects.high >= 0)])
+    before, after = np.mean(hits, axis=(0, 2)).tolist()
+    return {"interval over seeds covers": {"before": before, "after": after, "nominal": 0.95}}
+
+
+def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[str, float]:
+    """Seconds that judging a sweep takes, with its lower bounds and its curve."""
+    layers = heads // 12
+    plan = Plan("uniform", layers, 12, tuple(every_head(layers, 12)))
+    generator = np.random.default_rng(0)
+    label_N = generator.integers(0, 2, count)
+    clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
+    prediction_NV = np.where(generator.random((count, heads)) < 0.03, 1 - clean_N[:, None], clean_N[:, None])
+    logits = [torch.nn.functional.one_hot(torch.from_numpy(value), 2).float() for value in (clean_N, prediction_NV)]
+    outcomes = Outcomes(plan, torch.arange(count), torch.from_numpy(label_N).float(), *logits)
+    task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
+    judging = AblationSettings(resamples=resamples).judging()
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+    started = time.perf_counter()
+    judged_rows(outcomes, task, identity, **judging)
+    verdicts = time.perf_counter() - started
+    spared_heads(outcomes, task, judging)
+    return {
+        "heads": heads,
+        "examples": count,
+        "resamples": resamples,
+        "verdicts": verdicts,
+        "spared": time.perf_counter() - started - verdicts,
+    }
+
+
+SWEEPS = ("no effect", "one effect", "dense small effects", "correlated heads", "rare flips", "heads that gain")
+BOUNDS = SWEEPS[:5]
+REPEATED = ("no effect", "correlated heads", "rare flips")
+
+
+def simulated(simulations: int) -> Iterator[dict[str, Any]]:
+    """A row for each procedure, scenario, number of seeds and number of examples."""
+    cells: list[tuple[Callable[..., dict[str, dict[str, float]]], Sequence[Any]]] = []
+    for count in COUNTS:
+        cells += [(of_sweeps, (scenario, count)) for scenario in SWEEPS]
+        cells += [(of_bounds, (scenario, count)) for scenario in BOUNDS]
+        for seeds in SEEDS:
+            cells += [
+                (part, (scenario, seeds, count)) for part in (of_these_seeds, of_other_seeds) for scenario in REPEATED
+            ]
+    for part, arguments in cells:
+        scenario, *seeds, count = arguments
+        for promise, rates in part(*arguments, simulations).items():
+            row = {"promise": promise, "scenario": scenario, "seeds": seeds[0] if seeds else 1, "examples": count}
+            yield {**row, **{name: round(value, 4) for name, value in rates.items()}}
+
+
+def table(results: Mapping[str, Any]) -> list[str]:
+    """Each promise by scenario, before and after, as Markdown: the worst over numbers of examples and seeds; power at 400 examples."""
+    rows = results["rows"]
+    scenarios = list(dict.fromkeys(row["scenario"] for row in rows))
+    header = ["", "nominal", *scenarios]
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    for promise in dict.fromkeys(row["promise"] for row in rows):
+        same = [row for row in rows if row["promise"] == promise]
+        nominal = same[0].get("nominal")
+        cells = []
+        for scenario in scenarios:
+            chosen = [
+                row for row in same if row["scenario"] == scenario and (nominal is not None or row["examples"] == 400)
+            ]
+            # Errors at their largest; coverage and power at their smallest.
+            worst = max if nominal == 0.05 else min
+            pair = [worst(row[name] for row in chosen) for name in ("before", "after")] if chosen else []
+            cells.append(" → ".join(f"{rate:.2f}" for rate in pair))
+        lines.append(f"| {promise} | {'' if nominal is None else f'{nominal:.2f}'} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--show", action="store_true", help="print the table of the stored results only")
+    options = parser.parse_args()
+    if not options.show:
+        started = time.perf_counter()
+        rows = []
+        for row in simulated(options.simulations):
+            print(row, flush=True)
+            rows.append(row)
+        results = {
+            "simulations": options.simulations,
+            "seconds": round(time.perf_counter() - started),
+            "cost": {name: round(value, 2) for name, value in cost().items()},
+            "rows": rows,
+        }
+        RESULTS.write_text(json.dumps(results, indent=1), "utf-8")
+    print("\n".join(table(json.loads(RESULTS.read_text("utf-8")))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The simulations behind the table of what a sweep's procedures keep, and that the docs have the stored one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.procedures import COUNTS, HEADS, MARGIN, RESULTS, SEEDS, SWEEPS, changes, losses, p_of_counts, table
+from bertsecrets.ablation.verdicts import p_against_margin
+
+STORED = json.loads(RESULTS.read_text("utf-8"))
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "ablation.md"
+
+
+@pytest.mark.parametrize("scenario", SWEEPS)
+def test_heads_lose_what_the_scenario_says(scenario: str) -> None:
+    loss_SV = np.stack(
+        [losses(scenario), losses(scenario, MARGIN) if scenario != "heads that gain" else losses(scenario)]
+    )
+    change_SVN = changes(loss_SV, 20_000, scenario, np.random.default_rng(0))
+    error_SV = change_SVN.std(-1) / np.sqrt(20_000)
+    assert (np.abs(change_SVN.mean(-1) + loss_SV) <= 5 * error_SV).all()
+    # Where all examples are fragile for all heads, heads flip the same ones.
+    shared = (change_SVN != 0).any(0).mean(0) if scenario == "correlated heads" else None
+    assert shared is None or (shared > 0).mean() <= 0.21
+
+
+def test_p_values_of_counts_are_those_of_predictions() -> None:
+    label_N, clean_N = np.zeros(60), np.repeat([0.0, 1.0], [40, 20])
+    prediction_VN = np.tile(clean_N, (3, 1))
+    prediction_VN[1, :3], prediction_VN[2, 45:50] = 1.0, 0.0
+    expected = p_against_margin("accuracy", label_N, clean_N, prediction_VN, MARGIN)
+    assert p_of_counts(np.array([0, 3, 0]), np.array([0, 0, 5]), 60) == pytest.approx(expected)
+
+
+def test_the_docs_have_the_stored_table() -> None:
+    assert "\n".join(table(STORED)) in DOCS.read_text("utf-8")
+
+
+def test_every_promise_is_kept_within_the_error_of_the_simulation() -> None:
+    rows = STORED["rows"]
+    assert {row["examples"] for row in rows} == set(COUNTS)
+    assert {row["seeds"] for row in rows} == {1, *SEEDS}
+    for row in rows:
+        if "nominal" in row:
+            # Intervals over seeds are counted over 12 heads each; 3.5 standard errors, as there are many rows.
+            effective = STORED["simulations"] * (1 if row["seeds"] == 1 or row["nominal"] < 0.5 else 3)
+            slack = 3.5 * np.sqrt(0.05 * 0.95 / effective)
+            kept = row["after"] <= 0.05 + slack if row["nominal"] == 0.05 else row["after"] >= 0.95 - slack
+            assert kept, row
+    assert HEADS == 72
