@@ -230,7 +230,7 @@ class NoCallback:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("NoTake", "could not be built (TypeError: Can't instantiate abstract class NoTake"),
+        ("NoTake", "NoTake does not define take; define it in the class."),
         ("Nameless", "Nameless has no name; set the attribute name of its class, a text. (In callbacks.mine.)"),
         ("Finished", "An experiment is called 'finished', which is a file of the run's folder"),
         ("Texts", "The columns of Texts are ('x',); expected a tuple of bertsecrets.Column."),

@@ -146,7 +146,11 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         group, name = match.groups()
         if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
             return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
-        return f"Unknown {group} '{name}'; {choices(name, loader.get_group_options(group))}."
+        known = choices(name, loader.get_group_options(group))
+        elsewhere = (
+            "" if invocation.search or known.startswith("did") else ", or that of a file in --config-dir=<folder>"
+        )
+        return f"Unknown {group} '{name}'; {known}{elsewhere}."
     if match := re.search(r"An item is already at '([^']+)'", text):
         key = match.group(1)
         line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")

@@ -111,6 +111,10 @@ def make(section: Section, /, **arguments: Any) -> Any:
     """
     try:
         target = load_target("The section", section)
+        missing: frozenset[str] = getattr(target, "__abstractmethods__", frozenset())
+        if missing:
+            names = " and ".join(sorted(missing))
+            raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
         if not is_own(target):
             # Hydra also builds the sections inside a section.
             target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})

@@ -27,7 +27,7 @@ from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import head_space
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.sections import highest
@@ -544,7 +544,7 @@ def probes(models: Studied) -> Section | None:
             _PROBES.get(score["name"], score["name"]),
             _interval(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
             _interval(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
-            _percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
+            percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
             str(_THEIRS["probes"].get(score["name"], MISSING)),
         ]
         for model in measured
@@ -562,7 +562,7 @@ def _relation_row(model: State, score: RelationScore) -> list[str]:
         f"{score.count:,}",
         f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
         _interval(score.accuracy, score.low, score.high),
-        f"{number(score.offset, 0, signed=True)}: {_percent(score.baseline)}",
+        f"{number(score.offset, 0, signed=True)}: {percent(score.baseline)}",
         _interval(score.gain, score.gain_low, score.gain_high, signed=True),
         p_value(score.p_value),
         MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
@@ -592,12 +592,8 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def _percent(share: float, *, signed: bool = False) -> str:
-    return number(100 * share, 1, signed=signed)
-
-
 def _interval(value: float, low: float, high: float, *, signed: bool = False) -> str:
-    return f"{_percent(value, signed=signed)} [{_percent(low, signed=signed)}, {_percent(high, signed=signed)}]"
+    return f"{percent(value, signed=signed)} [{percent(low, signed=signed)}, {percent(high, signed=signed)}]"
 
 
 _STABLE = 0.75

@@ -21,7 +21,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -109,9 +109,9 @@ def _findings(record: ProbesRecord) -> list[str]:
         (ATTENTION_WORDS, (DISTANCES_WORDS, RANDOM_ATTENTION_WORDS)),
     ):
         if name in known:
-            beside = [f"{LABELS[other]} {_percent(known[other].value)} %" for other in others if other in known]
+            beside = [f"{LABELS[other]} {percent(known[other].value)} %" for other in others if other in known]
             findings.append(
-                f"A probe on {LABELS[name]} finds the syntactic heads of {_percent(known[name].value)} % of the words of "
+                f"A probe on {LABELS[name]} finds the syntactic heads of {percent(known[name].value)} % of the words of "
                 f"{record.task} ({_limits(known[name])}){'; ' if beside else ''}{', '.join(beside)}."
             )
     return findings
@@ -185,7 +185,7 @@ def _comparison(comparison: Comparison) -> Section | None:
             for some in records.values()
         ]
         if any(shares):
-            rows.append([label, *(_percent(float(np.mean(some))) if some else MISSING for some in shares)])
+            rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
     return Section(
         Probes.title,
         [],
@@ -196,16 +196,12 @@ def _comparison(comparison: Comparison) -> Section | None:
     )
 
 
-def _percent(share: float, *, signed: bool = False) -> str:
-    return number(100 * share, 1, signed=signed)
-
-
 def _limits(share: Share) -> str:
-    return f"{_percent(share.low)} to {_percent(share.high)}"
+    return f"{percent(share.low)} to {percent(share.high)}"
 
 
 def _with_limits(share: Share | None, *, signed: bool = False) -> str:
     if share is None:
         return MISSING
-    value, low, high = (_percent(one, signed=signed) for one in (share.value, share.low, share.high))
+    value, low, high = (percent(one, signed=signed) for one in (share.value, share.low, share.high))
     return f"{value} [{low}, {high}]"

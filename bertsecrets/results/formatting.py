@@ -56,6 +56,15 @@ def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def percent(share: float, *, signed: bool = False) -> str:
+    """A share, or a change of one, in hundredths with one digit.
+
+    >>> percent(0.5), percent(-0.012, signed=True)
+    ('50.0', '−1.2')
+    """
+    return number(100 * share, 1, signed=signed)
+
+
 def with_error(value: float, stderr: float, digits: int = 3) -> str:
     """A value with its standard error; only the value if the error is undefined.
 

@@ -29,6 +29,7 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["annotation=spacy"], "Config key 'annotation.pipeline' has no value"),
         (["model=minlm"], "Unknown model 'minlm'; did you mean 'minilm'"),
         (["callbacks=drfit"], "Unknown callbacks 'drfit'; did you mean 'drift'"),
+        (["callbacks=qqqq"], "Unknown callbacks 'qqqq'; valid names: .*, or that of a file in --config-dir=<folder>"),
         (["+measure@callbacks.drift.measures.more=drft"], "Unknown measure 'drft'; did you mean 'drift'"),
         (["trainer.max_epoch=3"], "Unknown config key 'trainer.max_epoch'; did you mean 'trainer.max_epochs'"),
         (["sed=3"], "Unknown config key 'sed'; did you mean 'seed'"),

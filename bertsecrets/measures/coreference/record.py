@@ -9,7 +9,7 @@ import numpy as np
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import head_label, heads_label, number
+from bertsecrets.results.formatting import head_label, heads_label, number, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
@@ -203,7 +203,7 @@ def _cell(scores: list[MentionScore]) -> str:
     accuracy = float(np.mean([score.accuracy for score in scores]))
     baseline = float(np.mean([_baseline(score, _SHOWN) for score in scores]))
     places = heads_label({(score.layer, score.head) for score in scores})
-    return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
+    return f"{percent(accuracy)} {places} ({percent(baseline)})"
 
 
 def _baseline(score: MentionScore, name: str) -> float:
@@ -232,7 +232,7 @@ def _findings(record: CoreferenceRecord) -> list[str]:
         verdicts = [f"{words} {_listed([_THAN[name] for name in names])}" for words, names in outcomes.items() if names]
         findings.append(
             f"On documents of {record.task} that did not choose it, {head_label(score.layer, score.head)} attends most to an "
-            f"antecedent for {_percent(score.accuracy)} % ({_percent(score.low)} to {_percent(score.high)}) of {score.count:,} "
+            f"antecedent for {percent(score.accuracy)} % ({percent(score.low)} to {percent(score.high)}) of {score.count:,} "
             f"mentions: {'; '.join(verdicts)}."
         )
     apart = record.kinds[1:]
@@ -297,7 +297,7 @@ def _table(scores: list[MentionScore]) -> Table:
         [
             "best head, chosen on the same",
             *(
-                f"{_percent(score.chosen_on_all)} {head_label(score.layer_on_all, score.head_on_all)}"
+                f"{percent(score.chosen_on_all)} {head_label(score.layer_on_all, score.head_on_all)}"
                 for score in scores
             ),
         ],
@@ -330,8 +330,4 @@ def _interval(score: MentionScore | BaselineScore) -> str:
 
 
 def _percents(value: float, low: float, high: float, *, signed: bool = False) -> str:
-    return f"{_percent(value, signed=signed)} [{_percent(low, signed=signed)}, {_percent(high, signed=signed)}]"
-
-
-def _percent(share: float, *, signed: bool = False) -> str:
-    return number(100 * share, 1, signed=signed)
+    return f"{percent(value, signed=signed)} [{percent(low, signed=signed)}, {percent(high, signed=signed)}]"

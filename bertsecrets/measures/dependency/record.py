@@ -9,7 +9,7 @@ import numpy as np
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
@@ -209,7 +209,7 @@ def _cell(scores: list[RelationScore]) -> str:
         float(np.mean(values)) for values in zip(*((s.accuracy, s.baseline) for s in scores), strict=True)
     )
     places = heads_label({(score.layer, score.head) for score in scores})
-    return f"{_percent(accuracy)} {places} ({_percent(baseline)})"
+    return f"{percent(accuracy)} {places} ({percent(baseline)})"
 
 
 def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -242,19 +242,19 @@ def _findings(record: DependencyRecord, everything: list[RelationScore], relatio
     if above:
         best = max(above, key=lambda score: score.gain_low)
         findings.append(
-            f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {_percent(best.accuracy)} % "
-            f"({_percent(best.low)} to {_percent(best.high)}), {_offset(best)}."
+            f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {percent(best.accuracy)} % "
+            f"({percent(best.low)} to {percent(best.high)}), {_offset(best)}."
         )
     for score in everything:
         findings.append(
             f"Over all relations the best head is {head_label(score.layer, score.head)}: it finds the heads of "
-            f"{_percent(score.accuracy)} % of all words, {_offset(score)}."
+            f"{percent(score.accuracy)} % of all words, {_offset(score)}."
         )
     return findings
 
 
 def _offset(score: RelationScore) -> str:
-    return f"the word at offset {number(score.offset, 0, signed=True)} {_percent(score.baseline)} %"
+    return f"the word at offset {number(score.offset, 0, signed=True)} {percent(score.baseline)} %"
 
 
 def _how(record: DependencyRecord) -> str:
@@ -287,12 +287,12 @@ def _table(scores: list[RelationScore]) -> Table:
             score.relation,
             f"{score.count:,}",
             f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''} ({score.chosen:.0%})",
-            f"{_percent(score.accuracy)} [{_percent(score.low)}, {_percent(score.high)}]",
-            f"{_percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
-            f"{_percent(score.gain, signed=True)} [{_percent(score.gain_low, signed=True)}, "
-            f"{_percent(score.gain_high, signed=True)}]",
+            f"{percent(score.accuracy)} [{percent(score.low)}, {percent(score.high)}]",
+            f"{percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
+            f"{percent(score.gain, signed=True)} [{percent(score.gain_low, signed=True)}, "
+            f"{percent(score.gain_high, signed=True)}]",
             p_value(score.p_value),
-            _percent(score.chosen_on_all),
+            percent(score.chosen_on_all),
         ]
         for score in scores
     ]
@@ -307,7 +307,3 @@ def _table(scores: list[RelationScore]) -> Table:
         "chosen on the same",
     ]
     return Table(header, rows, "Table 1 of Clark et al.: the best head of each relation")
-
-
-def _percent(share: float, *, signed: bool = False) -> str:
-    return number(100 * share, 1, signed=signed)
